@@ -1,0 +1,2 @@
+//! The `meantime` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What the NVMe specification defines.

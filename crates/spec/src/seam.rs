@@ -1,0 +1,213 @@
+//! The soft-transport seam: what a driver and a software SSD in the same process share instead of a PCIe link.
+//!
+//! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt vectors.
+//! Registers go by call (they are slow on real hardware too); doorbells are shared memory, a cache line each.
+//! The wake-up protocol between a doorbell and an SSD thread that has parked is argued in ARCHITECTURE.md,
+//! "Parking", and checked with loom in `crates/ssd/tests/loom_parking.rs`.
+
+use std::any::Any;
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+pub use sync::Arc;
+
+/// The reference count that the seam's own objects are shared by (loom's under `cfg(loom)`).
+pub mod sync {
+    #[cfg(loom)]
+    pub use loom::sync::Arc;
+    #[cfg(not(loom))]
+    pub use std::sync::Arc;
+}
+
+/// CAP.DSTRD of a soft controller: stride 4 << 4 = 64 bytes, so that no two doorbells share a cache line.
+pub const SOFT_DSTRD: u8 = 4;
+
+/// One doorbell, alone in its cache line (two lines, since adjacent lines are prefetched in pairs).
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+/// The doorbell registers of a soft controller, shared by driver and SSD.
+///
+/// Index `2 * qid` is the submission queue's tail, `2 * qid + 1` the completion queue's head
+/// (NVMe Base 1.4 §3.1.24 and §3.1.25).
+pub struct Doorbells {
+    cells: Box<[Line]>,
+    parking: Parking,
+}
+
+impl Doorbells {
+    /// Doorbells for queue identifiers `0..queues`.
+    pub fn new(queues: u16) -> Self {
+        let cells = (0..usize::from(queues) * 2).map(|_| Line(AtomicU32::new(0))).collect();
+        Self { cells, parking: Parking::new() }
+    }
+
+    /// The doorbell at `index`, or `None` beyond the last queue.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&AtomicU32> {
+        self.cells.get(index).map(|line| &line.0)
+    }
+
+    /// The submission queue tail doorbell of queue `qid`.
+    #[inline]
+    pub fn sq_tail(&self, qid: u16) -> Option<&AtomicU32> {
+        self.get(usize::from(qid) * 2)
+    }
+
+    /// The completion queue head doorbell of queue `qid`.
+    #[inline]
+    pub fn cq_head(&self, qid: u16) -> Option<&AtomicU32> {
+        self.get(usize::from(qid) * 2 + 1)
+    }
+
+    /// How many doorbells there are.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether there is no doorbell at all.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// The flag that says whether the SSD's thread has parked.
+    #[inline]
+    pub fn parking(&self) -> &Parking {
+        &self.parking
+    }
+}
+
+impl fmt::Debug for Doorbells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Doorbells").field("len", &self.cells.len()).finish_non_exhaustive()
+    }
+}
+
+/// Whether the SSD's thread sleeps, and must be woken after a doorbell.
+///
+/// Store-buffer litmus test (Dekker): the submitter stores a doorbell and then loads `parked`; the SSD stores
+/// `parked` and then loads the doorbells. With a full fence between the two on both sides at least one of them
+/// sees the other's store, so a doorbell is never left unseen by a thread that sleeps.
+pub struct Parking {
+    parked: AtomicBool,
+}
+
+impl Parking {
+    /// Awake.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self { parked: AtomicBool::new(false) }
+    }
+
+    /// The submitter's half, after its doorbell store: whether it must call [`SoftPort::wake`].
+    #[inline]
+    pub fn must_wake(&self) -> bool {
+        // The doorbell store must be visible before `parked` is read; only a full fence orders a store with a later load.
+        fence(Ordering::SeqCst);
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    /// The SSD's half: announce that it is about to sleep. It must look at all its work once more after this,
+    /// and sleep only if there is none.
+    pub fn announce(&self) {
+        self.parked.store(true, Ordering::Relaxed);
+        // `parked` must be visible before the doorbells are read again.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The SSD is awake again.
+    pub fn retract(&self) {
+        self.parked.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Host memory that the controller may reach by DMA.
+#[derive(Clone)]
+pub struct DmaRegion {
+    /// First I/O virtual address.
+    pub iova: u64,
+    /// Where the same bytes are in this process.
+    pub host_addr: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// Keeps the memory mapped in this process for as long as the controller may touch it.
+    pub keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for DmaRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DmaRegion {{ iova: {:#x}, len: {:#x} }}", self.iova, self.len)
+    }
+}
+
+/// Why a call over the seam was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SeamError {
+    /// The region overlaps one that is mapped already.
+    Overlap,
+    /// No such mapping.
+    NotMapped,
+    /// No room for a further mapping.
+    TooManyRegions,
+    /// No such interrupt vector.
+    NoSuchVector,
+    /// The SSD has ended.
+    Gone,
+}
+
+impl fmt::Display for SeamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overlap => "the DMA region overlaps one that is mapped already",
+            Self::NotMapped => "no such DMA mapping",
+            Self::TooManyRegions => "too many DMA regions",
+            Self::NoSuchVector => "no such interrupt vector",
+            Self::Gone => "the software SSD has ended",
+        })
+    }
+}
+
+impl std::error::Error for SeamError {}
+
+/// A software SSD as its driver sees it: one PCIe function's worth of calls.
+///
+/// None of these is on the path of an I/O, except [`SoftPort::wake`] when the SSD's thread has parked.
+pub trait SoftPort: Send + Sync + 'static {
+    /// Reads a 32-bit controller register. A device that is gone reads all ones.
+    fn read32(&self, offset: u32) -> u32;
+    /// Reads a 64-bit controller register.
+    fn read64(&self, offset: u32) -> u64;
+    /// Writes a 32-bit controller register; returns when the controller has taken notice of it.
+    fn write32(&self, offset: u32, value: u32);
+    /// Writes a 64-bit controller register; returns when the controller has taken notice of it.
+    fn write64(&self, offset: u32, value: u64);
+    /// The doorbells.
+    fn doorbells(&self) -> std::sync::Arc<Doorbells>;
+    /// Lets the controller reach `region`.
+    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError>;
+    /// Takes the region that begins at `iova` back. When it returns the controller will not touch it again.
+    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError>;
+    /// How many interrupt vectors there are.
+    fn vectors(&self) -> u16;
+    /// Signals `event` (an eventfd) for `vector` from now on, or nothing.
+    fn set_vector(&self, vector: u16, event: Option<std::sync::Arc<OwnedFd>>) -> Result<(), SeamError>;
+    /// Wakes the SSD's thread if it has parked.
+    fn wake(&self);
+    /// The clock that a stepped SSD lives by; `None` for one that runs in real time.
+    fn virtual_clock(&self) -> Option<std::sync::Arc<dyn VirtualClock>>;
+}
+
+/// A clock that moves only when it is used. A stepped SSD works while it moves, so that a driver which waits
+/// by this clock makes the device progress, on one thread and in an order that the seed fixes.
+pub trait VirtualClock: Send + Sync {
+    /// The time in ns. Reading it moves it by one tick, and lets the device work up to there.
+    fn now_ns(&self) -> u64;
+    /// Moves the clock by `delta_ns`, the device working meanwhile.
+    fn advance(&self, delta_ns: u64);
+}
