@@ -1,0 +1,134 @@
+//! Block devices: what they are, and how to get a channel to one.
+
+use std::sync::Arc;
+
+use super::channel::NvmeChannel;
+use super::request::BlockChannel;
+use crate::completion::Policy;
+use crate::hw::{DmaHeap, HwError};
+use crate::nvme::{Controller, Error, NamespaceInfo};
+
+/// What a block device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// The device's name, as it was opened.
+    pub uri: String,
+    /// Logical block size in bytes.
+    pub block_bytes: u32,
+    /// Size in logical blocks.
+    pub blocks: u64,
+    /// The most data that goes to the device in one command, in bytes; larger requests are split.
+    pub max_transfer_bytes: u32,
+    /// Whether done writes may be lost by a power cut until they are flushed.
+    pub volatile_write_cache: bool,
+}
+
+impl BlockInfo {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks * u64::from(self.block_bytes)
+    }
+}
+
+/// What a channel is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct ChannelOptions {
+    /// How many requests can be under way: 1 to 1024.
+    pub depth: u16,
+    /// The way to wait, for requests that name none.
+    pub policy: Policy,
+    /// Whether to have a queue with an interrupt beside the polled one. `None`: if the policy needs it.
+    pub interrupt: Option<bool>,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        Self { depth: 32, policy: Policy::Poll, interrupt: None }
+    }
+}
+
+/// Something that stores blocks. Channels to it are made per thread.
+pub trait BlockDevice: Send + Sync {
+    /// The way of one thread to the device.
+    type Channel: BlockChannel;
+
+    /// What the device is.
+    fn info(&self) -> &BlockInfo;
+
+    /// A channel for the calling thread.
+    ///
+    /// # Errors
+    /// No queue or vector left, no memory, device gone.
+    fn channel(&self, options: &ChannelOptions) -> Result<Self::Channel, Error>;
+}
+
+/// A namespace of an NVMe controller.
+pub struct NvmeDevice {
+    controller: Arc<Controller>,
+    ns: NamespaceInfo,
+    info: BlockInfo,
+}
+
+impl NvmeDevice {
+    /// Namespace `nsid` of `controller`, known to people as `uri`.
+    ///
+    /// # Errors
+    /// [`Error::NoNamespace`].
+    pub fn new(controller: Arc<Controller>, nsid: u32, uri: String) -> Result<Self, Error> {
+        let ns = controller.namespace(nsid)?;
+        let info = BlockInfo {
+            uri,
+            block_bytes: ns.block_bytes(),
+            blocks: ns.blocks,
+            max_transfer_bytes: ns.max_blocks << ns.block_shift,
+            volatile_write_cache: controller.info().volatile_write_cache,
+        };
+        Ok(Self { controller, ns, info })
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &NamespaceInfo {
+        &self.ns
+    }
+
+    /// Memory that the device can reach.
+    pub fn heap(&self) -> &DmaHeap {
+        self.controller.heap()
+    }
+}
+
+impl BlockDevice for NvmeDevice {
+    type Channel = NvmeChannel;
+
+    fn info(&self) -> &BlockInfo {
+        &self.info
+    }
+
+    fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, Error> {
+        let limit = self.controller.max_queue_entries() - 1;
+        if options.depth == 0 || options.depth > limit {
+            let what = format!("a depth of {} (1 to {limit} is possible)", options.depth);
+            return Err(Error::Unsupported(what));
+        }
+        // Room for the parts of split requests too.
+        let slots = options.depth.max(32).min(limit);
+        let polled = self.controller.create_io_queue(slots, false)?;
+        let wanted = options.interrupt.unwrap_or(options.policy.wants_interrupt());
+        let interrupt = if wanted { Some(self.controller.create_io_queue(slots, true)?) } else { None };
+        if options.policy.wants_interrupt() && interrupt.is_none() {
+            return Err(Error::NoVector { vectors: self.controller.info().vectors });
+        }
+        Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, options.depth, options.policy))
+    }
+}
+
+impl From<HwError> for super::OpenError {
+    fn from(error: HwError) -> Self {
+        Self::Nvme(error.into())
+    }
+}

@@ -1,0 +1,40 @@
+//! The block layer: requests with preallocated slots, tickets, and a device by URI.
+//!
+//! ```
+//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//! let mut channel = device.channel(&ChannelOptions::default())?;
+//!
+//! // Synchronous.
+//! let mut buf = channel.alloc(4096)?;
+//! buf.fill(7);
+//! let buf = channel.write(8, buf)?;
+//!
+//! // Several at once, waited for later. The buffers belong to the device until then.
+//! let more = channel.alloc(4096)?;
+//! let first = channel.submit(Request::read(8, buf))?;
+//! let second = channel.submit(Request::read(16, more))?;
+//! let done = channel.wait(first);
+//! done.result?;
+//! assert_eq!(done.buf.map(|buf| buf[0]), Some(7));
+//! channel.wait(second).result?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod channel;
+mod device;
+mod lbio;
+mod open;
+mod pool;
+mod request;
+mod uri;
+
+pub use channel::{ChannelCounters, NvmeChannel};
+pub use device::{BlockDevice, BlockInfo, ChannelOptions, NvmeDevice};
+pub use open::{OpenError, OpenOptions, open};
+pub use pool::PagePool;
+pub use request::{BlockChannel, Done, IoError, Rejected, Request, SubmitError, Ticket};
+pub use uri::{SoftUri, Uri, UriError, parse_bytes};

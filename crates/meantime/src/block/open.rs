@@ -1,0 +1,160 @@
+//! Opening a device by its URI.
+
+use super::device::NvmeDevice;
+use super::uri::{Uri, UriError};
+use crate::nvme::{ControllerOptions, Error};
+
+/// What is to be known beside the URI.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// The driver's waits and queues.
+    pub controller: ControllerOptions,
+    /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process may use.
+    pub ssd_cpu: Option<usize>,
+    /// Have the software SSD take time stamps of every command.
+    pub stamps: bool,
+}
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URI is wrong.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// The software SSD could not be made.
+    #[cfg(feature = "ssd")]
+    #[error("{uri}: {source}")]
+    Ssd {
+        /// The device.
+        uri: String,
+        /// Why.
+        source: meantime_ssd::SsdError,
+    },
+    /// A model file could not be read.
+    #[error("cannot read the model file {path}: {source}")]
+    ModelFile {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The driver could not bring the controller up.
+    #[error(transparent)]
+    Nvme(#[from] Error),
+    /// This build has no software SSD.
+    #[error("{uri}: this build has no software SSD (feature `ssd`)")]
+    NoSsd {
+        /// The device.
+        uri: String,
+    },
+}
+
+/// Opens the device that `uri` names.
+///
+/// # Errors
+/// [`OpenError`], which says what is wrong and what to do.
+pub fn open(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+    let parsed: Uri = uri.parse()?;
+    #[cfg(feature = "ssd")]
+    return soft::open(uri, parsed, options);
+    #[cfg(not(feature = "ssd"))]
+    {
+        let _ = (parsed, options);
+        Err(OpenError::NoSsd { uri: uri.to_owned() })
+    }
+}
+
+#[cfg(feature = "ssd")]
+mod soft {
+    use std::sync::Arc;
+
+    use meantime_ssd::{Medium, Model, NamespaceConfig, Ssd, SsdConfig, SsdError};
+
+    use super::super::device::NvmeDevice;
+    use super::super::uri::{SoftUri, Uri};
+    use super::{OpenError, OpenOptions};
+    use crate::hw::Clock;
+    use crate::hw::soft::SoftTransport;
+    use crate::nvme::Controller;
+
+    /// The SSD measures time as the driver does.
+    #[derive(Clone)]
+    struct SharedClock(Clock);
+
+    impl meantime_ssd::Clock for SharedClock {
+        fn now_ns(&self) -> u64 {
+            self.0.now_ns()
+        }
+    }
+
+    pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+        let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
+        let (medium, soft, is_file) = match parsed {
+            Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
+            Uri::File { path, soft } => {
+                (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true)
+            }
+        };
+        let mut config = SsdConfig {
+            namespaces: namespaces(medium.len(), &soft),
+            model: model(&soft.model).map_err(|error| error.into_open_error(uri))?,
+            volatile_write_cache: soft.volatile_write_cache.unwrap_or(is_file),
+            optimal_io_boundary_lbas: soft.boundary_blocks,
+            cpu: soft.cpu.or(options.ssd_cpu).or_else(last_cpu),
+            stamps: options.stamps,
+            ..SsdConfig::default()
+        };
+        if let Some(bytes) = soft.mdts_bytes {
+            config.mdts_bytes = bytes;
+        }
+        if let Some(queues) = soft.queues {
+            config.max_io_queues = queues;
+        }
+        if let Some(vectors) = soft.vectors {
+            config.vectors = vectors;
+        }
+        let ssd = Ssd::start(config, medium, SharedClock(Clock::real())).map_err(failed)?;
+        let port = ssd.port();
+        let transport =
+            SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
+        let controller = Controller::enable(Arc::new(transport), options.controller)?;
+        Ok(NvmeDevice::new(controller, soft.nsid, uri.to_owned())?)
+    }
+
+    fn namespaces(bytes: u64, soft: &SoftUri) -> Vec<NamespaceConfig> {
+        let each = NamespaceConfig { bytes: bytes / u64::from(soft.namespaces), lba_bytes: soft.lba_bytes };
+        vec![each; soft.namespaces as usize]
+    }
+
+    enum ModelError {
+        Ssd(SsdError),
+        File(String, std::io::Error),
+    }
+
+    impl ModelError {
+        fn into_open_error(self, uri: &str) -> OpenError {
+            match self {
+                Self::Ssd(source) => OpenError::Ssd { uri: uri.to_owned(), source },
+                Self::File(path, source) => OpenError::ModelFile { path, source },
+            }
+        }
+    }
+
+    fn model(name: &str) -> Result<Model, ModelError> {
+        if name.ends_with(".toml") || name.contains('/') {
+            let text = std::fs::read_to_string(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
+            return Model::parse(&text).map_err(ModelError::Ssd);
+        }
+        Model::named(name).map_err(ModelError::Ssd)
+    }
+
+    /// The last CPU this process may use, if there are two or more: the first ones are where programs begin.
+    fn last_cpu() -> Option<usize> {
+        let set = rustix::thread::sched_getaffinity(None).ok()?;
+        if set.count() < 2 {
+            return None;
+        }
+        (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|&cpu| set.is_set(cpu))
+    }
+}

@@ -1,0 +1,302 @@
+//! Requests, tickets, and what comes back.
+
+use crate::completion::Policy;
+use crate::hw::{DmaBuf, HwError};
+use crate::nvme::{CommandError, Op};
+
+use super::device::BlockInfo;
+
+/// One block I/O. It may be larger than the device takes at once; it is split beneath.
+#[derive(Debug)]
+pub struct Request {
+    /// What to do.
+    pub op: Op,
+    /// First logical block.
+    pub lba: u64,
+    /// How many logical blocks; 0 for a flush.
+    pub blocks: u64,
+    /// The data of a read or write. Belongs to the device until the request is done.
+    pub buf: Option<DmaBuf>,
+    /// Durable when done (Force Unit Access).
+    pub fua: bool,
+    /// The way to wait for this request, if not the channel's.
+    pub policy: Option<Policy>,
+    /// The caller's own; comes back in [`Done`].
+    pub user_data: u64,
+}
+
+impl Request {
+    fn new(op: Op, lba: u64, blocks: u64, buf: Option<DmaBuf>) -> Self {
+        Self { op, lba, blocks, buf, fua: false, policy: None, user_data: 0 }
+    }
+
+    /// Reads from `lba` on as much as `buf` holds.
+    pub fn read(lba: u64, buf: DmaBuf) -> Self {
+        Self::new(Op::Read, lba, 0, Some(buf))
+    }
+
+    /// Writes all of `buf` from `lba` on.
+    pub fn write(lba: u64, buf: DmaBuf) -> Self {
+        Self::new(Op::Write, lba, 0, Some(buf))
+    }
+
+    /// Makes everything durable that was done before.
+    pub fn flush() -> Self {
+        Self::new(Op::Flush, 0, 0, None)
+    }
+
+    /// Writes zeroes to `blocks` logical blocks from `lba` on.
+    pub fn write_zeroes(lba: u64, blocks: u64) -> Self {
+        Self::new(Op::WriteZeroes, lba, blocks, None)
+    }
+
+    /// Tells the device that `blocks` logical blocks from `lba` on are no longer needed.
+    pub fn deallocate(lba: u64, blocks: u64) -> Self {
+        Self::new(Op::Deallocate, lba, blocks, None)
+    }
+
+    /// Durable when done.
+    pub fn fua(mut self) -> Self {
+        self.fua = true;
+        self
+    }
+
+    /// Waited for by `policy`, whatever the channel's is.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// With the caller's own mark.
+    pub fn user_data(mut self, user_data: u64) -> Self {
+        self.user_data = user_data;
+        self
+    }
+}
+
+/// A request that is under way. Give it to [`BlockChannel::wait`] or [`BlockChannel::detach`].
+///
+/// A ticket that is merely dropped is our caller's bug and is loud: its slot and buffer stay taken until the channel ends.
+#[must_use = "the request's buffer comes back only through `wait`"]
+#[derive(Debug)]
+pub struct Ticket {
+    pub(crate) slot: u16,
+    pub(crate) generation: u32,
+}
+
+impl Ticket {
+    /// The slot and its generation; the ticket is fulfilled.
+    pub(crate) fn redeem(self) -> (u16, u32) {
+        let parts = (self.slot, self.generation);
+        std::mem::forget(self);
+        parts
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        tracing::error!(slot = self.slot, "a ticket was dropped: neither waited for nor detached; its slot is lost");
+    }
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Whether it was done.
+    pub result: Result<(), IoError>,
+    /// The buffer. `None` if there was none, or if it had to be quarantined because the device is gone.
+    pub buf: Option<DmaBuf>,
+    /// From the request.
+    pub user_data: u64,
+}
+
+/// An I/O that failed on its way to the device or in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoError {
+    /// What was to be done.
+    pub op: Op,
+    /// First logical block of the request.
+    pub lba: u64,
+    /// Why it was not.
+    pub kind: CommandError,
+}
+
+impl std::fmt::Display for IoError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let op = match self.op {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => return write!(f, "flush: {}", self.kind),
+            Op::WriteZeroes => "write zeroes",
+            Op::Deallocate => "deallocate",
+        };
+        write!(f, "{op} at LBA {}: {}", self.lba, self.kind)
+    }
+}
+
+impl std::error::Error for IoError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.kind)
+    }
+}
+
+/// Why a request was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// Every slot is taken: wait for something first.
+    #[error("all {depth} requests of the channel are in flight: wait for one, or open the channel with more depth")]
+    Full {
+        /// How many there are.
+        depth: u16,
+    },
+    /// Beyond the end of the namespace.
+    #[error("{blocks} blocks at LBA {lba} reach beyond the namespace's {size} blocks")]
+    OutOfRange {
+        /// First logical block.
+        lba: u64,
+        /// How many.
+        blocks: u64,
+        /// Size of the namespace in blocks.
+        size: u64,
+    },
+    /// The buffer's length is no positive multiple of the block size.
+    #[error("a buffer of {bytes} bytes is no whole number of blocks of {block_bytes} bytes")]
+    PartialBlock {
+        /// Length of the buffer.
+        bytes: usize,
+        /// Logical block size.
+        block_bytes: u32,
+    },
+    /// The buffer belongs to another device.
+    #[error("the buffer was not allocated by this device: use its `alloc`")]
+    ForeignBuffer,
+    /// A read or write without a buffer, or another operation with one.
+    #[error("a read or write needs a buffer, and nothing else takes one")]
+    Buffer,
+    /// No blocks.
+    #[error("the request covers no blocks")]
+    Empty,
+    /// The device lacks the command.
+    #[error("the device does not support {0}")]
+    Unsupported(&'static str),
+    /// The policy needs an interrupt vector and the channel has none.
+    #[error("the channel has no interrupt vector: use a polled policy, or open it with interrupts")]
+    NoInterrupt,
+    /// The device is gone, or its queue is lost.
+    #[error("the device cannot take requests: {0}")]
+    Lost(String),
+}
+
+/// A request that was not taken, given back whole.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Rejected {
+    /// Why.
+    pub error: SubmitError,
+    /// The request, with its buffer.
+    pub request: Request,
+}
+
+/// One thread's way to a device.
+///
+/// Requests are either *ticketed* ([`submit`](Self::submit), then [`wait`](Self::wait) for that one) or *queued*
+/// ([`enqueue`](Self::enqueue), then [`wait_done`](Self::wait_done) for whichever ends first).
+pub trait BlockChannel {
+    /// What the channel leads to.
+    fn info(&self) -> &BlockInfo;
+
+    /// A zeroed buffer that the device can reach. Not for the path of an I/O: recycle buffers there.
+    ///
+    /// # Errors
+    /// Without memory.
+    fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError>;
+
+    /// Starts `request`; its result is had by its ticket.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the request.
+    #[allow(clippy::result_large_err)] // The buffer has to go back, and the path must not allocate.
+    fn submit(&mut self, request: Request) -> Result<Ticket, Rejected>;
+
+    /// Starts `request`; its result comes from [`wait_done`](Self::wait_done) or [`next_done`](Self::next_done).
+    ///
+    /// # Errors
+    /// [`Rejected`], with the request.
+    #[allow(clippy::result_large_err)]
+    fn enqueue(&mut self, request: Request) -> Result<(), Rejected>;
+
+    /// From now on requests are collected, and the device is told of them by [`unplug`](Self::unplug) or the next wait.
+    fn plug(&mut self);
+
+    /// Tells the device of everything collected, and of each further request at once.
+    fn unplug(&mut self);
+
+    /// Takes what has completed, without waiting; how many requests ended.
+    fn poll(&mut self) -> usize;
+
+    /// Waits for the ticket's request.
+    fn wait(&mut self, ticket: Ticket) -> Done;
+
+    /// The result of the ticket's request if it has ended; else the ticket back. Does not look at the device.
+    ///
+    /// # Errors
+    /// The ticket, while the request is under way.
+    fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket>;
+
+    /// Nobody will ask for this request again: its slot and buffer are free as soon as it ends.
+    fn detach(&mut self, ticket: Ticket);
+
+    /// The next queued request that has ended. Does not look at the device.
+    fn next_done(&mut self) -> Option<Done>;
+
+    /// Waits for a queued request to end; `None` if none is under way.
+    fn wait_done(&mut self) -> Option<Done>;
+
+    /// Requests under way, not yet ended.
+    fn in_flight(&self) -> usize;
+
+    /// The way to wait, for requests that name none.
+    fn policy(&self) -> Policy;
+
+    /// Changes the way to wait from the next request on.
+    ///
+    /// # Errors
+    /// [`SubmitError::NoInterrupt`] if the channel cannot wait that way.
+    fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
+
+    /// Reads into `buf` and waits.
+    ///
+    /// # Errors
+    /// Why it was not taken or not done.
+    fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Box<dyn std::error::Error + Send + Sync>> {
+        with_buffer(self, Request::read(lba, buf))
+    }
+
+    /// Writes `buf` and waits.
+    ///
+    /// # Errors
+    /// Why it was not taken or not done.
+    fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Box<dyn std::error::Error + Send + Sync>> {
+        with_buffer(self, Request::write(lba, buf))
+    }
+
+    /// Flushes and waits.
+    ///
+    /// # Errors
+    /// Why it was not taken or not done. What was written before is not known to be durable then.
+    fn flush(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let ticket = self.submit(Request::flush()).map_err(|rejected| rejected.error)?;
+        Ok(self.wait(ticket).result?)
+    }
+}
+
+fn with_buffer<C: BlockChannel + ?Sized>(
+    channel: &mut C,
+    request: Request,
+) -> Result<DmaBuf, Box<dyn std::error::Error + Send + Sync>> {
+    let ticket = channel.submit(request).map_err(|rejected| rejected.error)?;
+    let done = channel.wait(ticket);
+    done.result?;
+    done.buf.ok_or_else(|| "the buffer was quarantined".into())
+}

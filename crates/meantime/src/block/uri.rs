@@ -1,0 +1,269 @@
+//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A parsed device URI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Uri {
+    /// A software SSD with a DRAM medium of so many bytes.
+    Mem {
+        /// Size of all namespaces together.
+        bytes: u64,
+        /// What kind of SSD.
+        soft: SoftUri,
+    },
+    /// A software SSD whose medium is a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What kind of SSD.
+        soft: SoftUri,
+    },
+}
+
+/// The parameters that `mem:` and `file:` share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SoftUri {
+    /// Service-time model: a name, or the path of a TOML file.
+    pub model: String,
+    /// Logical block size: 512 or 4096.
+    pub lba_bytes: u32,
+    /// Volatile write cache. A file has one unless told otherwise: the host's page cache is one.
+    pub volatile_write_cache: Option<bool>,
+    /// How many namespaces share the medium.
+    pub namespaces: u32,
+    /// The namespace to open.
+    pub nsid: u32,
+    /// The most data of one command, in bytes.
+    pub mdts_bytes: Option<u32>,
+    /// Optimal I/O boundary in logical blocks.
+    pub boundary_blocks: u16,
+    /// The CPU of the SSD's thread.
+    pub cpu: Option<usize>,
+    /// I/O queue pairs.
+    pub queues: Option<u16>,
+    /// Interrupt vectors, the admin queue's included.
+    pub vectors: Option<u16>,
+    /// Lock the driver's memory, as a real device needs it.
+    pub lock: bool,
+    /// Create the file with so many bytes if it does not exist.
+    pub create_bytes: Option<u64>,
+}
+
+impl Default for SoftUri {
+    fn default() -> Self {
+        Self {
+            model: "null".into(),
+            lba_bytes: 512,
+            volatile_write_cache: None,
+            namespaces: 1,
+            nsid: 1,
+            mdts_bytes: None,
+            boundary_blocks: 0,
+            cpu: None,
+            queues: None,
+            vectors: None,
+            lock: false,
+            create_bytes: None,
+        }
+    }
+}
+
+/// A text that is no device URI.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("device {uri:?}: {what}")]
+pub struct UriError {
+    /// The text.
+    pub uri: String,
+    /// What is wrong with it, and what would be right.
+    pub what: String,
+}
+
+const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane) or file:PATH (e.g. file:disk.img?model=zssd)";
+const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create";
+
+impl FromStr for Uri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        parse(text).map_err(|what| UriError { uri: text.to_owned(), what })
+    }
+}
+
+fn parse(text: &str) -> Result<Uri, String> {
+    let (scheme, rest) = text.split_once(':').ok_or_else(|| format!("no scheme; {SCHEMES}"))?;
+    match scheme {
+        "mem" | "file" => {}
+        "vfio" | "vfio-user" | "kernel" => {
+            return Err(format!("{scheme}: is not supported by this version; {SCHEMES}"));
+        }
+        _ => return Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
+    }
+    let (target, query) = match rest.split_once('?') {
+        Some((target, query)) => (target, Some(query)),
+        None => (rest, None),
+    };
+    let mut soft = SoftUri::default();
+    let mut seen: Vec<&str> = Vec::new();
+    for pair in query.into_iter().flat_map(|query| query.split('&')) {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair:?} is no key=value; parameters are {PARAMETERS}"))?;
+        if seen.contains(&key) {
+            return Err(format!("{key} is given twice"));
+        }
+        seen.push(key);
+        set(&mut soft, key, value)?;
+    }
+    if soft.nsid == 0 || soft.nsid > soft.namespaces {
+        return Err(format!("nsid={} of {} namespaces: give 1 to {}", soft.nsid, soft.namespaces, soft.namespaces));
+    }
+    if scheme == "file" {
+        if target.is_empty() {
+            return Err("no file name; e.g. file:disk.img".into());
+        }
+        if soft.namespaces != 1 {
+            return Err("a file holds one namespace; open several files instead".into());
+        }
+        return Ok(Uri::File { path: target.into(), soft });
+    }
+    if soft.create_bytes.is_some() {
+        return Err("create= is for file: only; mem: always begins empty".into());
+    }
+    let bytes = parse_bytes(target).ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
+    let unit = u64::from(soft.lba_bytes).max(4096) * u64::from(soft.namespaces);
+    if bytes == 0 || bytes % unit != 0 {
+        return Err(format!(
+            "size {target} is no positive multiple of {unit} bytes (namespaces × blocks of 4096 bytes)"
+        ));
+    }
+    Ok(Uri::Mem { bytes, soft })
+}
+
+fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
+    let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
+    let number = |most: u64| {
+        value.parse::<u64>().ok().filter(|&n| n <= most).ok_or_else(|| wrong(&format!("a number up to {most}")))
+    };
+    let flag = || match value {
+        "1" | "on" | "yes" | "true" => Ok(true),
+        "0" | "off" | "no" | "false" => Ok(false),
+        _ => Err(wrong("1 or 0")),
+    };
+    match key {
+        "model" if value.is_empty() => return Err(wrong("the name of a model, or a TOML file")),
+        "model" => soft.model = value.to_owned(),
+        "lba" => {
+            soft.lba_bytes = match parse_bytes(value) {
+                Some(512) => 512,
+                Some(4096) => 4096,
+                _ => return Err(wrong("512 or 4096")),
+            }
+        }
+        "vwc" => soft.volatile_write_cache = Some(flag()?),
+        "namespaces" => {
+            soft.namespaces = number(1024)? as u32;
+            if soft.namespaces == 0 {
+                return Err(wrong("1 to 1024"));
+            }
+        }
+        "nsid" => soft.nsid = number(1024)? as u32,
+        "mdts" => {
+            let bytes = parse_bytes(value).filter(|&b| b.is_power_of_two() && (4096..=1 << 31).contains(&b));
+            soft.mdts_bytes = Some(bytes.ok_or_else(|| wrong("a power of two from 4k up"))? as u32);
+        }
+        "boundary" => soft.boundary_blocks = number(u64::from(u16::MAX))? as u16,
+        "cpu" => soft.cpu = Some(number(1023)? as usize),
+        "queues" => soft.queues = Some(number(1024)?.max(1) as u16),
+        "vectors" => soft.vectors = Some(number(2048)?.max(1) as u16),
+        "lock" => soft.lock = flag()?,
+        "create" => {
+            let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0);
+            soft.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
+        }
+        _ => return Err(format!("unknown parameter {key:?}; parameters are {PARAMETERS}")),
+    }
+    Ok(())
+}
+
+/// `4096`, `4k`, `128K`, `1G`, `1GiB`, `2T`: powers of 1024. `None` for anything else, or too much for 64 bits.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mem { bytes, soft } => write!(f, "mem:{bytes}?model={}", soft.model),
+            Self::File { path, soft } => write!(f, "file:{}?model={}", path.display(), soft.model),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_documented_ones() {
+        let Uri::Mem { bytes, soft } = "mem:1G?model=optane&lba=4k&vwc=1".parse().unwrap() else { panic!() };
+        assert_eq!((bytes, soft.lba_bytes, soft.volatile_write_cache), (1 << 30, 4096, Some(true)));
+        assert_eq!(soft.model, "optane");
+        let Uri::File { path, soft } = "file:disk.img?model=zssd".parse().unwrap() else { panic!() };
+        assert_eq!((path.to_str(), soft.model.as_str()), (Some("disk.img"), "zssd"));
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        for (uri, word) in [
+            ("", "no scheme"),
+            ("mem", "no scheme"),
+            ("men:1G", "unknown scheme"),
+            ("vfio:0000:01:00.0", "not supported"),
+            ("mem:", "no size"),
+            ("mem:1X", "no size"),
+            ("mem:0", "positive multiple"),
+            ("mem:1000", "4096"),
+            ("mem:99999999999999999999", "no size"),
+            ("mem:1G?", "key=value"),
+            ("mem:1G?modle=optane", "unknown parameter"),
+            ("mem:1G?lba=1024", "512 or 4096"),
+            ("mem:1G?vwc=2", "1 or 0"),
+            ("mem:1G?vwc=1&vwc=1", "twice"),
+            ("mem:1G?nsid=2", "give 1 to 1"),
+            ("mem:1G?create=1G", "file: only"),
+            ("mem:1G?mdts=5000", "power of two"),
+            ("file:", "no file name"),
+            ("file:x?namespaces=2", "one namespace"),
+        ] {
+            let error = uri.parse::<Uri>().unwrap_err().to_string();
+            assert!(error.contains(word), "{uri}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC*") {
+            let _ = text.parse::<Uri>();
+        }
+
+        #[test]
+        fn never_panics_on_the_likely(text in "(mem|file|vfio):[0-9kMG]{0,25}\\?(([a-z]{1,10}=[0-9a-zKMG]{0,22})&?){0,4}") {
+            let _ = text.parse::<Uri>();
+        }
+    }
+}

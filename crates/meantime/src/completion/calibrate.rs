@@ -1,0 +1,180 @@
+//! What this machine's ways of waiting cost, measured here and now: no figure is built in (DESIGN §7).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::hw::clock::tighten_timer_slack;
+use crate::hw::{Clock, EventFd, HwError, cpu};
+
+/// A distribution of times in ns.
+#[derive(Debug, Clone)]
+pub struct Times(Vec<u64>);
+
+impl Times {
+    fn new(mut samples: Vec<u64>) -> Self {
+        samples.sort_unstable();
+        Self(samples)
+    }
+
+    /// The time that the fraction `q` (0 to 1) of the samples does not exceed; 0 without samples.
+    pub fn quantile_ns(&self, q: f64) -> u64 {
+        let Some(last) = self.0.len().checked_sub(1) else { return 0 };
+        self.0[((last as f64 * q.clamp(0.0, 1.0)).round() as usize).min(last)]
+    }
+
+    /// The median.
+    pub fn median_ns(&self) -> u64 {
+        self.quantile_ns(0.5)
+    }
+
+    /// The mean.
+    pub fn mean_ns(&self) -> f64 {
+        self.0.iter().sum::<u64>() as f64 / self.0.len().max(1) as f64
+    }
+
+    /// How many samples.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The time in ns that a cache line takes from the calling thread to one on `other_cpu` and back: the median of batches.
+///
+/// # Errors
+/// If no thread can be started there.
+pub fn cacheline_rtt(other_cpu: Option<usize>) -> Result<Times, HwError> {
+    #[repr(align(128))]
+    struct Line(AtomicU64);
+    const BATCHES: u64 = 200;
+    const EXCHANGES: u64 = 100;
+    const END: u64 = u64::MAX;
+
+    let lines = Arc::new((Line(AtomicU64::new(0)), Line(AtomicU64::new(0))));
+    let theirs = Arc::clone(&lines);
+    let responder = spawn(other_cpu, move || {
+        let mut seen = 0;
+        while seen != END {
+            let ping = theirs.0.0.load(Ordering::Acquire);
+            if ping != seen {
+                seen = ping;
+                theirs.1.0.store(ping, Ordering::Release);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    })?;
+    let clock = Clock::real();
+    let mut sequence = 0;
+    let mut exchange = || {
+        sequence += 1;
+        lines.0.0.store(sequence, Ordering::Release);
+        while lines.1.0.load(Ordering::Acquire) != sequence {}
+    };
+    // The thread starts, the core wakes up.
+    (0..EXCHANGES * 10).for_each(|_| exchange());
+    let samples = (0..BATCHES)
+        .map(|_| {
+            let start_ns = clock.now_ns();
+            (0..EXCHANGES).for_each(|_| exchange());
+            (clock.now_ns() - start_ns) / EXCHANGES
+        })
+        .collect();
+    lines.0.0.store(END, Ordering::Release);
+    let _ = responder.join();
+    Ok(Times::new(samples))
+}
+
+/// The time in ns that one reading of the clock takes.
+pub fn clock_read(clock: &Clock) -> Times {
+    const READINGS: u64 = 1_000;
+    let batch = || {
+        let start_ns = clock.now_ns();
+        for _ in 0..READINGS {
+            std::hint::black_box(clock.now_ns());
+        }
+        (clock.now_ns() - start_ns) / READINGS
+    };
+    Times::new((0..50).map(|_| batch()).collect())
+}
+
+/// The time in ns from an eventfd being signalled on `other_cpu` to the calling thread, which sleeps on it, running.
+/// Between two signals the caller's core is idle for `idle`, and may fall into a deeper idle state.
+///
+/// # Errors
+/// If no thread or eventfd can be had.
+pub fn eventfd_wake(other_cpu: Option<usize>, idle: Duration, count: usize) -> Result<Times, HwError> {
+    let (event, signalled_ns) = (EventFd::new()?, Arc::new(AtomicU64::new(0)));
+    let (their_event, their_ns) = (event.clone(), Arc::clone(&signalled_ns));
+    let total = count + count / 10 + 1;
+    let clock = Clock::real();
+    let their_clock = clock.clone();
+    let taken = Arc::new(AtomicU64::new(0));
+    let their_taken = Arc::clone(&taken);
+    let signaller = spawn(other_cpu, move || {
+        for turn in 0..total as u64 {
+            // Busy waiting keeps this core's own wake-up out of the figure.
+            while their_taken.load(Ordering::Acquire) < turn {
+                std::hint::spin_loop();
+            }
+            let until_ns = their_clock.now_ns() + idle.as_nanos() as u64;
+            while their_clock.now_ns() < until_ns {
+                std::hint::spin_loop();
+            }
+            their_ns.store(their_clock.now_ns(), Ordering::Release);
+            their_event.signal();
+        }
+    })?;
+    let mut samples = Vec::with_capacity(total);
+    for turn in 0..total as u64 {
+        while !event.wait(1_000_000_000) {}
+        samples.push(clock.now_ns().saturating_sub(signalled_ns.load(Ordering::Acquire)));
+        taken.store(turn + 1, Ordering::Release);
+    }
+    let _ = signaller.join();
+    Ok(Times::new(samples.split_off(total - count)))
+}
+
+/// How late in ns a sleep of `sleep_ns` ends, with a timer slack of 1 ns.
+pub fn oversleep(clock: &Clock, sleep_ns: u64, count: usize) -> Times {
+    tighten_timer_slack();
+    let once = |_| {
+        let start_ns = clock.now_ns();
+        clock.sleep_ns(sleep_ns);
+        (clock.now_ns() - start_ns).saturating_sub(sleep_ns)
+    };
+    Times::new((0..count).map(once).collect())
+}
+
+fn spawn(
+    on_cpu: Option<usize>,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>, HwError> {
+    let bound = move || {
+        // Unbound, the figure is still right for where the scheduler puts the thread.
+        let _ = on_cpu.map(|cpu| cpu::bind(&[cpu]));
+        body();
+    };
+    let builder = std::thread::Builder::new().name("meantime-calib".into());
+    builder.spawn(bound).map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_can_be_had() {
+        let clock = Clock::real();
+        assert!(clock_read(&clock).median_ns() < 10_000);
+        assert_eq!(oversleep(&clock, 1_000, 20).count(), 20);
+        assert_eq!(eventfd_wake(None, Duration::from_micros(50), 20).unwrap().count(), 20);
+    }
+
+    #[test]
+    fn quantiles() {
+        let times = Times::new(vec![5, 1, 3]);
+        assert_eq!((times.quantile_ns(0.0), times.median_ns(), times.quantile_ns(1.0)), (1, 3, 5));
+        assert_eq!(Times::new(vec![]).median_ns(), 0);
+    }
+}

@@ -1,0 +1,337 @@
+//! The DMA heap: memory that a controller may reach, by I/O virtual address.
+//!
+//! A heap grows by chunks of huge pages, each mapped into the controller's address space once. Buffers are ranges
+//! of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation takes a lock and is not for the path of an I/O:
+//! that recycles the buffers it has.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::pages::{PageKind, Pages};
+use super::transport::Transport;
+use super::{HwError, Result};
+
+/// The granularity of allocation: one page of the controller's (CC.MPS = 0).
+pub const DMA_PAGE: usize = 4096;
+
+/// The largest single buffer.
+pub const MAX_BUFFER: usize = 1 << 30;
+
+const CHUNK: usize = 8 << 20;
+
+/// The first I/O virtual address: above 4 GiB, clear of the x86 MSI window at 0xFEE0_0000, and never equal to an
+/// address of this process, so that mixing up the two is found out.
+const FIRST_IOVA: u64 = 0x1_0000_0000;
+
+/// An address as the controller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Iova(pub u64);
+
+/// Memory that one controller may reach. Cloning shares the heap.
+#[derive(Clone)]
+pub struct DmaHeap(Arc<Inner>);
+
+struct Inner {
+    transport: Arc<dyn Transport>,
+    state: Mutex<State>,
+    quarantined_bytes: AtomicUsize,
+}
+
+struct State {
+    chunks: Vec<Chunk>,
+    next_iova: u64,
+}
+
+struct Chunk {
+    pages: Arc<Pages>,
+    iova: u64,
+    /// Free ranges: offset → length, neighbours always merged.
+    free: BTreeMap<usize, usize>,
+}
+
+impl DmaHeap {
+    /// An empty heap for the controller behind `transport`.
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        let state = State { chunks: Vec::new(), next_iova: FIRST_IOVA };
+        Self(Arc::new(Inner { transport, state: Mutex::new(state), quarantined_bytes: AtomicUsize::new(0) }))
+    }
+
+    /// A zeroed buffer of `bytes`.
+    ///
+    /// # Errors
+    /// Without memory, beyond [`MAX_BUFFER`], or when the transport cannot map more.
+    pub fn alloc(&self, bytes: usize) -> Result<DmaBuf> {
+        if bytes == 0 || bytes > MAX_BUFFER {
+            return Err(HwError::TooLarge { bytes, limit: MAX_BUFFER });
+        }
+        let capacity = bytes.next_multiple_of(DMA_PAGE);
+        let mut state = self.0.lock();
+        let mut found = state.take(capacity);
+        if found.is_none() {
+            self.0.grow(&mut state, capacity)?;
+            found = state.take(capacity);
+        }
+        let (chunk, offset) = found.ok_or(HwError::TooLarge { bytes, limit: MAX_BUFFER })?;
+        let home = &state.chunks[chunk];
+        // SAFETY: `take` returns ranges inside the chunk.
+        let ptr = unsafe { home.pages.as_ptr().add(offset) };
+        let iova = Iova(home.iova + offset as u64);
+        drop(state);
+        let mut buf = DmaBuf { heap: Arc::clone(&self.0), chunk, offset, capacity, len: bytes, ptr, iova };
+        buf.fill(0);
+        Ok(buf)
+    }
+
+    /// Makes sure that `bytes` more can be allocated without growing: for start-up.
+    ///
+    /// # Errors
+    /// As [`DmaHeap::alloc`].
+    pub fn reserve(&self, bytes: usize) -> Result<()> {
+        self.alloc(bytes).map(drop)
+    }
+
+    /// How much memory the controller can reach, in bytes.
+    pub fn mapped_bytes(&self) -> usize {
+        self.0.lock().chunks.iter().map(|chunk| chunk.pages.len()).sum()
+    }
+
+    /// How much is allocated, in bytes.
+    pub fn allocated_bytes(&self) -> usize {
+        let state = self.0.lock();
+        state.chunks.iter().map(|chunk| chunk.pages.len() - chunk.free.values().sum::<usize>()).sum()
+    }
+
+    /// How much was given up because a device that is gone might still write to it, in bytes.
+    pub fn quarantined_bytes(&self) -> usize {
+        self.0.quarantined_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the memory is made of; `None` before the first allocation.
+    pub fn page_kind(&self) -> Option<PageKind> {
+        self.0.lock().chunks.first().map(|chunk| chunk.pages.kind())
+    }
+
+    /// Takes every mapping back from the controller; true if it will touch none of the memory again.
+    /// For a device that is gone: buffers stay valid for the host, but no I/O can use them.
+    pub fn unmap_all(&self) -> bool {
+        let state = self.0.lock();
+        // Every chunk is tried, whatever became of the one before.
+        state.chunks.iter().fold(true, |all, chunk| self.0.transport.unmap_dma(chunk.iova).is_ok() && all)
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every update leaves the state consistent at each step, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn grow(&self, state: &mut State, at_least: usize) -> Result<()> {
+        let pages = Arc::new(Pages::map(at_least.max(CHUNK), self.transport.needs_locked_memory())?);
+        let iova = state.next_iova;
+        self.transport.map_dma(iova, &pages)?;
+        // A page between chunks stays unmapped, so that running over the end of one is a fault.
+        state.next_iova = iova + pages.len() as u64 + (2 << 20);
+        let free = BTreeMap::from([(0, pages.len())]);
+        state.chunks.push(Chunk { pages, iova, free });
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for chunk in state.chunks.drain(..) {
+            if self.transport.unmap_dma(chunk.iova).is_err() {
+                // The controller may still reach it: better lost than reused.
+                std::mem::forget(chunk.pages);
+            }
+        }
+    }
+}
+
+impl State {
+    /// First fit: (chunk, offset).
+    fn take(&mut self, capacity: usize) -> Option<(usize, usize)> {
+        for (index, chunk) in self.chunks.iter_mut().enumerate() {
+            let fit = chunk.free.iter().find(|&(_, &len)| len >= capacity).map(|(&offset, &len)| (offset, len));
+            if let Some((offset, len)) = fit {
+                chunk.free.remove(&offset);
+                if len > capacity {
+                    chunk.free.insert(offset + capacity, len - capacity);
+                }
+                return Some((index, offset));
+            }
+        }
+        None
+    }
+
+    fn give_back(&mut self, chunk: usize, mut offset: usize, mut len: usize) {
+        let free = &mut self.chunks[chunk].free;
+        if let Some(next) = free.remove(&(offset + len)) {
+            len += next;
+        }
+        if let Some((&before, &before_len)) = free.range(..offset).next_back() {
+            assert!(before + before_len <= offset, "a DMA range was given back twice");
+            if before + before_len == offset {
+                offset = before;
+                len += before_len;
+            }
+        }
+        free.insert(offset, len);
+    }
+}
+
+/// A buffer that the controller can reach: contiguous for both sides, aligned to 4 KiB.
+///
+/// Whoever holds it may read and write it. [`submit`](crate::block::BlockChannel::submit) takes it away until the
+/// device is done with it. Dropping it gives it back to its heap.
+pub struct DmaBuf {
+    heap: Arc<Inner>,
+    chunk: usize,
+    offset: usize,
+    capacity: usize,
+    len: usize,
+    ptr: NonNull<u8>,
+    iova: Iova,
+}
+
+// SAFETY: a `DmaBuf` is the only way to its bytes, like a `Box<[u8]>`.
+unsafe impl Send for DmaBuf {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for DmaBuf {}
+
+impl std::fmt::Debug for DmaBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DmaBuf {{ iova: {:#x}, len: {} }}", self.iova.0, self.len)
+    }
+}
+
+impl DmaBuf {
+    /// Where the controller sees the first byte.
+    #[inline(always)]
+    pub fn iova(&self) -> Iova {
+        self.iova
+    }
+
+    /// Sets the length, within the capacity (the next multiple of 4 KiB of what was asked for).
+    ///
+    /// # Panics
+    /// Beyond the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity, "{len} bytes do not fit a DMA buffer of {}", self.capacity);
+        self.len = len;
+    }
+
+    /// How long the buffer can be, in bytes.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether the buffer belongs to `heap`, so that that heap's controller can reach it.
+    #[inline(always)]
+    pub fn is_of(&self, heap: &DmaHeap) -> bool {
+        Arc::ptr_eq(&self.heap, &heap.0)
+    }
+
+    /// The raw memory, for rings and lists that the device writes while we look.
+    pub(crate) fn as_raw(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// Never reuses this memory: a device that is gone, and cannot be cut off, might still write to it.
+    pub(crate) fn quarantine(self) {
+        self.heap.quarantined_bytes.fetch_add(self.capacity, Ordering::Relaxed);
+        std::mem::forget(self);
+    }
+}
+
+impl Deref for DmaBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes which only this value leads to; while
+        // a controller may write to them the value is in a request's slot, where nobody dereferences it.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for DmaBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        self.heap.lock().give_back(self.chunk, self.offset, self.capacity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hw::testing::NullTransport;
+    use proptest::prelude::*;
+
+    fn heap() -> DmaHeap {
+        DmaHeap::new(Arc::new(NullTransport::default()))
+    }
+
+    #[test]
+    fn buffers_are_zeroed_aligned_and_recycled() {
+        let heap = heap();
+        let mut first = heap.alloc(5000).unwrap();
+        assert_eq!((first.len(), first.capacity(), first.iova().0 % 4096), (5000, 8192, 0));
+        first.fill(9);
+        let iova = first.iova();
+        drop(first);
+        let again = heap.alloc(100).unwrap();
+        assert_eq!(again.iova(), iova);
+        assert!(again.iter().all(|&byte| byte == 0));
+        assert_eq!(heap.allocated_bytes(), 4096);
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_errors() {
+        assert!(matches!(heap().alloc(0), Err(HwError::TooLarge { .. })));
+        assert!(matches!(heap().alloc(MAX_BUFFER + 1), Err(HwError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn quarantined_memory_is_never_given_out_again() {
+        let heap = heap();
+        let buf = heap.alloc(4096).unwrap();
+        let iova = buf.iova();
+        buf.quarantine();
+        assert_eq!(heap.quarantined_bytes(), 4096);
+        let all: Vec<_> = (0..CHUNK / DMA_PAGE - 1).map(|_| heap.alloc(4096).unwrap()).collect();
+        assert!(all.iter().all(|buf| buf.iova() != iova));
+    }
+
+    proptest! {
+        /// Whatever is allocated and freed in whatever order: no overlap, and everything comes back.
+        #[test]
+        fn never_overlaps(steps in prop::collection::vec((any::<bool>(), 1usize..100_000), 1..200)) {
+            let heap = heap();
+            let mut held: Vec<DmaBuf> = Vec::new();
+            for (take, n) in steps {
+                if take || held.is_empty() {
+                    let buf = heap.alloc(n).unwrap();
+                    let range = |b: &DmaBuf| (b.iova().0, b.iova().0 + b.capacity() as u64);
+                    let (start, end) = range(&buf);
+                    prop_assert!(held.iter().map(range).all(|(s, e)| end <= s || e <= start));
+                    held.push(buf);
+                } else {
+                    held.swap_remove(n % held.len());
+                }
+            }
+            held.clear();
+            prop_assert_eq!(heap.allocated_bytes(), 0);
+        }
+    }
+}

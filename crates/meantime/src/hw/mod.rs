@@ -1,0 +1,89 @@
+//! Hardware: memory-mapped doorbells, DMA memory, clocks, interrupts, and the transports that reach a controller.
+//!
+//! This is the lowest layer and, with [`crate::nvme::queue`], the only one with `unsafe`.
+
+pub mod clock;
+pub mod cpu;
+pub mod dma;
+pub mod event;
+pub mod floor;
+pub mod mmio;
+pub mod pages;
+#[cfg(feature = "ssd")]
+pub mod soft;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod transport;
+
+pub use clock::Clock;
+pub use dma::{DmaBuf, DmaHeap};
+pub use event::EventFd;
+pub use mmio::Doorbell;
+pub use transport::Transport;
+
+use std::io;
+
+/// Why something below the NVMe protocol failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HwError {
+    /// The kernel gave no memory.
+    #[error("cannot map {bytes} bytes of memory for DMA: {source}; free memory, or ask for less")]
+    Map {
+        /// How much was asked for.
+        bytes: usize,
+        /// What `mmap` said.
+        source: io::Error,
+    },
+    /// The kernel refused to lock memory.
+    #[error(
+        "cannot lock {bytes} bytes of DMA memory: {source}; RLIMIT_MEMLOCK is {limit}: raise it with \
+         `ulimit -l unlimited` (or LimitMEMLOCK= in the unit, or memlock in limits.conf), or grant CAP_IPC_LOCK"
+    )]
+    Lock {
+        /// How much was to be locked.
+        bytes: usize,
+        /// The soft limit in force, readable.
+        limit: String,
+        /// What `mlock` said.
+        source: io::Error,
+    },
+    /// A single allocation larger than the heap can ever give.
+    #[error("a DMA buffer of {bytes} bytes exceeds the limit of {limit} bytes")]
+    TooLarge {
+        /// How much was asked for.
+        bytes: usize,
+        /// The largest that is possible.
+        limit: usize,
+    },
+    /// The transport refused a DMA mapping.
+    #[error("the transport cannot map DMA memory at IOVA {iova:#x}, {bytes} bytes: {what}")]
+    DmaMap {
+        /// The I/O virtual address.
+        iova: u64,
+        /// Length of the mapping.
+        bytes: usize,
+        /// The transport's own words.
+        what: String,
+    },
+    /// There is no such doorbell or vector.
+    #[error("the controller has no {what}")]
+    Missing {
+        /// What was looked for.
+        what: String,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was attempted.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The device is no longer there.
+    #[error("the device is gone")]
+    Gone,
+}
+
+/// A `Result` of this layer.
+pub type Result<T> = std::result::Result<T, HwError>;

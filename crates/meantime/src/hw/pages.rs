@@ -1,0 +1,173 @@
+//! Anonymous memory for DMA: huge pages when there are any, ordinary pages when not.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
+use rustix::process::{Resource, getrlimit};
+
+use super::{HwError, Result};
+
+/// The size of a huge page on x86-64, and the granularity of [`Pages`].
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// What the memory is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageKind {
+    /// 2 MiB pages from the kernel's reserved pool.
+    Huge,
+    /// Ordinary memory that the kernel was advised to back with 2 MiB pages, and may.
+    Advised,
+}
+
+impl PageKind {
+    /// In words, for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Huge => "2 MiB pages (reserved)",
+            Self::Advised => "4 KiB pages (transparent huge pages advised)",
+        }
+    }
+}
+
+/// A mapping of anonymous, zeroed, faulted-in memory, aligned to 2 MiB.
+#[derive(Debug)]
+pub struct Pages {
+    addr: NonNull<c_void>,
+    len: usize,
+    kind: PageKind,
+}
+
+// SAFETY: `Pages` only owns the mapping; who may access which bytes is the business of `DmaHeap`.
+unsafe impl Send for Pages {}
+// SAFETY: as above; no method touches the memory.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps at least `bytes` (rounded up to 2 MiB). `lock` also pins it against being swapped out.
+    ///
+    /// # Errors
+    /// [`HwError::Map`] without memory, [`HwError::Lock`] (which names the limit) if locking is refused.
+    pub fn map(bytes: usize, lock: bool) -> Result<Self> {
+        let len = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(|| HwError::Map {
+            bytes,
+            source: io::ErrorKind::OutOfMemory.into(),
+        })?;
+        let pages = match Self::map_huge(len) {
+            Some(pages) => pages,
+            None => Self::map_advised(len)?,
+        };
+        if lock {
+            // SAFETY: the range is our own mapping.
+            unsafe { mlock(pages.addr.as_ptr(), len) }.map_err(|errno| HwError::Lock {
+                bytes: len,
+                limit: memlock_limit(),
+                source: errno.into(),
+            })?;
+        }
+        Ok(pages)
+    }
+
+    fn map_huge(len: usize) -> Option<Self> {
+        // MAP_HUGETLB reserves at once: it fails here, not at the first touch, when the pool is too small.
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let addr = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }.ok()?;
+        Some(Self { addr: NonNull::new(addr)?, len, kind: PageKind::Huge })
+    }
+
+    fn map_advised(len: usize) -> Result<Self> {
+        let failed = |source: io::Error| HwError::Map { bytes: len, source };
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let spacious = len.checked_add(HUGE_PAGE).ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice, one huge page longer than needed.
+        let raw = unsafe { mmap_anonymous(std::ptr::null_mut(), spacious, prot, MapFlags::PRIVATE) }
+            .map_err(|errno| failed(errno.into()))?;
+        let start = (raw as usize).next_multiple_of(HUGE_PAGE);
+        let head = start - raw as usize;
+        let addr = raw.wrapping_byte_add(head);
+        // SAFETY: both ranges lie inside the mapping just made, before and after the part that is kept; nothing
+        // refers to them.
+        unsafe {
+            if head > 0 {
+                let _ = munmap(raw, head);
+            }
+            let _ = munmap(addr.wrapping_byte_add(len), spacious - head - len);
+        }
+        // SAFETY: the range is our own mapping; the advice does not change its contents.
+        let _ = unsafe { madvise(addr, len, Advice::LinuxHugepage) };
+        let addr = NonNull::new(addr).ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
+        let pages = Self { addr, len, kind: PageKind::Advised };
+        // Faulted in now, not in the middle of an I/O.
+        // SAFETY: as above; populating only faults pages in.
+        if unsafe { madvise(addr.as_ptr(), len, Advice::LinuxPopulateWrite) }.is_err() {
+            // Kernels before 5.14: touch each page.
+            for offset in (0..len).step_by(4096) {
+                // SAFETY: inside the mapping, which nobody else knows yet.
+                unsafe { addr.as_ptr().cast::<u8>().add(offset).write_volatile(0) };
+            }
+        }
+        Ok(pages)
+    }
+
+    /// The address of the first byte.
+    pub fn addr(&self) -> usize {
+        self.addr.as_ptr() as usize
+    }
+
+    /// A pointer to the first byte.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.addr.cast()
+    }
+
+    /// Length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What the memory is made of.
+    pub fn kind(&self) -> PageKind {
+        self.kind
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and whoever could reach it held a reference to `self`.
+        let _ = unsafe { munmap(self.addr.as_ptr(), self.len) };
+    }
+}
+
+fn memlock_limit() -> String {
+    match getrlimit(Resource::Memlock).current {
+        None => "unlimited (so a container or cgroup limit is in the way)".into(),
+        Some(bytes) => format!("{} KiB", bytes / 1024),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_aligned_zeroed_and_writable() {
+        let pages = Pages::map(3 << 20, false).unwrap();
+        assert_eq!(pages.len(), 4 << 20);
+        assert_eq!(pages.addr() % HUGE_PAGE, 0);
+        let last = pages.len() - 1;
+        // SAFETY: inside the mapping, which only this test knows.
+        unsafe {
+            assert_eq!(pages.as_ptr().add(last).read(), 0);
+            pages.as_ptr().add(last).write(7);
+        }
+    }
+
+    #[test]
+    fn too_much_is_an_error_not_a_panic() {
+        assert!(matches!(Pages::map(usize::MAX - 10, false), Err(HwError::Map { .. })));
+        assert!(matches!(Pages::map(1 << 46, false), Err(HwError::Map { .. })));
+    }
+}

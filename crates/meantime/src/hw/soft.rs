@@ -1,0 +1,117 @@
+//! The transport to a software SSD in this process.
+
+use std::sync::Arc;
+
+use meantime_spec::regs::DOORBELLS;
+use meantime_spec::seam::{DmaRegion, Doorbells, SOFT_DSTRD, SeamError, SoftPort};
+
+use super::clock::Clock;
+use super::event::EventFd;
+use super::mmio::Doorbell;
+use super::pages::Pages;
+use super::transport::Transport;
+use super::{HwError, Result};
+
+/// A software SSD, by the seam that `meantime-spec` defines.
+pub struct SoftTransport {
+    port: Arc<dyn SoftPort>,
+    doorbells: Arc<Doorbells>,
+    clock: Clock,
+    lock_memory: bool,
+    name: String,
+    /// Ends the SSD when the last user of the transport has gone.
+    _owner: Option<Box<dyn std::any::Any + Send + Sync>>,
+}
+
+impl SoftTransport {
+    /// A transport over `port`; `owner` is dropped with it.
+    pub fn new(
+        port: Arc<dyn SoftPort>,
+        name: String,
+        owner: Option<Box<dyn std::any::Any + Send + Sync>>,
+    ) -> Self {
+        let clock = port.virtual_clock().map_or_else(Clock::real, Clock::virtual_time);
+        let doorbells = port.doorbells();
+        Self { port, doorbells, clock, lock_memory: false, name, _owner: owner }
+    }
+
+    /// Locks DMA memory although a software SSD does not need it, as a real device would.
+    pub fn lock_memory(mut self, lock: bool) -> Self {
+        self.lock_memory = lock;
+        self
+    }
+}
+
+fn refused(iova: u64, bytes: usize, error: SeamError) -> HwError {
+    match error {
+        SeamError::Gone => HwError::Gone,
+        other => HwError::DmaMap { iova, bytes, what: other.to_string() },
+    }
+}
+
+impl Transport for SoftTransport {
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+
+    fn read32(&self, offset: u32) -> u32 {
+        self.port.read32(offset)
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        self.port.read64(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.port.write32(offset, value);
+    }
+
+    fn write64(&self, offset: u32, value: u64) {
+        self.port.write64(offset, value);
+    }
+
+    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+        let index = offset.checked_sub(DOORBELLS).map(|bytes| (bytes >> (2 + SOFT_DSTRD)) as usize);
+        index
+            .and_then(|index| Doorbell::soft(&self.doorbells, index, &self.port))
+            .ok_or_else(|| HwError::Missing { what: format!("doorbell at offset {offset:#x}") })
+    }
+
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
+        let region = DmaRegion {
+            iova,
+            host_addr: pages.addr(),
+            len: pages.len(),
+            keepalive: Arc::clone(pages) as Arc<dyn std::any::Any + Send + Sync>,
+        };
+        self.port.map_dma(region).map_err(|error| refused(iova, pages.len(), error))
+    }
+
+    fn unmap_dma(&self, iova: u64) -> Result<()> {
+        match self.port.unmap_dma(iova) {
+            // An SSD that has ended touches nothing any more.
+            Ok(()) | Err(SeamError::Gone) => Ok(()),
+            Err(error) => Err(refused(iova, 0, error)),
+        }
+    }
+
+    fn needs_locked_memory(&self) -> bool {
+        self.lock_memory
+    }
+
+    fn vectors(&self) -> u16 {
+        self.port.vectors()
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()> {
+        match self.port.set_vector(vector, event.map(EventFd::fd)) {
+            Ok(()) => Ok(()),
+            Err(SeamError::Gone) => Err(HwError::Gone),
+            Err(_) => Err(HwError::Missing { what: format!("interrupt vector {vector}") }),
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+}

@@ -1,0 +1,39 @@
+//! The transport seam: what a driver needs of a PCIe function, however it is reached.
+
+use std::sync::Arc;
+
+use super::clock::Clock;
+use super::event::EventFd;
+use super::mmio::Doorbell;
+use super::pages::Pages;
+use super::Result;
+
+/// A way to reach a controller: a software SSD in this process; a PCIe function; another process.
+///
+/// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they were given.
+pub trait Transport: Send + Sync {
+    /// Where the controller is, for messages.
+    fn describe(&self) -> String;
+    /// Reads a 32-bit register. All ones if the device is gone.
+    fn read32(&self, offset: u32) -> u32;
+    /// Reads a 64-bit register. All ones if the device is gone.
+    fn read64(&self, offset: u32) -> u64;
+    /// Writes a 32-bit register.
+    fn write32(&self, offset: u32, value: u32);
+    /// Writes a 64-bit register.
+    fn write64(&self, offset: u32, value: u64);
+    /// The doorbell whose register is at byte `offset` of BAR0.
+    fn doorbell(&self, offset: u32) -> Result<Doorbell>;
+    /// Lets the controller reach `pages` at `iova`.
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
+    /// Takes back what was mapped at `iova`. When it returns `Ok` the controller will not touch it again.
+    fn unmap_dma(&self, iova: u64) -> Result<()>;
+    /// Whether memory must be locked before the controller may reach it.
+    fn needs_locked_memory(&self) -> bool;
+    /// How many interrupt vectors the controller has.
+    fn vectors(&self) -> u16;
+    /// Has `vector` signal `event`, or nothing.
+    fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
+    /// The clock that this device's time is measured by.
+    fn clock(&self) -> Clock;
+}

@@ -1,0 +1,200 @@
+//! What a controller says of itself, validated: the device's structures are not used before they went through here.
+
+use meantime_spec::identify::{IdentifyController, IdentifyNamespace};
+use meantime_spec::regs::{Cap, Vs};
+
+use super::prp;
+use super::{Error, Result};
+
+/// A controller, as far as the driver and people need to know it.
+#[derive(Debug, Clone)]
+pub struct ControllerInfo {
+    /// PCI vendor.
+    pub vendor_id: u16,
+    /// Serial number, without padding.
+    pub serial: String,
+    /// Model number, without padding.
+    pub model: String,
+    /// Firmware revision, without padding.
+    pub firmware: String,
+    /// Version of the specification.
+    pub version: Vs,
+    /// Controller capabilities.
+    pub cap: Cap,
+    /// The most data of one command in bytes.
+    pub max_transfer_bytes: u32,
+    /// Namespaces that can exist.
+    pub namespace_count: u32,
+    /// Whether a volatile write cache is present (VWC bit 0).
+    pub volatile_write_cache: bool,
+    /// Optional NVM commands supported (ONCS).
+    pub oncs: u16,
+    /// Optional admin commands supported (OACS).
+    pub oacs: u16,
+    /// How many event requests the controller keeps.
+    pub event_requests: u16,
+    /// I/O queue pairs granted.
+    pub io_queues: u16,
+    /// Interrupt vectors.
+    pub vectors: u16,
+}
+
+impl ControllerInfo {
+    /// Checks `raw` against what the driver relies on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] or [`Error::Unsupported`], naming the field.
+    pub(crate) fn validate(raw: &IdentifyController, cap: Cap, version: Vs) -> Result<Self> {
+        let invalid = |what: String| Error::Invalid { structure: "Identify Controller data", what };
+        // SQES and CQES: the lower half is the required entry size as a power of two (1.4 §5.15.2.1).
+        if raw.sqes & 0xf != 6 || raw.cqes & 0xf != 4 {
+            return Err(invalid(format!("SQES {:#x}, CQES {:#x} where 6 and 4 are required", raw.sqes, raw.cqes)));
+        }
+        let nn = raw.nn.get();
+        if nn == 0 {
+            return Err(invalid("NN is 0: no namespace can exist".into()));
+        }
+        // MDTS is in units of the minimum page size; 0 is no limit (1.4 §5.15.2.1).
+        let unit_shift = 12 + u32::from(cap.mpsmin());
+        let by_controller = match raw.mdts {
+            0 => u64::MAX,
+            mdts => 1u64.checked_shl(unit_shift + u32::from(mdts)).unwrap_or(u64::MAX),
+        };
+        Ok(Self {
+            vendor_id: raw.vid.get(),
+            serial: ascii(&raw.sn),
+            model: ascii(&raw.mn),
+            firmware: ascii(&raw.fr),
+            version,
+            cap,
+            max_transfer_bytes: by_controller.min(prp::MAX_BYTES as u64) as u32,
+            namespace_count: nn,
+            volatile_write_cache: raw.vwc & 1 != 0,
+            oncs: raw.oncs.get(),
+            oacs: raw.oacs.get(),
+            event_requests: u16::from(raw.aerl) + 1,
+            io_queues: 0,
+            vectors: 0,
+        })
+    }
+}
+
+/// A namespace that the driver can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    /// Namespace identifier.
+    pub nsid: u32,
+    /// Size in logical blocks.
+    pub blocks: u64,
+    /// log2 of the logical block size in bytes: 9 or 12.
+    pub block_shift: u8,
+    /// The most logical blocks of one command.
+    pub max_blocks: u32,
+    /// I/O should not cross a multiple of this many blocks; 0 if the device does not mind.
+    pub optimal_boundary_blocks: u32,
+    /// Capacity in use, in logical blocks.
+    pub used_blocks: u64,
+}
+
+impl NamespaceInfo {
+    /// Checks `raw`; the error says why the namespace cannot be used.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for a format we do not have.
+    pub(crate) fn validate(nsid: u32, raw: &IdentifyNamespace, max_transfer_bytes: u32) -> Result<Self> {
+        let invalid = |what: String| Error::Invalid { structure: "Identify Namespace data", what };
+        let unsupported = |what: String| Error::Unsupported(format!("namespace {nsid} {what}"));
+        let format = raw
+            .lba_format_in_use()
+            .ok_or_else(|| invalid(format!("FLBAS {:#x} names a format beyond NLBAF {}", raw.flbas, raw.nlbaf)))?;
+        let (shift, metadata) = (format.lbads, format.ms.get());
+        if metadata != 0 {
+            return Err(unsupported(format!("is formatted with {metadata} bytes of metadata a block")));
+        }
+        if shift != 9 && shift != 12 {
+            return Err(unsupported(format!("has blocks of 2^{shift} bytes; 512 and 4096 are supported")));
+        }
+        let blocks = raw.nsze.get();
+        if blocks == 0 || blocks > u64::MAX >> shift {
+            return Err(invalid(format!("NSZE is {blocks}")));
+        }
+        // NLB is 16 bits, 0's based.
+        let max_blocks = (max_transfer_bytes >> shift).min(1 << 16);
+        if max_blocks == 0 {
+            return Err(invalid(format!("MDTS of {max_transfer_bytes} bytes is less than a block")));
+        }
+        Ok(Self {
+            nsid,
+            blocks,
+            block_shift: shift,
+            max_blocks,
+            optimal_boundary_blocks: u32::from(raw.noiob.get()),
+            used_blocks: raw.nuse.get(),
+        })
+    }
+
+    /// Logical block size in bytes.
+    pub fn block_bytes(&self) -> u32 {
+        1 << self.block_shift
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.block_shift
+    }
+
+    /// How many of the `left` blocks from `slba` on the next command may cover: no more than the device takes at
+    /// once, and not across the boundary it prefers (NOIOB). `has_data` is false for commands that MDTS does not limit.
+    #[inline(always)]
+    pub fn next_span(&self, slba: u64, left: u64, has_data: bool) -> u32 {
+        let most = if has_data { self.max_blocks } else { 1 << 16 };
+        let mut span = left.min(u64::from(most)) as u32;
+        if self.optimal_boundary_blocks != 0 && has_data {
+            let boundary = u64::from(self.optimal_boundary_blocks);
+            span = span.min((boundary - slba % boundary) as u32);
+        }
+        span
+    }
+}
+
+/// Printable ASCII without trailing blanks; anything else becomes `?`.
+fn ascii(field: &[u8]) -> String {
+    let text: String =
+        field.iter().map(|&b| if b == b' ' || b.is_ascii_graphic() { char::from(b) } else { '?' }).collect();
+    text.trim_end_matches([' ', '?']).trim_start().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NS: NamespaceInfo = NamespaceInfo {
+        nsid: 1,
+        blocks: 1 << 20,
+        block_shift: 9,
+        max_blocks: 256,
+        optimal_boundary_blocks: 0,
+        used_blocks: 0,
+    };
+
+    #[test]
+    fn spans_stop_at_mdts() {
+        assert_eq!(NS.next_span(7, 8, true), 8);
+        assert_eq!(NS.next_span(7, 1000, true), 256);
+        assert_eq!(NS.next_span(7, 1 << 40, false), 65536);
+    }
+
+    #[test]
+    fn spans_stop_at_the_boundary() {
+        let ns = NamespaceInfo { optimal_boundary_blocks: 64, ..NS };
+        assert_eq!(ns.next_span(0, 1000, true), 64);
+        assert_eq!(ns.next_span(63, 1000, true), 1);
+        assert_eq!(ns.next_span(60, 2, true), 2);
+    }
+
+    #[test]
+    fn text_fields_are_made_printable() {
+        assert_eq!(ascii(b"  MT-1\x07x   "), "MT-1?x");
+        assert_eq!(ascii(&[0; 8]), "");
+    }
+}

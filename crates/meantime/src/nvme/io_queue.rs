@@ -1,0 +1,322 @@
+//! An I/O queue of a live controller: a queue pair that recovers.
+
+use std::sync::Arc;
+
+use super::controller::Controller;
+use super::queue::{Command, CommandError, Outcome, QueueCounters, QueueFull, QueuePair};
+use super::{Error, Result};
+use crate::hw::{Clock, EventFd};
+
+/// Why a command was not staged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StageError {
+    /// No free slot.
+    #[error(transparent)]
+    Full(#[from] QueueFull),
+    /// The controller was reset meanwhile: call [`IoQueue::check`] and try again.
+    #[error("the controller was reset")]
+    Stale,
+}
+
+/// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. Belongs to one thread.
+pub struct IoQueue {
+    controller: Arc<Controller>,
+    /// Always there, but in `drop`.
+    pair: Option<QueuePair>,
+    event: Option<EventFd>,
+    vector: Option<u16>,
+    /// The epoch of the controller that knows this queue.
+    epoch: u32,
+    /// Whether the controller knows the queue.
+    registered: bool,
+    next_sweep_ns: u64,
+}
+
+impl IoQueue {
+    pub(crate) fn new(
+        controller: Arc<Controller>,
+        pair: QueuePair,
+        event: Option<EventFd>,
+        vector: Option<u16>,
+        epoch: u32,
+    ) -> Self {
+        Self { controller, pair: Some(pair), event, vector, epoch, registered: true, next_sweep_ns: 0 }
+    }
+
+    #[inline(always)]
+    fn pair(&self) -> &QueuePair {
+        self.pair.as_ref().expect("only taken in drop")
+    }
+
+    #[inline(always)]
+    fn pair_mut(&mut self) -> &mut QueuePair {
+        self.pair.as_mut().expect("only taken in drop")
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+
+    /// The clock of the device.
+    #[inline(always)]
+    pub fn clock(&self) -> &Clock {
+        self.controller.clock()
+    }
+
+    /// The queue's interrupt, if it has one.
+    #[inline(always)]
+    pub fn event(&self) -> Option<&EventFd> {
+        self.event.as_ref()
+    }
+
+    /// How many commands are in flight.
+    #[inline(always)]
+    pub fn in_flight(&self) -> u16 {
+        self.pair().in_flight()
+    }
+
+    /// How many commands can be in flight.
+    pub fn slots(&self) -> u16 {
+        self.pair().slots()
+    }
+
+    /// The queue identifier.
+    pub fn qid(&self) -> u16 {
+        self.pair().qid()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> QueueCounters {
+        self.pair().counters()
+    }
+
+    /// Stages `command`; see [`QueuePair::stage`].
+    ///
+    /// # Errors
+    /// [`StageError`]; the command was not taken then.
+    #[inline(always)]
+    pub fn stage(&mut self, owner: u16, command: &Command) -> std::result::Result<(), StageError> {
+        if self.controller.epoch() != self.epoch || !self.registered {
+            return Err(StageError::Stale);
+        }
+        Ok(self.pair_mut().stage(owner, command)?)
+    }
+
+    /// Tells the device of everything staged.
+    #[inline(always)]
+    pub fn ring_doorbell(&mut self) {
+        self.pair_mut().ring_doorbell();
+    }
+
+    /// Takes what has completed; see [`QueuePair::reap`].
+    #[inline(always)]
+    pub fn reap(&mut self, sink: impl FnMut(u16, Outcome)) -> usize {
+        self.pair_mut().reap(sink)
+    }
+
+    /// Whether a completion waits to be reaped.
+    #[inline(always)]
+    pub fn has_completion(&self) -> bool {
+        self.pair().has_completion()
+    }
+
+    /// How often deadlines are looked at, in ns: a command is found overdue at most this much late.
+    pub fn sweep_interval_ns(&self) -> u64 {
+        (self.controller.options().io_timeout_ns / 8).max(1)
+    }
+
+    /// Off the fast path: catches up with a reset made elsewhere, and climbs the ladder for a command that is overdue.
+    /// To be called now and then while waiting; returns at once when it is not time yet. Returns how many commands ended.
+    #[inline]
+    pub fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(u16, Outcome)) -> usize {
+        if now_ns < self.next_sweep_ns && self.controller.epoch() == self.epoch {
+            return 0;
+        }
+        self.check(now_ns, sink)
+    }
+
+    /// As [`IoQueue::tick`], at once.
+    #[cold]
+    #[inline(never)]
+    pub fn check(&mut self, now_ns: u64, sink: &mut dyn FnMut(u16, Outcome)) -> usize {
+        self.next_sweep_ns = now_ns.saturating_add(self.sweep_interval_ns());
+        let mut ended = 0;
+        let mut counting = |owner: u16, outcome: Outcome| {
+            ended += 1;
+            sink(owner, outcome);
+        };
+        if self.controller.epoch() != self.epoch || !self.registered {
+            self.catch_up(&mut counting);
+        } else if self.in_flight() > 0 {
+            let timeout_ns = self.controller.options().io_timeout_ns;
+            if let Some(cid) = self.pair_mut().sweep(now_ns, timeout_ns) {
+                self.climb(cid, &mut counting);
+            } else if self.controller.is_fatal() {
+                self.controller.reset(self.epoch);
+                self.catch_up(&mut counting);
+            }
+        }
+        ended
+    }
+
+    /// The ladder for the overdue command `cid`.
+    fn climb(&mut self, cid: u16, sink: &mut dyn FnMut(u16, Outcome)) {
+        // Step 1: perhaps it is there already, and nobody looked.
+        self.reap(&mut *sink);
+        if !self.pair().is_busy(cid) {
+            self.pair_mut().counters_mut().late += 1;
+            return;
+        }
+        tracing::warn!(device = %self.controller.describe(), qid = self.qid(), cid, "command timed out");
+        // A reset that somebody else makes meanwhile shows in the epoch.
+        let seen = self.epoch;
+        if !self.abort(cid, sink) && !self.delete_and_recreate(cid, sink) {
+            self.controller.reset(seen);
+            self.catch_up_with(Some(cid), sink);
+        }
+    }
+
+    /// Step 2. True if the command came back.
+    fn abort(&mut self, cid: u16, sink: &mut dyn FnMut(u16, Outcome)) -> bool {
+        self.pair_mut().counters_mut().aborts += 1;
+        if self.controller.abort(self.qid(), cid).is_err() {
+            return false;
+        }
+        let clock = self.clock().clone();
+        let deadline_ns = clock.now_ns().saturating_add(self.controller.options().abort_grace_ns);
+        loop {
+            self.reap_aborted(&mut *sink);
+            if !self.pair().is_busy(cid) {
+                return true;
+            }
+            let now_ns = clock.now_ns();
+            if now_ns >= deadline_ns {
+                return false;
+            }
+            clock.sleep_ns(((deadline_ns - now_ns) / 64).clamp(1_000, 1_000_000));
+        }
+    }
+
+    /// Reaps; a command that came back as aborted has timed out in the caller's terms.
+    fn reap_aborted(&mut self, sink: &mut dyn FnMut(u16, Outcome)) {
+        use meantime_spec::status::StatusCode::CommandAbortedByRequest as AbortedByRequest;
+        self.reap(|owner, outcome| {
+            sink(
+                owner,
+                match outcome {
+                    Err(CommandError::Status(status)) if status.is(AbortedByRequest) => {
+                        Err(CommandError::TimedOut)
+                    }
+                    other => other,
+                },
+            );
+        });
+    }
+
+    /// Step 3. True if the queue is as new; everything that was in flight on it has been failed then.
+    fn delete_and_recreate(&mut self, victim: u16, sink: &mut dyn FnMut(u16, Outcome)) -> bool {
+        if self.controller.unregister_queue(self.qid()).is_err() {
+            return false;
+        }
+        // What the device completed before it deleted the queue is in the ring.
+        self.reap_aborted(&mut *sink);
+        self.pair_mut().fail_all(Some(victim), CommandError::Reset, sink);
+        self.registered = false;
+        self.register().is_ok()
+    }
+
+    /// Makes the controller know this queue again, with empty rings.
+    fn register(&mut self) -> Result<()> {
+        self.pair_mut().reset_rings();
+        self.pair_mut().counters_mut().recreations += 1;
+        self.controller.register_queue(self.pair(), self.vector)?;
+        self.registered = true;
+        Ok(())
+    }
+
+    fn catch_up(&mut self, sink: &mut dyn FnMut(u16, Outcome)) {
+        self.catch_up_with(None, sink);
+    }
+
+    /// After a reset, or the end, of the controller: fails what was in flight and registers the queue anew.
+    fn catch_up_with(&mut self, victim: Option<u16>, sink: &mut dyn FnMut(u16, Outcome)) {
+        // Waits for a reset that is under way elsewhere; its steps are all bounded.
+        let epoch = self.controller.settled_epoch();
+        if let Some(memory_released) = self.controller.gone() {
+            self.epoch = epoch;
+            self.registered = false;
+            self.pair_mut().fail_all(None, CommandError::Gone { memory_released }, sink);
+            return;
+        }
+        if epoch != self.epoch {
+            // RDY = 0 was read on the way to the new epoch: the device has let go of every buffer. It may have completed
+            // commands before that; those entries are whole, and are taken.
+            self.reap_aborted(&mut *sink);
+            self.pair_mut().fail_all(victim, CommandError::Reset, sink);
+            self.epoch = epoch;
+            self.registered = false;
+        }
+        if !self.registered
+            && let Err(error) = self.register()
+        {
+            tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
+        }
+    }
+
+    /// Whether commands can be staged; if not, why.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] or the reason why the queue could not be recreated.
+    pub fn usable(&self) -> Result<()> {
+        match (self.controller.gone(), self.registered) {
+            (Some(_), _) => Err(Error::Gone),
+            (None, true) => Ok(()),
+            (None, false) => Err(Error::Unsupported(format!("queue {} could not be recreated", self.qid()))),
+        }
+    }
+
+    /// Gets every command back from the device, by whatever step of the ladder it takes.
+    pub(crate) fn drain(&mut self, sink: &mut dyn FnMut(u16, Outcome)) {
+        self.ring_doorbell();
+        let clock = self.clock().clone();
+        let deadline_ns = clock.now_ns().saturating_add(self.controller.options().io_timeout_ns);
+        let mut pause_ns = 0;
+        while self.in_flight() > 0 && clock.now_ns() < deadline_ns && self.controller.epoch() == self.epoch {
+            if self.reap(&mut *sink) == 0 {
+                pause_ns = (pause_ns + 500).min(1_000_000);
+                clock.sleep_ns(pause_ns);
+            }
+        }
+        if self.in_flight() > 0 {
+            let seen = self.epoch;
+            if self.controller.epoch() != seen || self.controller.unregister_queue(self.qid()).is_err() {
+                self.controller.reset(seen);
+                self.catch_up(sink);
+            } else {
+                self.reap_aborted(&mut *sink);
+                self.pair_mut().fail_all(None, CommandError::TimedOut, sink);
+                self.registered = false;
+            }
+        }
+    }
+}
+
+impl Drop for IoQueue {
+    fn drop(&mut self) {
+        // The layer above has drained the queue if it lent buffers; these outcomes have no owner any more.
+        if self.in_flight() > 0 {
+            self.drain(&mut |_, _| {});
+        }
+        if self.registered && self.controller.epoch() == self.epoch {
+            let unknown = self.controller.unregister_queue(self.qid()).is_err();
+            if unknown {
+                self.controller.reset(self.epoch);
+            }
+        }
+        self.controller.release_queue(self.qid(), self.vector);
+        if let (Some(false), Some(pair)) = (self.controller.gone(), self.pair.take()) {
+            pair.quarantine();
+        }
+    }
+}

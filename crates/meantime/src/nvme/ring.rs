@@ -1,0 +1,190 @@
+//! The two rings of a queue pair: raw memory that the device reads or writes while we look.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use meantime_spec::cqe::{Cqe, phase_of_high_word};
+use meantime_spec::sqe::Sqe;
+
+use crate::hw::{self, Doorbell, DmaBuf, DmaHeap};
+use crate::hw::dma::Iova;
+use crate::nvme::prp::LIST_ENTRIES;
+
+const SQE_BYTES: usize = size_of::<Sqe>();
+const CQE_BYTES: usize = size_of::<Cqe>();
+
+/// A submission ring, a completion ring, their doorbells, and a page per slot for PRP lists.
+pub(crate) struct Ring {
+    sqes: NonNull<[AtomicU64; 8]>,
+    cqes: NonNull<[AtomicU64; 2]>,
+    lists: NonNull<[AtomicU64; LIST_ENTRIES]>,
+    lists_iova: Iova,
+    entries: u16,
+    sq_tail: u16,
+    cq_head: u16,
+    /// Entries taken since the head doorbell was last written.
+    cq_taken: u16,
+    /// How many may be taken before it must be: rings of queues with an interrupt report at once.
+    cq_report_at: u16,
+    phase: bool,
+    tail_doorbell: Doorbell,
+    head_doorbell: Doorbell,
+    memory: Memory,
+}
+
+struct Memory {
+    sq: DmaBuf,
+    cq: DmaBuf,
+    lists: DmaBuf,
+}
+
+// SAFETY: the raw pointers lead into `memory`, which the ring owns; a ring is used by one thread at a time.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Rings of `entries` slots each.
+    ///
+    /// With `report_at_once` the head doorbell follows every [`Ring::report_head`]; otherwise at every quarter of the ring,
+    /// which saves the polled path most of these stores and leaves the controller three quarters to go on with.
+    pub(crate) fn new(
+        heap: &DmaHeap,
+        entries: u16,
+        tail_doorbell: Doorbell,
+        head_doorbell: Doorbell,
+        report_at_once: bool,
+    ) -> hw::Result<Self> {
+        assert!(entries >= 2, "a queue has at least two entries (NVMe Base 1.4 §4.1.3)");
+        let count = usize::from(entries);
+        let memory = Memory {
+            sq: heap.alloc(count * SQE_BYTES)?,
+            cq: heap.alloc(count * CQE_BYTES)?,
+            lists: heap.alloc(count * LIST_ENTRIES * 8)?,
+        };
+        Ok(Self {
+            sqes: memory.sq.as_raw().cast(),
+            cqes: memory.cq.as_raw().cast(),
+            lists: memory.lists.as_raw().cast(),
+            lists_iova: memory.lists.iova(),
+            entries,
+            sq_tail: 0,
+            cq_head: 0,
+            cq_taken: 0,
+            cq_report_at: if report_at_once { 1 } else { (entries / 4).max(1) },
+            phase: true,
+            tail_doorbell,
+            head_doorbell,
+            memory,
+        })
+    }
+
+    pub(crate) fn sq_iova(&self) -> Iova {
+        self.memory.sq.iova()
+    }
+
+    pub(crate) fn cq_iova(&self) -> Iova {
+        self.memory.cq.iova()
+    }
+
+    pub(crate) fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// The PRP list page of slot `tag`, and where the controller sees it.
+    #[inline(always)]
+    pub(crate) fn list(&self, tag: u16) -> (&[AtomicU64; LIST_ENTRIES], Iova) {
+        debug_assert!(tag < self.entries);
+        // SAFETY: `lists` has a page for each of `entries` slots, and tags are below that. Atomics, so the
+        // controller's reading is no data race.
+        let list = unsafe { self.lists.add(usize::from(tag)).as_ref() };
+        (list, Iova(self.lists_iova.0 + u64::from(tag) * (LIST_ENTRIES as u64 * 8)))
+    }
+
+    /// Puts `sqe` at the tail, without ringing.
+    ///
+    /// The caller has a slot for each command in flight and fewer slots than entries, so that the entry at the tail was
+    /// fetched long ago (ARCHITECTURE.md §2, rule 6).
+    #[inline(always)]
+    pub(crate) fn push(&mut self, sqe: &Sqe) {
+        // SAFETY: `sq_tail` < `entries`.
+        let entry = unsafe { self.sqes.add(usize::from(self.sq_tail)).as_ref() };
+        for (cell, word) in entry.iter().zip(sqe.to_words()) {
+            // Relaxed: published by the doorbell's Release.
+            cell.store(word, Ordering::Relaxed);
+        }
+        self.sq_tail += 1;
+        if self.sq_tail == self.entries {
+            self.sq_tail = 0;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn sq_tail(&self) -> u16 {
+        self.sq_tail
+    }
+
+    /// Tells the controller of everything pushed.
+    #[inline(always)]
+    pub(crate) fn ring_tail(&self) {
+        self.tail_doorbell.ring_tail(self.sq_tail);
+    }
+
+    /// Takes the next completion queue entry, if there is one.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<Cqe> {
+        // SAFETY: `cq_head` < `entries`.
+        let entry = unsafe { self.cqes.add(usize::from(self.cq_head)).as_ref() };
+        // Acquire: phase first; neither the rest of the entry nor the data may be read before it
+        // (ARCHITECTURE.md §2, rule 2).
+        let high = entry[1].load(Ordering::Acquire);
+        if phase_of_high_word(high) != self.phase {
+            return None;
+        }
+        let low = entry[0].load(Ordering::Relaxed);
+        self.cq_head += 1;
+        self.cq_taken += 1;
+        if self.cq_head == self.entries {
+            self.cq_head = 0;
+            self.phase = !self.phase;
+        }
+        Some(Cqe::from_words([low, high]))
+    }
+
+    /// Whether [`Ring::take`] would find an entry.
+    #[inline(always)]
+    pub(crate) fn has_entry(&self) -> bool {
+        // SAFETY: `cq_head` < `entries`.
+        let entry = unsafe { self.cqes.add(usize::from(self.cq_head)).as_ref() };
+        phase_of_high_word(entry[1].load(Ordering::Acquire)) == self.phase
+    }
+
+    /// Gives taken entries back to the controller, when enough have come together.
+    #[inline(always)]
+    pub(crate) fn report_head(&mut self) {
+        if self.cq_taken >= self.cq_report_at {
+            self.cq_taken = 0;
+            self.head_doorbell.ring_head(self.cq_head);
+        }
+    }
+
+    /// As new. Only when the controller no longer knows the rings.
+    pub(crate) fn reset(&mut self) {
+        for index in 0..usize::from(self.entries) {
+            // SAFETY: `index` < `entries`.
+            for cell in unsafe { self.cqes.add(index).as_ref() } {
+                cell.store(0, Ordering::Relaxed);
+            }
+        }
+        self.sq_tail = 0;
+        self.cq_head = 0;
+        self.cq_taken = 0;
+        self.phase = true;
+    }
+
+    /// The controller may write here for ever: the memory is given up.
+    pub(crate) fn quarantine(self) {
+        let Memory { sq, cq, lists } = self.memory;
+        sq.quarantine();
+        cq.quarantine();
+        lists.quarantine();
+    }
+}
