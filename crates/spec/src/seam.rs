@@ -14,18 +14,11 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-pub use sync::Arc;
-
-/// The reference count that the seam's own objects are shared by (loom's under `cfg(loom)`).
-pub mod sync {
-    #[cfg(loom)]
-    pub use loom::sync::Arc;
-    #[cfg(not(loom))]
-    pub use std::sync::Arc;
-}
-
 /// CAP.DSTRD of a soft controller: stride 4 << 4 = 64 bytes, so that no two doorbells share a cache line.
 pub const SOFT_DSTRD: u8 = 4;
+
+/// A doorbell register (loom's atomic under `cfg(loom)`).
+pub type DoorbellCell = AtomicU32;
 
 /// One doorbell, alone in its cache line (two lines, since adjacent lines are prefetched in pairs).
 #[repr(align(128))]

@@ -1,1 +1,50 @@
-//! A software NVMe SSD.
+//! A software NVMe SSD at register level.
+//!
+//! It is a controller of NVMe Base Specification 1.4 with the NVM command set: registers, admin commands, I/O queues,
+//! MSI-X-like interrupts, a DRAM or file [`Medium`], a volatile write cache whose unflushed data a power cut really
+//! takes, and a service-time [`Model`]. It is strict: what a real controller refuses, or is undefined on, gets the
+//! proper status or a fatal one, and is counted.
+//!
+//! It runs in one of two ways, on the same controller: [`Ssd`] has a thread of its own and real time; [`SteppedSsd`]
+//! has none and moves only when its clock does, so that one seed reproduces a run. A driver reaches either through
+//! [`SoftPort`](meantime_spec::seam::SoftPort).
+//!
+//! `unsafe` is confined to `hostmem` (memory shared with the host), `medium` (memory mapped for the data) and `sys`
+//! (prefetches); the rest of the crate is safe code over their bounds-checked interfaces.
+
+// Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only the parking protocol
+// itself is modelled, in `tests/loom_parking.rs`.
+#![cfg(not(loom))]
+#![deny(missing_docs)]
+
+mod clock;
+mod config;
+mod controller;
+mod counters;
+mod error;
+mod faults;
+mod hostmem;
+mod mailbox;
+mod medium;
+mod model;
+mod rng;
+mod service;
+mod stamps;
+mod stepped;
+mod store;
+mod sys;
+mod threaded;
+mod vwc;
+
+pub use clock::{Clock, MonotonicClock};
+pub use config::{NamespaceConfig, SsdConfig};
+pub use controller::Refusal;
+pub use counters::Counters;
+pub use error::SsdError;
+pub use faults::FaultPlan;
+pub use medium::{MEDIUM_ALIGN_BYTES, Medium};
+pub use model::{Jitter, Model, Nand, Select, Slow};
+pub use rng::{Rng, split_mix};
+pub use stamps::{STAMP_RING_LEN, Stamp, StampRing};
+pub use stepped::SteppedSsd;
+pub use threaded::Ssd;

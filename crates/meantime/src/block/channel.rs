@@ -6,7 +6,7 @@ use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::{Gap, GapCounters, Policy, Source};
-use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
+use crate::hw::{Clock, DmaBuf, DmaHeap, HwError};
 use crate::nvme::io_queue::StageError;
 use crate::nvme::{CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
 
@@ -75,13 +75,22 @@ impl Source for View<'_> {
         self.queue.sweep_interval_ns()
     }
 
-    fn event(&self) -> Option<&EventFd> {
-        self.queue.event()
+    fn now_ns(&self) -> u64 {
+        self.queue.clock().now_ns()
     }
 
-    #[inline(always)]
-    fn clock(&self) -> &Clock {
-        self.queue.clock()
+    fn sleep_ns(&self, duration_ns: u64) {
+        self.queue.clock().sleep_ns(duration_ns);
+    }
+
+    fn wait_interrupt(&self, timeout_ns: u64) -> bool {
+        match self.queue.event() {
+            Some(event) => {
+                self.queue.clock().wait_event(event, timeout_ns);
+                true
+            }
+            None => false,
+        }
     }
 }
 

@@ -2,13 +2,12 @@
 
 use super::mean::HalfMean;
 use super::policy::Policy;
-use crate::hw::{Clock, EventFd};
 
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
 
 /// How many looks at the queue go by between two looks at the clock: about 100 ns' worth.
-const SPINS_PER_CLOCK: u32 = 64;
+const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// The longest of the growing sleeps.
 const LONGEST_NAP_NS: u64 = 1_000_000;
@@ -23,10 +22,13 @@ pub trait Source {
     fn tick(&mut self, now_ns: u64) -> usize;
     /// How long may pass between two ticks, in ns.
     fn tick_interval_ns(&self) -> u64;
-    /// The queue's interrupt, if it has one.
-    fn event(&self) -> Option<&EventFd>;
-    /// The clock to wait by.
-    fn clock(&self) -> &Clock;
+    /// The time in ns.
+    fn now_ns(&self) -> u64;
+    /// Lets `duration_ns` pass, asleep.
+    fn sleep_ns(&self, duration_ns: u64);
+    /// Blocks until the queue's interrupt or for `timeout_ns`. An interrupt that came before counts. False, at once, if the
+    /// queue has no interrupt.
+    fn wait_interrupt(&self, timeout_ns: u64) -> bool;
 }
 
 /// What the waits of a queue came to.
@@ -50,17 +52,11 @@ pub struct Gap {
     spin_budget_ns: u64,
     mean: HalfMean,
     counters: GapCounters,
-    slack_set: bool,
 }
 
 impl Default for Gap {
     fn default() -> Self {
-        Self {
-            spin_budget_ns: SPIN_BUDGET_NS,
-            mean: HalfMean::default(),
-            counters: GapCounters::default(),
-            slack_set: false,
-        }
+        Self { spin_budget_ns: SPIN_BUDGET_NS, mean: HalfMean::default(), counters: GapCounters::default() }
     }
 }
 
@@ -117,14 +113,8 @@ impl Gap {
         if duration_ns == 0 {
             return;
         }
-        if !self.slack_set {
-            self.slack_set = true;
-            if source.clock().is_real() {
-                crate::hw::clock::tighten_timer_slack();
-            }
-        }
         self.counters.sleeps += 1;
-        source.clock().sleep_ns(duration_ns);
+        source.sleep_ns(duration_ns);
         if source.has_completion() {
             self.counters.oversleeps += 1;
         }
@@ -144,7 +134,7 @@ impl Gap {
 
     #[inline(never)]
     fn spin_long(&mut self, source: &mut impl Source) -> usize {
-        let start_ns = source.clock().now_ns();
+        let start_ns = source.now_ns();
         loop {
             for _ in 0..SPINS_PER_CLOCK {
                 if source.has_completion() {
@@ -155,7 +145,7 @@ impl Gap {
                     }
                 }
             }
-            let now_ns = source.clock().now_ns();
+            let now_ns = source.now_ns();
             let ended = source.tick(now_ns);
             if ended > 0 {
                 return ended;
@@ -179,21 +169,16 @@ impl Gap {
             }
             let timeout_ns = source.tick_interval_ns();
             self.counters.blocks += 1;
-            match source.event() {
-                Some(event) => {
-                    source.clock().wait_event(event, timeout_ns);
-                }
-                None => {
-                    source.clock().sleep_ns(nap_ns.min(timeout_ns));
-                    nap_ns = (nap_ns * 2).min(LONGEST_NAP_NS);
-                }
+            if !source.wait_interrupt(timeout_ns) {
+                source.sleep_ns(nap_ns.min(timeout_ns));
+                nap_ns = (nap_ns * 2).min(LONGEST_NAP_NS);
             }
             // The completion first: a tick looks at deadlines, and must not find overdue what is there.
             let ended = source.reap();
             if ended > 0 {
                 return ended;
             }
-            let now_ns = source.clock().now_ns();
+            let now_ns = source.now_ns();
             let ended = source.tick(now_ns);
             if ended > 0 {
                 return ended;

@@ -1,5 +1,6 @@
 //! Time: the time stamp counter calibrated against the kernel's clock, with a fallback, or a virtual clock.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -158,11 +159,12 @@ impl Clock {
         !matches!(self.0, Source::Virtual(_))
     }
 
-    /// Lets `duration_ns` pass, asleep. May be late by the machine's wake cost; a signal ends it early.
+    /// Lets `duration_ns` pass, asleep. May be late by the machine's wake cost; a signal ends it early. The first call of a
+    /// thread sets its timer slack to 1 ns.
     pub fn sleep_ns(&self, duration_ns: u64) {
         match &self.0 {
             Source::Virtual(clock) => clock.advance(duration_ns),
-            _ => event_sleep(duration_ns),
+            _ => real_sleep(duration_ns),
         }
     }
 
@@ -198,7 +200,14 @@ impl Source {
     }
 }
 
-fn event_sleep(duration_ns: u64) {
+fn real_sleep(duration_ns: u64) {
+    thread_local! {
+        static SLACK_SET: Cell<bool> = const { Cell::new(false) };
+    }
+    // Once a thread: a system call against the 50 µs by which every sleep would be late.
+    if !SLACK_SET.replace(true) {
+        tighten_timer_slack();
+    }
     let request = rustix::time::Timespec {
         tv_sec: (duration_ns / 1_000_000_000) as i64,
         tv_nsec: (duration_ns % 1_000_000_000) as i64,

@@ -2,15 +2,15 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-use meantime_spec::seam::{Doorbells, SoftPort};
+use meantime_spec::seam::{DoorbellCell, Doorbells, SoftPort};
 
 /// One doorbell register.
 ///
 /// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both.
 pub struct Doorbell {
-    cell: NonNull<AtomicU32>,
+    cell: NonNull<DoorbellCell>,
     backing: Backing,
 }
 

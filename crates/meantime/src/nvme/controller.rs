@@ -308,7 +308,7 @@ impl Controller {
     ///
     /// When it returns the device has given up every command and buffer of the old epoch, or is gone for good; see
     /// [`Controller::gone`].
-    pub fn reset(&self, seen_epoch: u32) {
+    pub(crate) fn reset(&self, seen_epoch: u32) {
         let mut admin = self.lock();
         if self.epoch() != seen_epoch || seen_epoch == EPOCH_GONE {
             return;
@@ -330,6 +330,14 @@ impl Controller {
                 self.epoch.store(EPOCH_GONE, Ordering::Release);
             }
         }
+    }
+
+    /// Disables and enables the controller now. Every command in flight fails with [`CommandError::Reset`]; queues recover
+    /// by themselves.
+    ///
+    /// [`CommandError::Reset`]: super::CommandError::Reset
+    pub fn reset_now(&self) {
+        self.reset(self.settled_epoch());
     }
 
     fn restart(&self, admin: &mut Admin) -> Result<()> {

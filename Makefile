@@ -1,0 +1,50 @@
+# make demo    set up, build, and show what ways to wait cost on this machine (two minutes after building)
+# make test    set up, then everything `make check` does: what CI runs
+# make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
+# make build   the command, at target/release/meantime
+# make bench   the figures that README and ARCHITECTURE.md quote
+# make fuzz SECONDS=600    each fuzzer for so long
+
+.PHONY: all build demo test check setup format lint unit loom fuzz docs bench clean
+.DEFAULT_GOAL := build
+
+CARGO := cargo
+SECONDS := 15
+
+build:
+	$(CARGO) build --release --locked --bin meantime
+
+setup:
+	@scripts/setup.sh
+
+demo: setup build
+	@scripts/demo.sh
+
+test: setup check
+
+check: format lint unit loom fuzz docs
+
+format:
+	@scripts/component.sh rustfmt $(CARGO) fmt --all --check
+
+lint:
+	@scripts/component.sh clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+unit:
+	$(CARGO) test --workspace --locked
+
+loom:
+	@scripts/loom.sh
+
+fuzz:
+	@scripts/fuzz.sh $(SECONDS)
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+
+bench: build
+	@scripts/bench.sh
+
+clean:
+	$(CARGO) clean
+	rm -rf out

@@ -1,0 +1,203 @@
+//! fio's value types: int with suffix, time, bool, percent, CPU list.
+//!
+//! Sizes follow fio 3.x with its default `kb_base=1024`: `k` and `kb` are 1024 bytes, while `kib` is **1000** (fio keeps
+//! old scripts' meaning, opposite to SI and IEC). For `ki` fio's manual says 1000 and its parser takes 1024;
+//! we do what fio does. Both are worth a warning, so sizes come with an optional note.
+
+use std::time::Duration;
+
+use super::{CPU_MAX, Extent, Rw, Verify};
+
+/// Why a value is not accepted.
+pub(super) type Why = String;
+
+/// A size and, if it was written ambiguously, what to say about that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub bytes: u64,
+    pub note: Option<&'static str>,
+}
+
+const NOTE_KIB: &str =
+    "as in fio (kb_base=1024), the suffixes kib, mib, gib … are powers of 1000; write k, m, g for 1024";
+const NOTE_KI: &str =
+    "ki, mi, gi … are taken as powers of 1024, as fio does (its manual says 1000); write k, m, g";
+
+/// Splits leading digits (decimal, or hexadecimal after `0x`) from what follows.
+fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((text, 10), |digits| (digits, 16));
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, suffix) = digits.split_at(end);
+    if digits.is_empty() {
+        return Err(if text.starts_with('-') { "must not be negative" } else { "not a number" }.to_owned());
+    }
+    let number = u64::from_str_radix(digits, radix).map_err(|_| "too large for 64 bits".to_owned())?;
+    if suffix.starts_with('.') {
+        return Err("not a whole number; use a smaller unit".to_owned());
+    }
+    Ok((number, suffix))
+}
+
+/// A plain whole number within `min..=max`. fio's size suffixes are allowed (`loops=1k`).
+pub(super) fn int(text: &str, min: u64, max: u64) -> Result<u64, Why> {
+    let number = size(text)?.bytes;
+    if number < min || number > max {
+        return Err(format!("out of range, expected {min} to {max}"));
+    }
+    Ok(number)
+}
+
+/// A size in bytes.
+pub(super) fn size(text: &str) -> Result<Size, Why> {
+    let (number, suffix) = number_and_suffix(text)?;
+    let lower = suffix.to_ascii_lowercase();
+    let mut rest = lower.as_str();
+    let power = match rest.chars().next() {
+        Some(letter @ ('k' | 'm' | 'g' | 't' | 'p')) => {
+            rest = &rest[1..];
+            "kmgtp".find(letter).map_or(0, |at| at as u32 + 1)
+        }
+        _ => 0,
+    };
+    let (base, note) = match (power, rest) {
+        (0, "" | "b") => (1, None),
+        (1.., "" | "b") => (1024u64, None),
+        (1.., "ib") => (1000, Some(NOTE_KIB)),
+        (1.., "i") => (1024, Some(NOTE_KI)),
+        _ => {
+            return Err(format!(
+                "unknown suffix {:?}, expected one of k m g t p",
+                super::error::shown(suffix)
+            ));
+        }
+    };
+    let factor = base.checked_pow(power);
+    let bytes = factor.and_then(|factor| number.checked_mul(factor)).ok_or("too large for 64 bits")?;
+    Ok(Size { bytes, note })
+}
+
+/// A size in bytes, or a percentage.
+pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let (percent, rest) = number_and_suffix(percent)?;
+        return match u8::try_from(percent) {
+            Ok(percent @ 0..=100) if rest.is_empty() => Ok((Extent::Percent(percent), None)),
+            _ => Err("a percentage is a whole number from 0 to 100".to_owned()),
+        };
+    }
+    size(text).map(|size| (Extent::Bytes(size.bytes), size.note))
+}
+
+/// fio's time: seconds unless a suffix says otherwise.
+pub(super) fn time(text: &str) -> Result<Duration, Why> {
+    let (number, suffix) = number_and_suffix(text)?;
+    let unit_us: u64 = match suffix.to_ascii_lowercase().as_str() {
+        "us" | "usec" => 1,
+        "ms" | "msec" => 1_000,
+        "" | "s" | "sec" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => {
+            return Err(format!(
+                "unknown unit {:?}, expected us, ms, s, m (minutes), h or d",
+                super::error::shown(suffix)
+            ));
+        }
+    };
+    // Ten years in µs: whatever is longer is a slip, and sums of times stay far from overflow.
+    let us = number
+        .checked_mul(unit_us)
+        .filter(|us| *us <= 3650 * 86_400_000_000)
+        .ok_or("longer than ten years")?;
+    Ok(Duration::from_micros(us))
+}
+
+/// fio's bool; a key that stands alone is true.
+pub(super) fn boolean(text: Option<&str>) -> Result<bool, Why> {
+    match text {
+        None | Some("1" | "true") => Ok(true),
+        Some("0" | "false") => Ok(false),
+        Some(_) => Err("expected 1 or 0".to_owned()),
+    }
+}
+
+/// `rw`.
+pub(super) fn rw(text: &str) -> Result<Rw, Why> {
+    Ok(match text {
+        "read" => Rw::Read,
+        "write" => Rw::Write,
+        "randread" => Rw::RandRead,
+        "randwrite" => Rw::RandWrite,
+        "rw" | "readwrite" => Rw::Rw,
+        "randrw" => Rw::RandRw,
+        _ => return Err("expected read, write, randread, randwrite, rw or randrw".to_owned()),
+    })
+}
+
+/// `verify`.
+pub(super) fn verify(text: &str) -> Result<Verify, Why> {
+    match text {
+        "none" | "0" => Ok(Verify::None),
+        "crc32c" | "crc32c-intel" => Ok(Verify::Crc32c),
+        _ => Err("expected crc32c or none".to_owned()),
+    }
+}
+
+/// `bs`: `read[,write[,trim]]`; a size applies to those after it too, unless a comma ends the list.
+/// `None` where the list leaves a size as it was.
+pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'static str>), Why> {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    if parts.len() > 3 || parts.iter().all(|part| part.is_empty()) {
+        return Err("expected read[,write[,trim]] sizes".to_owned());
+    }
+    let mut sizes = [None; 3];
+    let mut note = None;
+    for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+        let size = size(part)?;
+        note = note.or(size.note);
+        let hint =
+            if size.note.is_some() { " (a suffix such as kib means 1000; write k for 1024)" } else { "" };
+        if size.bytes == 0 {
+            return Err("a block must not be empty".to_owned());
+        }
+        if size.bytes % super::SECTOR_BYTES != 0 {
+            return Err(format!("{} bytes is not a multiple of {}{hint}", size.bytes, super::SECTOR_BYTES));
+        }
+        if size.bytes > super::BS_MAX_BYTES {
+            return Err(format!("{} bytes is more than {} (1g)", size.bytes, super::BS_MAX_BYTES));
+        }
+        // The last one applies to what follows; with a trailing comma it is not the last.
+        let upto = if at + 1 == parts.len() { sizes.len() } else { at + 1 };
+        sizes[at..upto].fill(Some(size.bytes));
+    }
+    Ok(([sizes[0], sizes[1]], note))
+}
+
+/// `cpus_allowed`: `0-1,3`.
+pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Why> {
+    let mut cpus = Vec::new();
+    let bad = |part: &str| {
+        format!("{:?} is not a CPU number up to {CPU_MAX} or a range such as 0-3", super::error::shown(part))
+    };
+    for part in text.split(',').map(str::trim) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let number = |digits: &str| {
+            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            digits.parse::<u32>().ok().filter(|cpu| plain && *cpu <= CPU_MAX).ok_or_else(|| bad(part))
+        };
+        let (from, to) = (number(from.trim())?, number(to.trim())?);
+        if from > to {
+            return Err(format!("{from}-{to} is backwards"));
+        }
+        cpus.extend(from..=to);
+        if cpus.len() > 2 * CPU_MAX as usize {
+            cpus.sort_unstable();
+            cpus.dedup();
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus)
+}

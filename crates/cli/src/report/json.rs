@@ -1,0 +1,234 @@
+//! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
+//!
+//! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`,
+//! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
+//! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::stats::{DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, per_second};
+
+const EIO: u32 = 5;
+const EILSEQ: u32 = 84;
+
+/// The whole report. `global_options` are those of `[global]`, if the caller tells them apart; `machine` becomes
+/// the `meantime` object; `at` is when the run ended (shown in UTC).
+pub fn report_json(
+    results: &[RunResult],
+    global_options: &[(String, String)],
+    machine: Map<String, Value>,
+    at: SystemTime,
+) -> Value {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "fio version": concat!("meantime-", env!("CARGO_PKG_VERSION")),
+        "timestamp": since.as_secs(),
+        "timestamp_ms": since.as_millis() as u64,
+        "time": ctime_utc(since),
+        "global options": strings(global_options),
+        "jobs": results.iter().enumerate().map(|(group, result)| job(group, result)).collect::<Vec<_>>(),
+        "meantime": machine,
+    })
+}
+
+fn job(group: usize, result: &RunResult) -> Value {
+    let error = match (result.errors, result.verify_errors) {
+        (0, 0) => 0,
+        (0, _) => EILSEQ,
+        _ => EIO,
+    };
+    let mut options = strings(&result.options);
+    options.insert("device".to_owned(), json!(result.device));
+    options.insert("completion".to_owned(), json!(result.completion));
+    let latency = result.latency();
+    let runtime = Duration::from_nanos(result.runtime_ns);
+    let mut object = into_map(json!({
+        "jobname": result.job_name,
+        "groupid": group,
+        "error": error,
+        "eta": 0,
+        "elapsed": runtime.as_secs() + u64::from(runtime.subsec_nanos() > 0),
+        "job options": options,
+        "read": direction(&result.read, result.runtime_ns),
+        "write": direction(&result.write, result.runtime_ns),
+        "trim": direction(&DirStats::default(), 0),
+        "sync": { "total_ios": 0, "lat_ns": latency_object(&LatencyStats::new(), false) },
+        "job_runtime": runtime.as_millis() as u64,
+        "usr_cpu": finite(result.usr_cpu_percent),
+        "sys_cpu": finite(result.sys_cpu_percent),
+        "ctx": result.ctx_switches,
+        "majf": result.major_faults,
+        "minf": result.minor_faults,
+        "iodepth_level": levels(&DEPTH_LEVELS, &result.iodepth_percents()),
+    }));
+    latency_buckets(&mut object, &latency);
+    object.extend(into_map(json!({
+        "latency_depth": result.iodepth,
+        "latency_target": 0,
+        "latency_percentile": 100.0,
+        "latency_window": 0,
+        "numjobs": result.numjobs.max(1),
+        "errors": result.errors,
+        "verify_errors": result.verify_errors,
+    })));
+    insert_slowest(&mut object, &latency);
+    for (key, figure) in [("floor_ns", result.floor_ns), ("floor_ratio", result.floor_ratio)] {
+        if let Some(figure) = figure {
+            object.insert(key.to_owned(), json!(finite(figure)));
+        }
+    }
+    if let Some((least, most)) = result.floor_ratio_spread {
+        object.insert("floor_ratio_spread".to_owned(), json!([finite(least), finite(most)]));
+    }
+    if !result.extra.is_empty() {
+        let extra: Map<_, _> =
+            result.extra.iter().map(|(key, figure)| (key.clone(), json!(finite(*figure)))).collect();
+        object.insert("extra".to_owned(), Value::Object(extra));
+    }
+    Value::Object(object)
+}
+
+fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
+    let runtime_ns = if stats.ios == 0 { 0 } else { runtime_ns };
+    let bytes_per_second = per_second(stats.bytes, runtime_ns);
+    let mut object = into_map(json!({
+        "io_bytes": stats.bytes,
+        "io_kbytes": stats.bytes >> 10,
+        "bw_bytes": bytes_per_second as u64,
+        "bw": (bytes_per_second / 1024.0) as u64,
+        "iops": per_second(stats.ios, runtime_ns),
+        "runtime": runtime_ns / 1_000_000,
+        "total_ios": stats.ios,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": latency_object(&stats.slat, false),
+        "clat_ns": latency_object(&stats.clat, true),
+        "lat_ns": latency_object(&stats.lat, false),
+        // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own short runs.
+        "bw_min": 0,
+        "bw_max": 0,
+        "bw_agg": 0.0,
+        "bw_mean": 0.0,
+        "bw_dev": 0.0,
+        "bw_samples": 0,
+        "iops_min": 0,
+        "iops_max": 0,
+        "iops_mean": 0.0,
+        "iops_stddev": 0.0,
+        "iops_samples": 0,
+    }));
+    insert_slowest(&mut object, stats.total());
+    Value::Object(object)
+}
+
+fn latency_object(stats: &LatencyStats, with_percentiles: bool) -> Value {
+    let mut object = into_map(json!({
+        "min": stats.min_ns(),
+        "max": stats.max_ns(),
+        "mean": stats.mean_ns(),
+        "stddev": stats.stddev_ns(),
+        "N": stats.n(),
+    }));
+    if with_percentiles && stats.n() > 0 {
+        let percentiles = stats.percentiles_ns();
+        let percentiles: Map<_, _> =
+            percentiles.iter().map(|(at, ns)| (format!("{at:.6}"), json!(ns))).collect();
+        object.insert("percentile".to_owned(), Value::Object(percentiles));
+    }
+    Value::Object(object)
+}
+
+fn insert_slowest(object: &mut Map<String, Value>, stats: &LatencyStats) {
+    if let Some(ns) = stats.slowest_1_in(SLOWEST_ONE_IN) {
+        object.insert(format!("slowest_1_in_{SLOWEST_ONE_IN}_ns"), json!(ns));
+    }
+}
+
+/// fio's three histograms: share of I/Os below each bound, in percent, at ns, µs and ms.
+fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
+    const BOUNDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
+    const NAMES: [&str; 12] =
+        ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
+    for (key, from_ns, buckets) in
+        [("latency_ns", 0, 10), ("latency_us", 1_000, 10), ("latency_ms", 1_000_000, NAMES.len())]
+    {
+        let unit_ns = u64::max(from_ns, 1);
+        let end_ns = if buckets == NAMES.len() { u64::MAX } else { unit_ns * 1000 };
+        let mut counts = [0u64; NAMES.len()];
+        for (ns, count) in stats.steps().filter(|(ns, _)| (from_ns..end_ns).contains(ns)) {
+            counts[BOUNDS.iter().position(|bound| ns / unit_ns < *bound).unwrap_or(BOUNDS.len())] += count;
+        }
+        let percents = counts.map(|count| match count {
+            0 => 0.0,
+            // fio shows a trace as 0.01, not as 0.
+            _ => (count as f64 * 100.0 / stats.n() as f64).max(0.01),
+        });
+        object.insert(key.to_owned(), levels(&NAMES[..buckets], &percents[..buckets]));
+    }
+}
+
+fn levels(names: &[&str], percents: &[f64]) -> Value {
+    let pairs = names.iter().zip(percents);
+    Value::Object(pairs.map(|(name, percent)| ((*name).to_owned(), json!(percent))).collect())
+}
+
+fn strings(pairs: &[(String, String)]) -> Map<String, Value> {
+    pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
+}
+
+fn into_map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// JSON has no NaN or infinity.
+fn finite(figure: f64) -> f64 {
+    if figure.is_finite() { figure } else { 0.0 }
+}
+
+/// C's `ctime` without its newline, in UTC: `Sat Nov 21 10:44:30 2026`.
+fn ctime_utc(since_epoch: Duration) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, second) = (since_epoch.as_secs() / 86_400, since_epoch.as_secs() % 86_400);
+    // Civil date from days: eras of 400 years that begin on 1 March.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12;
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!(
+        "{} {} {day:>2} {hour:02}:{minute:02}:{second:02} {year}",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        // date -u -d @N '+%a %b %e %T %Y'
+        for (seconds, want) in [
+            (0, "Thu Jan  1 00:00:00 1970"),
+            (951_782_400, "Tue Feb 29 00:00:00 2000"),
+            (1_709_251_199, "Thu Feb 29 23:59:59 2024"),
+            (1_795_257_870, "Sat Nov 21 10:44:30 2026"),
+            (4_107_542_400, "Mon Mar  1 00:00:00 2100"),
+        ] {
+            assert_eq!(ctime_utc(Duration::from_secs(seconds)), want);
+        }
+        let _ = ctime_utc(Duration::MAX);
+    }
+}

@@ -1,0 +1,14 @@
+//! What a run measured, and how it is shown: fio's JSON ([`json`]), fio's text and a comparison table ([`text`], [`table`]).
+
+pub mod json;
+pub mod stats;
+pub mod table;
+pub mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use json::report_json;
+pub use stats::{DirStats, LatencyStats, RunResult};
+pub use table::comparison_table;
+pub use text::run_text;

@@ -1,0 +1,191 @@
+//! The comparison table: a row per job, device and policy.
+
+use comfy_table::{Cell, CellAlignment, Row, Table};
+
+use super::stats::{LatencyStats, RunResult, SLOWEST_ONE_IN};
+use super::text::iops;
+
+/// The width the table keeps within, unless numbers alone are wider.
+pub const WIDTH_COLUMNS: usize = 120;
+
+/// A line below the header only. (comfy-table breaks those above and below at columns; ours are drawn through.)
+const PRESET: &str = "     ═             ";
+
+/// How little of a name is kept when the table is too wide.
+const NAME_MIN_COLUMNS: usize = 8;
+
+struct Line {
+    texts: [String; 3],
+    figures: Vec<String>,
+    first_of_job: bool,
+}
+
+/// The table with a caption, ending in a newline; empty without results. Latencies are of reads and writes together,
+/// from submission to having seen the completion, in µs.
+pub fn comparison_table(results: &[RunResult]) -> String {
+    if results.is_empty() {
+        return String::new();
+    }
+    let with_floor = results.iter().any(|result| result.floor_ns.is_some());
+    let with_errors = results.iter().any(|result| result.errors + result.verify_errors > 0);
+    let mut header: Vec<&str> =
+        vec!["job", "device", "completion", "mean\nµs", "p50\nµs", "p99\nµs", "p99.9\nµs"];
+    header.extend(["1 in\n6,000 µs", "max\nµs", "IOPS", "CPU\n%", "IOPS/\nCPU-%", "vs\nfirst"]);
+    if with_floor {
+        header.extend(["floor\nns", "floor\nratio"]);
+    }
+    if with_errors {
+        header.push("errors");
+    }
+    let mut lines = lines(results, with_floor, with_errors);
+    let mut table = render(&header, &lines, 2);
+    if columns(&table) > WIDTH_COLUMNS {
+        table = render(&header, &lines, 1);
+    }
+    // Names give way, the longest column first, numbers do not.
+    while columns(&table) > WIDTH_COLUMNS {
+        let width = |at: usize| lines.iter().map(|line| line.texts[at].chars().count()).max().unwrap_or(0);
+        let Some(longest) = (0..3).filter(|at| width(*at) > NAME_MIN_COLUMNS).max_by_key(|at| width(*at))
+        else {
+            break;
+        };
+        let narrower = width(longest) - 1;
+        for line in &mut lines {
+            line.texts[longest] = shortened(&line.texts[longest], narrower);
+        }
+        table = render(&header, &lines, 1);
+    }
+    table.push('\n');
+    table
+}
+
+fn lines(results: &[RunResult], with_floor: bool, with_errors: bool) -> Vec<Line> {
+    let mut lines = Vec::with_capacity(results.len());
+    // Since the first row of this job: its mean, and which device and policy were seen.
+    let mut first_mean_ns = 0.0;
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut last_name = None;
+    for result in results {
+        let latency = result.latency();
+        let way = (result.device.as_str(), result.completion.as_str());
+        // Distinct jobs may have one name; the same device and policy again is the next job.
+        let first_of_job = last_name != Some(&result.job_name) || seen.contains(&way);
+        if first_of_job {
+            seen.clear();
+            first_mean_ns = latency.mean_ns();
+        }
+        let new_device = first_of_job || seen.last().is_none_or(|(device, _)| *device != way.0);
+        seen.push(way);
+        last_name = Some(&result.job_name);
+        let mut figures = latency_figures(&latency);
+        figures.push(iops(result.iops()));
+        figures.push(format!("{:.1}", result.cpu_percent()));
+        figures.push(result.iops_per_cpu_percent().map_or_else(none, iops));
+        figures.push(if first_of_job { none() } else { change(latency.mean_ns(), first_mean_ns) });
+        if with_floor {
+            figures.push(result.floor_ns.map_or_else(none, |ns| format!("{ns:.0}")));
+            figures.push(result.floor_ratio.map_or_else(none, |ratio| format!("{ratio:.2}")));
+        }
+        if with_errors {
+            figures.push((result.errors + result.verify_errors).to_string());
+        }
+        // A name is shown once, where it begins.
+        let job = if first_of_job { result.job_name.clone() } else { String::new() };
+        let device = if new_device { result.device.clone() } else { String::new() };
+        lines.push(Line { texts: [job, device, result.completion.clone()], figures, first_of_job });
+    }
+    lines
+}
+
+fn latency_figures(latency: &LatencyStats) -> Vec<String> {
+    if latency.n() == 0 {
+        return vec![none(); 6];
+    }
+    let mut figures = vec![us(latency.mean_ns())];
+    figures.extend([50.0, 99.0, 99.9].map(|at| us(latency.percentile_ns(at) as f64)));
+    figures.push(latency.slowest_1_in(SLOWEST_ONE_IN).map_or_else(none, |ns| us(ns as f64)));
+    figures.push(us(latency.max_ns() as f64));
+    figures
+}
+
+fn render(header: &[&str], lines: &[Line], gap_columns: u16) -> String {
+    let mut table = Table::new();
+    table.load_preset(PRESET);
+    let aligned = |at: usize, text: &str| {
+        let side = if at < 3 { CellAlignment::Left } else { CellAlignment::Right };
+        Cell::new(text).set_alignment(side)
+    };
+    table.set_header(header.iter().enumerate().map(|(at, text)| aligned(at, text)));
+    for (at, line) in lines.iter().enumerate() {
+        if at > 0 && line.first_of_job {
+            table.add_row(Row::from(vec![""; header.len()]));
+        }
+        let texts = line.texts.iter().chain(&line.figures).enumerate();
+        table.add_row(Row::from(texts.map(|(at, text)| aligned(at, text)).collect::<Vec<_>>()));
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if at == 0 { 0 } else { gap_columns }, 0));
+    }
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let rule = "─".repeat(columns(&lines.join("\n")));
+    format!("{rule}\n{}\n{rule}", lines.join("\n"))
+}
+
+fn columns(table: &str) -> usize {
+    table.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+/// The middle left out, so that a URI keeps its scheme and its model.
+fn shortened(text: &str, columns: usize) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() <= columns || columns == 0 {
+        return text.to_owned();
+    }
+    // Of a text shortened before, leave out the mark too.
+    let chars: Vec<char> = chars.into_iter().filter(|c| *c != '…').collect();
+    let head = (columns - 1) / 2;
+    let tail = columns - 1 - head;
+    chars[..head].iter().chain(&['…']).chain(&chars[chars.len().saturating_sub(tail)..]).collect()
+}
+
+/// µs with two decimals; without, from ten milliseconds on.
+fn us(ns: f64) -> String {
+    if ns < 9_999_995.0 { format!("{:.2}", ns / 1e3) } else { format!("{:.0}", ns / 1e3) }
+}
+
+fn none() -> String {
+    "–".to_owned()
+}
+
+/// The change from `first` in percent, with a true minus sign.
+fn change(mean_ns: f64, first_ns: f64) -> String {
+    if mean_ns == 0.0 || first_ns == 0.0 {
+        return none();
+    }
+    let percent = ((mean_ns / first_ns - 1.0) * 100.0).round();
+    match percent {
+        percent if percent < 0.0 => format!("−{:.0} %", -percent),
+        percent if percent > 0.0 => format!("+{percent:.0} %"),
+        _ => "0 %".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortening_keeps_both_ends() {
+        assert_eq!(shortened("mem:1G?model=fast12", 12), "mem:1…fast12");
+        assert_eq!(shortened(&shortened("mem:1G?model=fast12", 12), 11), "mem:1…ast12");
+        assert_eq!(shortened("short", 8), "short");
+    }
+
+    #[test]
+    fn changes() {
+        assert_eq!(change(58.0, 100.0), "−42 %");
+        assert_eq!(change(100.1, 100.0), "0 %");
+        assert_eq!(change(250.0, 100.0), "+150 %");
+        assert_eq!(change(0.0, 100.0), "–");
+    }
+}

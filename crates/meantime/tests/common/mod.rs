@@ -1,0 +1,55 @@
+//! What the tests of the driver against the stepped SSD share.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use meantime::block::NvmeDevice;
+use meantime::hw::soft::SoftTransport;
+use meantime::nvme::{Controller, ControllerOptions};
+use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
+
+/// Deadlines short enough that a lost completion costs little virtual time.
+pub fn quick() -> ControllerOptions {
+    ControllerOptions {
+        io_timeout_ns: 2_000_000,
+        abort_grace_ns: 200_000,
+        admin_timeout_ns: 50_000_000,
+        io_queues: 64,
+    }
+}
+
+/// A stepped SSD and a driver on it.
+pub fn stepped(config: SsdConfig, options: ControllerOptions, seed: u64) -> (SteppedSsd, Arc<Controller>) {
+    let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
+    let ssd = SteppedSsd::new(config, medium, seed).expect("a valid configuration");
+    let transport = SoftTransport::new(ssd.port(), format!("stepped, seed {seed}"), None);
+    let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
+    (ssd, controller)
+}
+
+/// Namespace 1 of `controller`.
+pub fn device(controller: &Arc<Controller>) -> NvmeDevice {
+    NvmeDevice::new(Arc::clone(controller), 1, "stepped".into()).expect("namespace 1")
+}
+
+/// SplitMix64: small, and good enough to choose by.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0 to `n` − 1.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}

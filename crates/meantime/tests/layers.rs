@@ -1,0 +1,112 @@
+//! The ranks of the layers (ARCHITECTURE.md §7): no module uses one above it, driver and software SSD share only `spec`, and
+//! `unsafe` stays where hardware or the C ABI is.
+
+use std::path::{Path, PathBuf};
+
+/// Lowest first.
+const RANKS: [&str; 4] = ["hw", "nvme", "completion", "block"];
+
+/// Files that may contain `unsafe`, relative to the repository.
+const UNSAFE: [&str; 12] = [
+    "crates/meantime/src/hw/clock.rs",
+    "crates/meantime/src/hw/dma.rs",
+    "crates/meantime/src/hw/floor.rs",
+    "crates/meantime/src/hw/mmio.rs",
+    "crates/meantime/src/hw/pages.rs",
+    "crates/meantime/src/nvme/ring.rs",
+    "crates/meantime/tests",
+    "crates/meantime/benches",
+    "crates/ssd/src/hostmem.rs",
+    "crates/ssd/src/medium.rs",
+    "crates/ssd/src/sys.rs",
+    "crates/ssd/src/controller/queues.rs",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() && entry.file_name().is_some_and(|name| name != "target") {
+            rust_files(&entry, files);
+        } else if entry.extension().is_some_and(|ext| ext == "rs") {
+            files.push(entry);
+        }
+    }
+}
+
+/// The code of a file: comments, and what follows `#[cfg(test)]`, do not count.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Modules of the crate named after `crate::`, grouped ones included.
+fn used_modules(code: &str) -> Vec<String> {
+    let mut used = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        let list = match rest.strip_prefix('{') {
+            Some(group) => group.split('}').next().unwrap_or_default(),
+            None => rest,
+        };
+        for part in list.split(',') {
+            let name: String =
+                part.trim().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            used.push(name);
+            if !rest.starts_with('{') {
+                break;
+            }
+        }
+    }
+    used
+}
+
+#[test]
+fn no_module_uses_one_above_it() {
+    let src = root().join("crates/meantime/src");
+    for (rank, layer) in RANKS.iter().enumerate() {
+        let mut files = Vec::new();
+        rust_files(&src.join(layer), &mut files);
+        assert!(!files.is_empty(), "layer {layer} is empty");
+        for file in files {
+            for used in used_modules(&code(&file)) {
+                if let Some(other) = RANKS.iter().position(|name| *name == used) {
+                    assert!(other <= rank, "{} uses crate::{used}, which is above {layer}", file.display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn driver_and_ssd_share_only_the_specification() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let ssd = read("crates/ssd/Cargo.toml");
+    assert!(!ssd.lines().any(|line| line.starts_with("meantime.") || line.starts_with("meantime ")));
+    let spec = read("crates/spec/Cargo.toml");
+    assert!(!spec.contains("meantime-ssd") && !spec.contains("meantime.workspace"));
+    // The driver knows the SSD in one place, where a URI asks for one.
+    let mut files = Vec::new();
+    rust_files(&root().join("crates/meantime/src"), &mut files);
+    for file in files.iter().filter(|file| code(file).contains("meantime_ssd")) {
+        assert!(file.ends_with("block/open.rs"), "{} uses the software SSD", file.display());
+    }
+}
+
+#[test]
+fn unsafe_is_confined() {
+    let mut files = Vec::new();
+    rust_files(&root().join("crates"), &mut files);
+    for file in files {
+        let relative = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        if relative.ends_with("tests/layers.rs") {
+            continue;
+        }
+        let has_unsafe = code(&file).split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
+        let allowed = UNSAFE.iter().any(|path| relative.starts_with(path)) || relative.contains("/tests/");
+        assert!(!has_unsafe || allowed, "{relative} has unsafe code: it belongs in hw, nvme/ring.rs or ssd/hostmem.rs");
+    }
+}

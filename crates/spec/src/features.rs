@@ -1,0 +1,290 @@
+//! Features (1.4 §5.21.1, 2.0 §5.27.1): what Set Features takes in CDW11 and Get Features returns in DW0.
+
+use core::mem::size_of;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Feature Identifiers (1.4 §5.21.1, 2.0 §5.27.1).
+pub mod fid {
+    /// Arbitration.
+    pub const ARBITRATION: u8 = 0x01;
+    /// Power Management.
+    pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// LBA Range Type.
+    pub const LBA_RANGE_TYPE: u8 = 0x03;
+    /// Temperature Threshold.
+    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
+    /// Error Recovery.
+    pub const ERROR_RECOVERY: u8 = 0x05;
+    /// Volatile Write Cache.
+    pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
+    /// Number of Queues.
+    pub const NUMBER_OF_QUEUES: u8 = 0x07;
+    /// Interrupt Coalescing.
+    pub const INTERRUPT_COALESCING: u8 = 0x08;
+    /// Interrupt Vector Configuration.
+    pub const INTERRUPT_VECTOR_CONFIG: u8 = 0x09;
+    /// Write Atomicity Normal.
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
+    /// Asynchronous Event Configuration.
+    pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
+    /// Autonomous Power State Transition.
+    pub const AUTONOMOUS_POWER_STATE_TRANSITION: u8 = 0x0c;
+    /// Host Memory Buffer.
+    pub const HOST_MEMORY_BUFFER: u8 = 0x0d;
+    /// Timestamp.
+    pub const TIMESTAMP: u8 = 0x0e;
+    /// Keep Alive Timer.
+    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+    /// Host Controlled Thermal Management.
+    pub const HOST_CONTROLLED_THERMAL_MANAGEMENT: u8 = 0x10;
+    /// Non-Operational Power State Config.
+    pub const NON_OPERATIONAL_POWER_STATE_CONFIG: u8 = 0x11;
+    /// Read Recovery Level Config.
+    pub const READ_RECOVERY_LEVEL_CONFIG: u8 = 0x12;
+    /// Predictable Latency Mode Config.
+    pub const PREDICTABLE_LATENCY_MODE_CONFIG: u8 = 0x13;
+    /// Predictable Latency Mode Window.
+    pub const PREDICTABLE_LATENCY_MODE_WINDOW: u8 = 0x14;
+    /// LBA Status Information Attributes.
+    pub const LBA_STATUS_INFORMATION_ATTRIBUTES: u8 = 0x15;
+    /// Host Behavior Support.
+    pub const HOST_BEHAVIOR_SUPPORT: u8 = 0x16;
+    /// Sanitize Config.
+    pub const SANITIZE_CONFIG: u8 = 0x17;
+    /// Endurance Group Event Configuration.
+    pub const ENDURANCE_GROUP_EVENT_CONFIG: u8 = 0x18;
+    /// I/O Command Set Profile (2.0).
+    pub const IO_COMMAND_SET_PROFILE: u8 = 0x19;
+    /// Spinup Control (2.0).
+    pub const SPINUP_CONTROL: u8 = 0x1a;
+    /// Software Progress Marker.
+    pub const SOFTWARE_PROGRESS_MARKER: u8 = 0x80;
+    /// Host Identifier.
+    pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// Reservation Notification Mask.
+    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
+    /// Reservation Persistence.
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
+    /// Namespace Write Protection Config.
+    pub const NAMESPACE_WRITE_PROTECTION_CONFIG: u8 = 0x84;
+}
+
+/// Which value Get Features returns (1.4 §5.13).
+pub mod sel {
+    /// The current value.
+    pub const CURRENT: u8 = 0;
+    /// The default value.
+    pub const DEFAULT: u8 = 1;
+    /// The saved value.
+    pub const SAVED: u8 = 2;
+    /// [`FeatureCapabilities`](super::FeatureCapabilities) instead of a value.
+    pub const SUPPORTED_CAPABILITIES: u8 = 3;
+}
+
+bitfields! {
+    /// DW0 of Get Features with Select 3 (1.4 §5.13.1).
+    FeatureCapabilities(u32) {
+        /// Saveable.
+        [0] saveable with_saveable: bool,
+        /// Namespace specific.
+        [1] namespace_specific with_namespace_specific: bool,
+        /// Changeable.
+        [2] changeable with_changeable: bool,
+    }
+
+    /// Arbitration, 01h (1.4 §5.21.1.1).
+    Arbitration(u32) {
+        /// Arbitration Burst: 2^AB commands; 7 no limit.
+        [2:0] ab with_ab: u8,
+        /// Low Priority Weight, 0's based.
+        [15:8] lpw with_lpw: u8,
+        /// Medium Priority Weight, 0's based.
+        [23:16] mpw with_mpw: u8,
+        /// High Priority Weight, 0's based.
+        [31:24] hpw with_hpw: u8,
+    }
+
+    /// Power Management, 02h (1.4 §5.21.1.2).
+    PowerManagement(u32) {
+        /// Power State.
+        [4:0] ps with_ps: u8,
+        /// Workload Hint.
+        [7:5] wh with_wh: u8,
+    }
+
+    /// Temperature Threshold, 04h (1.4 §5.21.1.4).
+    TemperatureThreshold(u32) {
+        /// Temperature Threshold, in kelvin.
+        [15:0] tmpth with_tmpth: u16,
+        /// Threshold Temperature Select: 0 composite, 1 to 8 that sensor, 15 all (set only).
+        [19:16] tmpsel with_tmpsel: u8,
+        /// Threshold Type Select: 0 over, 1 under temperature.
+        [21:20] thsel with_thsel: u8,
+    }
+
+    /// Error Recovery, 05h (1.4 §5.21.1.5), per namespace.
+    ErrorRecovery(u32) {
+        /// Time Limited Error Recovery, in 100 ms; 0 no limit.
+        [15:0] tler with_tler: u16,
+        /// Deallocated or Unwritten Logical Block Error Enable.
+        [16] dulbe with_dulbe: bool,
+    }
+
+    /// Volatile Write Cache, 06h (1.4 §5.21.1.6).
+    VolatileWriteCache(u32) {
+        /// Volatile Write Cache Enable.
+        [0] wce with_wce: bool,
+    }
+
+    /// Number of Queues, 07h (1.4 §5.21.1.7): requested in CDW11, allocated in DW0.
+    NumberOfQueues(u32) {
+        /// Number of I/O Submission Queues, 0's based; FFFFh is invalid.
+        [15:0] nsq with_nsq: u16,
+        /// Number of I/O Completion Queues, 0's based; FFFFh is invalid.
+        [31:16] ncq with_ncq: u16,
+    }
+
+    /// Interrupt Coalescing, 08h (1.4 §5.21.1.8); not for the admin queue.
+    InterruptCoalescing(u32) {
+        /// Aggregation Threshold: completions per interrupt, 0's based.
+        [7:0] thr with_thr: u8,
+        /// Aggregation Time, in 100 µs; 0 no delay.
+        [15:8] time with_time: u8,
+    }
+
+    /// Interrupt Vector Configuration, 09h (1.4 §5.21.1.9).
+    InterruptVectorConfig(u32) {
+        /// Interrupt Vector.
+        [15:0] iv with_iv: u16,
+        /// Coalescing Disable.
+        [16] cd with_cd: bool,
+    }
+
+    /// Write Atomicity Normal, 0Ah (1.4 §5.21.1.10).
+    WriteAtomicity(u32) {
+        /// Disable Normal: only the power fail units (AWUPF, NAWUPF) hold.
+        [0] dn with_dn: bool,
+    }
+
+    /// Asynchronous Event Configuration, 0Bh (1.4 §5.21.1.11): which events are reported.
+    AsyncEventConfig(u32) {
+        /// SMART / Health Critical Warnings, bits as in the log page.
+        [7:0] smart with_smart: u8,
+        /// Namespace Attribute Notices.
+        [8] namespace_attribute with_namespace_attribute: bool,
+        /// Firmware Activation Notices.
+        [9] firmware_activation with_firmware_activation: bool,
+        /// Telemetry Log Notices.
+        [10] telemetry_log with_telemetry_log: bool,
+        /// Asymmetric Namespace Access Change Notices.
+        [11] ana_change with_ana_change: bool,
+        /// Predictable Latency Event Aggregate Log Change Notices.
+        [12] predictable_latency with_predictable_latency: bool,
+        /// LBA Status Information Notices.
+        [13] lba_status with_lba_status: bool,
+        /// Endurance Group Event Aggregate Log Change Notices.
+        [14] endurance_group with_endurance_group: bool,
+        /// Normal NVM Subsystem Shutdown (2.0).
+        [15] subsystem_shutdown with_subsystem_shutdown: bool,
+    }
+
+    /// Autonomous Power State Transition, 0Ch (1.4 §5.21.1.12); its data is 32 [`ApstEntry`]s.
+    AutonomousPowerStateTransition(u32) {
+        /// Autonomous Power State Transition Enable.
+        [0] apste with_apste: bool,
+    }
+
+    /// Keep Alive Timer, 0Fh (1.4 §5.21.1.15).
+    KeepAliveTimer(u32) {
+        /// Keep Alive Timeout, in milliseconds; 0 disables.
+        [31:0] kato with_kato: u32,
+    }
+}
+
+impl NumberOfQueues {
+    /// From the numbers of I/O submission and completion queues, counted from 1.
+    ///
+    /// # Panics
+    /// Unless both are 1 to 65535.
+    #[must_use]
+    pub const fn new(sq: u16, cq: u16) -> Self {
+        assert!(sq >= 1 && cq >= 1, "number of queues out of range");
+        Self(0).with_nsq(sq - 1).with_ncq(cq - 1)
+    }
+
+    /// The number of I/O submission queues, counted from 1.
+    #[must_use]
+    pub const fn sq(self) -> u32 {
+        self.nsq() as u32 + 1
+    }
+
+    /// The number of I/O completion queues, counted from 1.
+    #[must_use]
+    pub const fn cq(self) -> u32 {
+        self.ncq() as u32 + 1
+    }
+}
+
+/// One of the 32 entries of Autonomous Power State Transition's data, by power state (1.4 §5.21.1.12).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(transparent)]
+pub struct ApstEntry(U64);
+
+const _: () = assert!(size_of::<[ApstEntry; 32]>() == 256);
+
+impl ApstEntry {
+    /// After `itpt_ms` (24 bits) of idleness enter power state `itps` (0 to 31); a time of 0 disables.
+    ///
+    /// # Panics
+    /// If either is wider than its field.
+    #[must_use]
+    pub const fn new(itps: u8, itpt_ms: u32) -> Self {
+        assert!(itps < 32 && itpt_ms < 1 << 24, "idle transition out of range");
+        Self(U64::new((itpt_ms as u64) << 8 | (itps as u64) << 3))
+    }
+
+    /// Idle Transition Power State (7:3).
+    #[must_use]
+    pub const fn itps(self) -> u8 {
+        (self.0.get() >> 3 & 0x1f) as u8
+    }
+
+    /// Idle Time Prior to Transition (31:8), in milliseconds.
+    #[must_use]
+    pub const fn itpt_ms(self) -> u32 {
+        (self.0.get() >> 8 & 0xff_ffff) as u32
+    }
+}
+
+/// Timestamp's data (1.4 §5.21.1.14).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Timestamp {
+    low: U32,
+    high: U16,
+    /// Returned by Get Features: bit 0 Synch (may have stopped counting), 3:1 origin (0 reset, 1 Set Features).
+    pub attributes: u8,
+    reserved: u8,
+}
+
+const _: () = assert!(size_of::<Timestamp>() == 8);
+
+impl Timestamp {
+    /// From milliseconds since 1970-01-01 00:00 UTC; the low 48 bits.
+    #[must_use]
+    pub const fn new(ms: u64, attributes: u8) -> Self {
+        Self { low: U32::new(ms as u32), high: U16::new((ms >> 32) as u16), attributes, reserved: 0 }
+    }
+
+    /// Milliseconds since 1970-01-01 00:00 UTC, or since the reset.
+    #[must_use]
+    pub const fn ms(self) -> u64 {
+        self.low.get() as u64 | (self.high.get() as u64) << 32
+    }
+}

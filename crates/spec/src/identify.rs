@@ -1,0 +1,56 @@
+//! Identify data structures (1.4 §5.15, 2.0 §5.17), 4096 bytes each.
+
+mod controller;
+mod lists;
+mod namespace;
+
+pub use controller::{IdentifyController, PowerStateDescriptor, fna, fuses, lpa, oacs, oncs, vwc};
+pub use lists::{ActiveNamespaceList, ControllerList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt};
+pub use namespace::{IdentifyNamespace, LbaFormat, dlfeat, nsfeat};
+
+/// Bytes of every Identify data structure.
+pub const SIZE: usize = 4096;
+
+/// Controller or Namespace Structure: which structure Identify returns (1.4 §5.15.1, 2.0 §5.17.1).
+pub mod cns {
+    /// Identify Namespace of NSID; NSID FFFFFFFFh: what all namespaces have in common.
+    pub const NAMESPACE: u8 = 0x00;
+    /// Identify Controller.
+    pub const CONTROLLER: u8 = 0x01;
+    /// Active namespaces with identifiers above NSID.
+    pub const ACTIVE_NAMESPACE_LIST: u8 = 0x02;
+    /// Namespace Identification Descriptor list of NSID.
+    pub const NAMESPACE_ID_DESCRIPTORS: u8 = 0x03;
+    /// NVM Set List.
+    pub const NVM_SET_LIST: u8 = 0x04;
+    /// I/O command set specific Identify Namespace (2.0).
+    pub const NAMESPACE_OF_COMMAND_SET: u8 = 0x05;
+    /// I/O command set specific Identify Controller (2.0).
+    pub const CONTROLLER_OF_COMMAND_SET: u8 = 0x06;
+    /// Active namespaces of one I/O command set (2.0).
+    pub const ACTIVE_NAMESPACE_LIST_OF_COMMAND_SET: u8 = 0x07;
+    /// I/O command set independent Identify Namespace (2.0).
+    pub const NAMESPACE_INDEPENDENT: u8 = 0x08;
+    /// Allocated namespaces with identifiers above NSID.
+    pub const ALLOCATED_NAMESPACE_LIST: u8 = 0x10;
+    /// Identify Namespace of an allocated NSID.
+    pub const ALLOCATED_NAMESPACE: u8 = 0x11;
+    /// Controllers with identifiers from CNTID that are attached to NSID.
+    pub const ATTACHED_CONTROLLER_LIST: u8 = 0x12;
+    /// Controllers of the NVM subsystem with identifiers from CNTID.
+    pub const CONTROLLER_LIST: u8 = 0x13;
+    /// Primary Controller Capabilities.
+    pub const PRIMARY_CONTROLLER_CAPABILITIES: u8 = 0x14;
+    /// Secondary Controller List.
+    pub const SECONDARY_CONTROLLER_LIST: u8 = 0x15;
+    /// Namespace Granularity List.
+    pub const NAMESPACE_GRANULARITY_LIST: u8 = 0x16;
+    /// UUID List.
+    pub const UUID_LIST: u8 = 0x17;
+    /// Domain List (2.0).
+    pub const DOMAIN_LIST: u8 = 0x18;
+    /// Endurance Group List (2.0).
+    pub const ENDURANCE_GROUP_LIST: u8 = 0x19;
+    /// I/O Command Set data structure (2.0).
+    pub const IO_COMMAND_SET: u8 = 0x1c;
+}

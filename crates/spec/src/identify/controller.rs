@@ -1,0 +1,496 @@
+//! Identify Controller (1.4 §5.15.2.2, 2.0 §5.17.2.1).
+
+use core::mem::{offset_of, size_of};
+
+use zerocopy::little_endian::{U16, U32, U128};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::bytes::{Reserved, set_text, text};
+use crate::regs::Vs;
+
+/// Identify Controller data structure, CNS 01h.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct IdentifyController {
+    /// PCI Vendor ID.
+    pub vid: U16,
+    /// PCI Subsystem Vendor ID.
+    pub ssvid: U16,
+    /// Serial Number, ASCII.
+    pub sn: [u8; 20],
+    /// Model Number, ASCII.
+    pub mn: [u8; 40],
+    /// Firmware Revision, ASCII.
+    pub fr: [u8; 8],
+    /// Recommended Arbitration Burst: 2^RAB commands.
+    pub rab: u8,
+    /// IEEE OUI Identifier, little-endian.
+    pub ieee: [u8; 3],
+    /// Controller Multi-Path I/O and Namespace Sharing Capabilities.
+    pub cmic: u8,
+    /// Maximum Data Transfer Size: 2^MDTS units of CAP.MPSMIN; 0 no limit.
+    pub mdts: u8,
+    /// Controller ID.
+    pub cntlid: U16,
+    /// Version, laid out as [`Vs`].
+    pub ver: U32,
+    /// RTD3 Resume Latency, in microseconds.
+    pub rtd3r: U32,
+    /// RTD3 Entry Latency, in microseconds.
+    pub rtd3e: U32,
+    /// Optional Asynchronous Events Supported; bits as in
+    /// [`AsyncEventConfig`](crate::features::AsyncEventConfig).
+    pub oaes: U32,
+    /// Controller Attributes.
+    pub ctratt: U32,
+    /// Read Recovery Levels Supported.
+    pub rrls: U16,
+    reserved_102: Reserved<9>,
+    /// Controller Type: 0 not reported, 1 I/O, 2 discovery, 3 administrative.
+    pub cntrltype: u8,
+    /// FRU Globally Unique Identifier.
+    pub fguid: [u8; 16],
+    /// Command Retry Delay Time 1, in 100 ms.
+    pub crdt1: U16,
+    /// Command Retry Delay Time 2, in 100 ms.
+    pub crdt2: U16,
+    /// Command Retry Delay Time 3, in 100 ms.
+    pub crdt3: U16,
+    reserved_134: Reserved<106>,
+    reserved_240_mi: Reserved<13>,
+    /// NVM Subsystem Report (NVMe-MI; 2.0).
+    pub nvmsr: u8,
+    /// VPD Write Cycle Information (NVMe-MI; 2.0).
+    pub vwci: u8,
+    /// Management Endpoint Capabilities (NVMe-MI; 2.0).
+    pub mec: u8,
+    /// Optional Admin Command Support, bits of [`oacs`].
+    pub oacs: U16,
+    /// Abort Command Limit, 0's based.
+    pub acl: u8,
+    /// Asynchronous Event Request Limit, 0's based.
+    pub aerl: u8,
+    /// Firmware Updates: bit 0 slot 1 read only, 3:1 number of slots, bit 4 activation without reset.
+    pub frmw: u8,
+    /// Log Page Attributes, bits of [`lpa`].
+    pub lpa: u8,
+    /// Error Log Page Entries, 0's based.
+    pub elpe: u8,
+    /// Number of Power States Support, 0's based.
+    pub npss: u8,
+    /// Admin Vendor Specific Command Configuration.
+    pub avscc: u8,
+    /// Autonomous Power State Transition Attributes; bit 0 supported.
+    pub apsta: u8,
+    /// Warning Composite Temperature Threshold, in kelvin.
+    pub wctemp: U16,
+    /// Critical Composite Temperature Threshold, in kelvin.
+    pub cctemp: U16,
+    /// Maximum Time for Firmware Activation, in 100 ms.
+    pub mtfa: U16,
+    /// Host Memory Buffer Preferred Size, in 4 KiB.
+    pub hmpre: U32,
+    /// Host Memory Buffer Minimum Size, in 4 KiB.
+    pub hmmin: U32,
+    /// Total NVM Capacity, in bytes.
+    pub tnvmcap: U128,
+    /// Unallocated NVM Capacity, in bytes.
+    pub unvmcap: U128,
+    /// Replay Protected Memory Block Support.
+    pub rpmbs: U32,
+    /// Extended Device Self-test Time, in minutes.
+    pub edstt: U16,
+    /// Device Self-test Options.
+    pub dsto: u8,
+    /// Firmware Update Granularity, in 4 KiB; FFh no restriction.
+    pub fwug: u8,
+    /// Keep Alive Support: granularity in 100 ms; 0 not supported.
+    pub kas: U16,
+    /// Host Controlled Thermal Management Attributes.
+    pub hctma: U16,
+    /// Minimum Thermal Management Temperature, in kelvin.
+    pub mntmt: U16,
+    /// Maximum Thermal Management Temperature, in kelvin.
+    pub mxtmt: U16,
+    /// Sanitize Capabilities.
+    pub sanicap: U32,
+    /// Host Memory Buffer Minimum Descriptor Entry Size, in 4 KiB.
+    pub hmminds: U32,
+    /// Host Memory Maximum Descriptors Entries.
+    pub hmmaxd: U16,
+    /// NVM Set Identifier Maximum.
+    pub nsetidmax: U16,
+    /// Endurance Group Identifier Maximum.
+    pub endgidmax: U16,
+    /// ANA Transition Time, in seconds.
+    pub anatt: u8,
+    /// Asymmetric Namespace Access Capabilities.
+    pub anacap: u8,
+    /// ANA Group Identifier Maximum.
+    pub anagrpmax: U32,
+    /// Number of ANA Group Identifiers.
+    pub nanagrpid: U32,
+    /// Persistent Event Log Size, in 64 KiB.
+    pub pels: U32,
+    /// Domain Identifier (2.0).
+    pub domain_id: U16,
+    reserved_358: Reserved<10>,
+    /// Max Endurance Group Capacity, in bytes (2.0).
+    pub megcap: U128,
+    reserved_384: Reserved<128>,
+    /// Submission Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 66h.
+    pub sqes: u8,
+    /// Completion Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 44h.
+    pub cqes: u8,
+    /// Maximum Outstanding Commands; 0 not reported.
+    pub maxcmd: U16,
+    /// Number of Namespaces: the greatest valid NSID.
+    pub nn: U32,
+    /// Optional NVM Command Support, bits of [`oncs`].
+    pub oncs: U16,
+    /// Fused Operation Support, bits of [`fuses`].
+    pub fuses: U16,
+    /// Format NVM Attributes, bits of [`fna`].
+    pub fna: u8,
+    /// Volatile Write Cache, see [`vwc`].
+    pub vwc: u8,
+    /// Atomic Write Unit Normal, in logical blocks, 0's based.
+    pub awun: U16,
+    /// Atomic Write Unit Power Fail, in logical blocks, 0's based.
+    pub awupf: U16,
+    /// NVM Vendor Specific Command Configuration (2.0: I/O Command Set …, ICSVSCC).
+    pub nvscc: u8,
+    /// Namespace Write Protection Capabilities.
+    pub nwpc: u8,
+    /// Atomic Compare & Write Unit, in logical blocks, 0's based.
+    pub acwu: U16,
+    /// Optional Copy Formats Supported (2.0).
+    pub ocfs: U16,
+    /// SGL Support; 1:0 zero if none.
+    pub sgls: U32,
+    /// Maximum Number of Allowed Namespaces; 0: no more than NN.
+    pub mnan: U32,
+    /// Maximum Domain Namespace Attachments (2.0).
+    pub maxdna: U128,
+    /// Maximum I/O Controller Namespace Attachments (2.0).
+    pub maxcna: U32,
+    reserved_564: Reserved<204>,
+    /// NVM Subsystem NVMe Qualified Name, UTF-8, ended by a zero byte.
+    pub subnqn: [u8; 256],
+    reserved_1024: Reserved<768>,
+    /// NVMe over Fabrics' fields.
+    pub fabrics: [u8; 256],
+    /// Power State Descriptors; those up to NPSS count.
+    pub psd: [PowerStateDescriptor; 32],
+    /// Vendor specific.
+    pub vendor_specific: [u8; 1024],
+}
+
+const _: () = {
+    assert!(size_of::<IdentifyController>() == 4096);
+    assert!(offset_of!(IdentifyController, vid) == 0);
+    assert!(offset_of!(IdentifyController, ssvid) == 2);
+    assert!(offset_of!(IdentifyController, sn) == 4);
+    assert!(offset_of!(IdentifyController, mn) == 24);
+    assert!(offset_of!(IdentifyController, fr) == 64);
+    assert!(offset_of!(IdentifyController, rab) == 72);
+    assert!(offset_of!(IdentifyController, ieee) == 73);
+    assert!(offset_of!(IdentifyController, cmic) == 76);
+    assert!(offset_of!(IdentifyController, mdts) == 77);
+    assert!(offset_of!(IdentifyController, cntlid) == 78);
+    assert!(offset_of!(IdentifyController, ver) == 80);
+    assert!(offset_of!(IdentifyController, rtd3r) == 84);
+    assert!(offset_of!(IdentifyController, rtd3e) == 88);
+    assert!(offset_of!(IdentifyController, oaes) == 92);
+    assert!(offset_of!(IdentifyController, ctratt) == 96);
+    assert!(offset_of!(IdentifyController, rrls) == 100);
+    assert!(offset_of!(IdentifyController, cntrltype) == 111);
+    assert!(offset_of!(IdentifyController, fguid) == 112);
+    assert!(offset_of!(IdentifyController, crdt1) == 128);
+    assert!(offset_of!(IdentifyController, crdt3) == 132);
+    assert!(offset_of!(IdentifyController, nvmsr) == 253);
+    assert!(offset_of!(IdentifyController, oacs) == 256);
+    assert!(offset_of!(IdentifyController, acl) == 258);
+    assert!(offset_of!(IdentifyController, aerl) == 259);
+    assert!(offset_of!(IdentifyController, frmw) == 260);
+    assert!(offset_of!(IdentifyController, lpa) == 261);
+    assert!(offset_of!(IdentifyController, elpe) == 262);
+    assert!(offset_of!(IdentifyController, npss) == 263);
+    assert!(offset_of!(IdentifyController, avscc) == 264);
+    assert!(offset_of!(IdentifyController, apsta) == 265);
+    assert!(offset_of!(IdentifyController, wctemp) == 266);
+    assert!(offset_of!(IdentifyController, cctemp) == 268);
+    assert!(offset_of!(IdentifyController, mtfa) == 270);
+    assert!(offset_of!(IdentifyController, hmpre) == 272);
+    assert!(offset_of!(IdentifyController, hmmin) == 276);
+    assert!(offset_of!(IdentifyController, tnvmcap) == 280);
+    assert!(offset_of!(IdentifyController, unvmcap) == 296);
+    assert!(offset_of!(IdentifyController, rpmbs) == 312);
+    assert!(offset_of!(IdentifyController, edstt) == 316);
+    assert!(offset_of!(IdentifyController, kas) == 320);
+    assert!(offset_of!(IdentifyController, hctma) == 322);
+    assert!(offset_of!(IdentifyController, sanicap) == 328);
+    assert!(offset_of!(IdentifyController, hmminds) == 332);
+    assert!(offset_of!(IdentifyController, hmmaxd) == 336);
+    assert!(offset_of!(IdentifyController, nsetidmax) == 338);
+    assert!(offset_of!(IdentifyController, anatt) == 342);
+    assert!(offset_of!(IdentifyController, anagrpmax) == 344);
+    assert!(offset_of!(IdentifyController, pels) == 352);
+    assert!(offset_of!(IdentifyController, domain_id) == 356);
+    assert!(offset_of!(IdentifyController, megcap) == 368);
+    assert!(offset_of!(IdentifyController, sqes) == 512);
+    assert!(offset_of!(IdentifyController, cqes) == 513);
+    assert!(offset_of!(IdentifyController, maxcmd) == 514);
+    assert!(offset_of!(IdentifyController, nn) == 516);
+    assert!(offset_of!(IdentifyController, oncs) == 520);
+    assert!(offset_of!(IdentifyController, fuses) == 522);
+    assert!(offset_of!(IdentifyController, fna) == 524);
+    assert!(offset_of!(IdentifyController, vwc) == 525);
+    assert!(offset_of!(IdentifyController, awun) == 526);
+    assert!(offset_of!(IdentifyController, awupf) == 528);
+    assert!(offset_of!(IdentifyController, nvscc) == 530);
+    assert!(offset_of!(IdentifyController, nwpc) == 531);
+    assert!(offset_of!(IdentifyController, acwu) == 532);
+    assert!(offset_of!(IdentifyController, ocfs) == 534);
+    assert!(offset_of!(IdentifyController, sgls) == 536);
+    assert!(offset_of!(IdentifyController, mnan) == 540);
+    assert!(offset_of!(IdentifyController, maxdna) == 544);
+    assert!(offset_of!(IdentifyController, maxcna) == 560);
+    assert!(offset_of!(IdentifyController, subnqn) == 768);
+    assert!(offset_of!(IdentifyController, fabrics) == 1792);
+    assert!(offset_of!(IdentifyController, psd) == 2048);
+    assert!(offset_of!(IdentifyController, vendor_specific) == 3072);
+};
+
+/// OACS: Optional Admin Command Support.
+pub mod oacs {
+    /// Security Send and Security Receive.
+    pub const SECURITY: u16 = 1 << 0;
+    /// Format NVM.
+    pub const FORMAT: u16 = 1 << 1;
+    /// Firmware Commit and Firmware Image Download.
+    pub const FIRMWARE: u16 = 1 << 2;
+    /// Namespace Management and Namespace Attachment.
+    pub const NAMESPACE_MANAGEMENT: u16 = 1 << 3;
+    /// Device Self-test.
+    pub const DEVICE_SELF_TEST: u16 = 1 << 4;
+    /// Directive Send and Directive Receive.
+    pub const DIRECTIVES: u16 = 1 << 5;
+    /// NVMe-MI Send and NVMe-MI Receive.
+    pub const NVME_MI: u16 = 1 << 6;
+    /// Virtualization Management.
+    pub const VIRTUALIZATION_MANAGEMENT: u16 = 1 << 7;
+    /// Doorbell Buffer Config.
+    pub const DOORBELL_BUFFER_CONFIG: u16 = 1 << 8;
+    /// Get LBA Status.
+    pub const GET_LBA_STATUS: u16 = 1 << 9;
+    /// Command and Feature Lockdown (2.0).
+    pub const LOCKDOWN: u16 = 1 << 10;
+}
+
+/// LPA: Log Page Attributes.
+pub mod lpa {
+    /// The SMART / Health log page per namespace.
+    pub const SMART_PER_NAMESPACE: u8 = 1 << 0;
+    /// The Commands Supported and Effects log page.
+    pub const COMMANDS_SUPPORTED: u8 = 1 << 1;
+    /// Extended data for Get Log Page: 32-bit NUMD, and an offset.
+    pub const EXTENDED_DATA: u8 = 1 << 2;
+    /// Telemetry log pages and notices.
+    pub const TELEMETRY: u8 = 1 << 3;
+    /// The Persistent Event log page.
+    pub const PERSISTENT_EVENT: u8 = 1 << 4;
+}
+
+/// ONCS: Optional NVM Command Support.
+pub mod oncs {
+    /// Compare.
+    pub const COMPARE: u16 = 1 << 0;
+    /// Write Uncorrectable.
+    pub const WRITE_UNCORRECTABLE: u16 = 1 << 1;
+    /// Dataset Management.
+    pub const DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// Write Zeroes.
+    pub const WRITE_ZEROES: u16 = 1 << 3;
+    /// Save in Set Features, Select in Get Features.
+    pub const SAVE_SELECT: u16 = 1 << 4;
+    /// Reservations.
+    pub const RESERVATIONS: u16 = 1 << 5;
+    /// The Timestamp feature.
+    pub const TIMESTAMP: u16 = 1 << 6;
+    /// Verify.
+    pub const VERIFY: u16 = 1 << 7;
+    /// Copy (2.0).
+    pub const COPY: u16 = 1 << 8;
+}
+
+/// FUSES: Fused Operation Support.
+pub mod fuses {
+    /// Compare and Write.
+    pub const COMPARE_AND_WRITE: u16 = 1 << 0;
+}
+
+/// FNA: Format NVM Attributes.
+pub mod fna {
+    /// A format applies to all namespaces.
+    pub const FORMAT_ALL: u8 = 1 << 0;
+    /// A secure erase applies to all namespaces.
+    pub const ERASE_ALL: u8 = 1 << 1;
+    /// Cryptographic erase is supported.
+    pub const CRYPTOGRAPHIC_ERASE: u8 = 1 << 2;
+}
+
+/// VWC: Volatile Write Cache.
+pub mod vwc {
+    /// There is a volatile write cache: without Flush or FUA, a completed write may be lost with power.
+    pub const PRESENT: u8 = 1 << 0;
+    /// The bits that say what Flush does with NSID FFFFFFFFh.
+    pub const FLUSH_ALL_MASK: u8 = 0x6;
+    /// Not indicated (before 1.4).
+    pub const FLUSH_ALL_NOT_INDICATED: u8 = 0 << 1;
+    /// It is not supported: Invalid Namespace or Format.
+    pub const FLUSH_ALL_NOT_SUPPORTED: u8 = 2 << 1;
+    /// It flushes all namespaces.
+    pub const FLUSH_ALL_SUPPORTED: u8 = 3 << 1;
+}
+
+impl IdentifyController {
+    /// Model Number, without padding.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        text(&self.mn)
+    }
+
+    /// Serial Number, without padding.
+    #[must_use]
+    pub fn serial(&self) -> &str {
+        text(&self.sn)
+    }
+
+    /// Firmware Revision, without padding.
+    #[must_use]
+    pub fn firmware(&self) -> &str {
+        text(&self.fr)
+    }
+
+    /// NVM Subsystem NVMe Qualified Name.
+    #[must_use]
+    pub fn subsystem_nqn(&self) -> &str {
+        text(&self.subnqn)
+    }
+
+    /// Sets the Model Number, cut or padded.
+    pub fn set_model(&mut self, model: &str) {
+        set_text(&mut self.mn, model);
+    }
+
+    /// Sets the Serial Number, cut or padded.
+    pub fn set_serial(&mut self, serial: &str) {
+        set_text(&mut self.sn, serial);
+    }
+
+    /// Sets the Firmware Revision, cut or padded.
+    pub fn set_firmware(&mut self, firmware: &str) {
+        set_text(&mut self.fr, firmware);
+    }
+
+    /// Sets the NVM Subsystem NVMe Qualified Name: ended by a zero byte, so cut to 255.
+    pub fn set_subsystem_nqn(&mut self, nqn: &str) {
+        self.subnqn.fill(0);
+        let length = nqn.len().min(self.subnqn.len() - 1);
+        set_text(&mut self.subnqn[..length], nqn);
+    }
+
+    /// Version.
+    #[must_use]
+    pub const fn version(&self) -> Vs {
+        Vs(self.ver.get())
+    }
+
+    /// The most bytes one command may transfer, given CAP.MPSMIN; `None` if there is no limit.
+    #[must_use]
+    pub const fn mdts_bytes(&self, mpsmin: u8) -> Option<u64> {
+        // A sum of 64 or more is beyond any transfer, hence no limit either.
+        let shift = 12 + mpsmin as u32 + self.mdts as u32;
+        if self.mdts == 0 { None } else { 1_u64.checked_shl(shift) }
+    }
+
+    /// Whether there is a volatile write cache.
+    #[must_use]
+    pub const fn has_volatile_write_cache(&self) -> bool {
+        self.vwc & vwc::PRESENT != 0
+    }
+}
+
+impl Default for IdentifyController {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+/// Power State Descriptor (1.4 §5.15.2.2, 2.0 §5.17.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct PowerStateDescriptor {
+    /// Maximum Power, in 0.01 W, or 0.0001 W if MXPS.
+    pub mp: U16,
+    reserved_2: Reserved<1>,
+    /// Bit 0 Max Power Scale (MXPS), bit 1 Non-Operational State (NOPS).
+    pub flags: u8,
+    /// Entry Latency, in microseconds.
+    pub enlat: U32,
+    /// Exit Latency, in microseconds.
+    pub exlat: U32,
+    /// Relative Read Throughput, 4:0; lower is better.
+    pub rrt: u8,
+    /// Relative Read Latency, 4:0.
+    pub rrl: u8,
+    /// Relative Write Throughput, 4:0.
+    pub rwt: u8,
+    /// Relative Write Latency, 4:0.
+    pub rwl: u8,
+    /// Idle Power, in units of IPS.
+    pub idlp: U16,
+    /// Idle Power Scale, 7:6: 1 0.0001 W, 2 0.01 W.
+    pub ips: u8,
+    reserved_19: Reserved<1>,
+    /// Active Power, in units of APS.
+    pub actp: U16,
+    /// 2:0 Active Power Workload (APW), 7:6 Active Power Scale (APS): 1 0.0001 W, 2 0.01 W.
+    pub apw_aps: u8,
+    reserved_23: Reserved<9>,
+}
+
+const _: () = {
+    assert!(size_of::<PowerStateDescriptor>() == 32);
+    assert!(offset_of!(PowerStateDescriptor, mp) == 0);
+    assert!(offset_of!(PowerStateDescriptor, flags) == 3);
+    assert!(offset_of!(PowerStateDescriptor, enlat) == 4);
+    assert!(offset_of!(PowerStateDescriptor, exlat) == 8);
+    assert!(offset_of!(PowerStateDescriptor, rrt) == 12);
+    assert!(offset_of!(PowerStateDescriptor, rwl) == 15);
+    assert!(offset_of!(PowerStateDescriptor, idlp) == 16);
+    assert!(offset_of!(PowerStateDescriptor, ips) == 18);
+    assert!(offset_of!(PowerStateDescriptor, actp) == 20);
+    assert!(offset_of!(PowerStateDescriptor, apw_aps) == 22);
+};
+
+impl PowerStateDescriptor {
+    /// Maximum Power, in 0.0001 W.
+    #[must_use]
+    pub const fn max_power_100uw(&self) -> u32 {
+        self.mp.get() as u32 * if self.flags & 1 != 0 { 1 } else { 100 }
+    }
+
+    /// Whether the controller processes no I/O commands in this state.
+    #[must_use]
+    pub const fn non_operational(&self) -> bool {
+        self.flags & 2 != 0
+    }
+}
+
+impl Default for PowerStateDescriptor {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}

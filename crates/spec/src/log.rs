@@ -1,0 +1,384 @@
+//! Log pages (1.4 §5.14.1, 2.0 §5.16.1) and the completion of Asynchronous Event Request (1.4 §5.2).
+
+use core::mem::{offset_of, size_of};
+
+use zerocopy::little_endian::{U16, U32, U64, U128};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::UnknownCode;
+use crate::bytes::{Reserved, text};
+use crate::status::Status;
+
+/// Log Page Identifiers (1.4 §5.14.1, 2.0 §5.16.1).
+pub mod lid {
+    /// Supported Log Pages (2.0).
+    pub const SUPPORTED_LOG_PAGES: u8 = 0x00;
+    /// Error Information.
+    pub const ERROR_INFORMATION: u8 = 0x01;
+    /// SMART / Health Information.
+    pub const SMART: u8 = 0x02;
+    /// Firmware Slot Information.
+    pub const FIRMWARE_SLOT: u8 = 0x03;
+    /// Changed Namespace List.
+    pub const CHANGED_NAMESPACE_LIST: u8 = 0x04;
+    /// Commands Supported and Effects.
+    pub const COMMANDS_SUPPORTED: u8 = 0x05;
+    /// Device Self-test.
+    pub const DEVICE_SELF_TEST: u8 = 0x06;
+    /// Telemetry Host-Initiated.
+    pub const TELEMETRY_HOST: u8 = 0x07;
+    /// Telemetry Controller-Initiated.
+    pub const TELEMETRY_CONTROLLER: u8 = 0x08;
+    /// Endurance Group Information.
+    pub const ENDURANCE_GROUP: u8 = 0x09;
+    /// Predictable Latency Per NVM Set.
+    pub const PREDICTABLE_LATENCY: u8 = 0x0a;
+    /// Predictable Latency Event Aggregate.
+    pub const PREDICTABLE_LATENCY_EVENTS: u8 = 0x0b;
+    /// Asymmetric Namespace Access.
+    pub const ANA: u8 = 0x0c;
+    /// Persistent Event Log.
+    pub const PERSISTENT_EVENT: u8 = 0x0d;
+    /// LBA Status Information.
+    pub const LBA_STATUS: u8 = 0x0e;
+    /// Endurance Group Event Aggregate.
+    pub const ENDURANCE_GROUP_EVENTS: u8 = 0x0f;
+    /// Feature Identifiers Supported and Effects (2.0).
+    pub const FEATURES_SUPPORTED: u8 = 0x12;
+    /// Reservation Notification.
+    pub const RESERVATION_NOTIFICATION: u8 = 0x80;
+    /// Sanitize Status.
+    pub const SANITIZE_STATUS: u8 = 0x81;
+}
+
+/// Error Information Log Entry (1.4 §5.14.1.1); the page holds ELPE + 1 of them, the latest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ErrorLogEntry {
+    /// Error Count: a number of its own for each error; 0 marks an entry unused.
+    pub error_count: U64,
+    /// Submission Queue ID; FFFFh if the error is not of a particular command.
+    pub sqid: U16,
+    /// Command ID; FFFFh if the error is not of a particular command.
+    pub cid: U16,
+    /// Bits 15:1 the status field, bit 0 the phase tag it was posted with.
+    pub status_phase: U16,
+    /// Parameter Error Location: 7:0 byte, 10:8 bit of the command; FFFFh if none.
+    pub parameter_error_location: U16,
+    /// The first LBA that met the error.
+    pub lba: U64,
+    /// Namespace.
+    pub nsid: U32,
+    /// Vendor Specific Information Available: a log page identifier of 80h or more, or 0.
+    pub vendor_specific_log_page: u8,
+    /// Transport Type.
+    pub trtype: u8,
+    reserved_30: Reserved<2>,
+    /// Command Specific Information.
+    pub command_specific: U64,
+    /// Transport Type Specific Information.
+    pub transport_specific: U16,
+    reserved_42: Reserved<22>,
+}
+
+const _: () = {
+    assert!(size_of::<ErrorLogEntry>() == 64);
+    assert!(offset_of!(ErrorLogEntry, error_count) == 0);
+    assert!(offset_of!(ErrorLogEntry, sqid) == 8);
+    assert!(offset_of!(ErrorLogEntry, cid) == 10);
+    assert!(offset_of!(ErrorLogEntry, status_phase) == 12);
+    assert!(offset_of!(ErrorLogEntry, parameter_error_location) == 14);
+    assert!(offset_of!(ErrorLogEntry, lba) == 16);
+    assert!(offset_of!(ErrorLogEntry, nsid) == 24);
+    assert!(offset_of!(ErrorLogEntry, vendor_specific_log_page) == 28);
+    assert!(offset_of!(ErrorLogEntry, trtype) == 29);
+    assert!(offset_of!(ErrorLogEntry, command_specific) == 32);
+    assert!(offset_of!(ErrorLogEntry, transport_specific) == 40);
+};
+
+impl ErrorLogEntry {
+    /// The status field.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        Status(self.status_phase.get() >> 1)
+    }
+}
+
+impl Default for ErrorLogEntry {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+/// SMART / Health Information (1.4 §5.14.1.2).
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SmartLog {
+    /// Critical Warning, bits of [`critical_warning`].
+    pub critical_warning: u8,
+    /// Composite Temperature, in kelvin.
+    pub composite_temperature: U16,
+    /// Available Spare, in percent.
+    pub available_spare: u8,
+    /// Available Spare Threshold, in percent.
+    pub available_spare_threshold: u8,
+    /// Percentage Used of the life expected; may exceed 100, 255 stands for more.
+    pub percentage_used: u8,
+    /// Endurance Group Critical Warning Summary.
+    pub endurance_group_critical_warning: u8,
+    reserved_7: Reserved<25>,
+    /// Data Units Read, in 1000 × 512 bytes, rounded up.
+    pub data_units_read: U128,
+    /// Data Units Written, in 1000 × 512 bytes, rounded up.
+    pub data_units_written: U128,
+    /// Host Read Commands completed.
+    pub host_read_commands: U128,
+    /// Host Write Commands completed.
+    pub host_write_commands: U128,
+    /// Controller Busy Time, in minutes.
+    pub controller_busy_time: U128,
+    /// Power Cycles.
+    pub power_cycles: U128,
+    /// Power On Hours.
+    pub power_on_hours: U128,
+    /// Unsafe Shutdowns: power was lost without a shutdown notification.
+    pub unsafe_shutdowns: U128,
+    /// Media and Data Integrity Errors.
+    pub media_errors: U128,
+    /// Number of Error Information Log Entries over the controller's life.
+    pub error_log_entries: U128,
+    /// Warning Composite Temperature Time, in minutes.
+    pub warning_temperature_time: U32,
+    /// Critical Composite Temperature Time, in minutes.
+    pub critical_temperature_time: U32,
+    /// Temperature Sensors 1 to 8, in kelvin; 0 not there.
+    pub temperature_sensors: [U16; 8],
+    /// Thermal Management Temperature 1 Transition Count.
+    pub tmt1_transition_count: U32,
+    /// Thermal Management Temperature 2 Transition Count.
+    pub tmt2_transition_count: U32,
+    /// Total Time For Thermal Management Temperature 1, in seconds.
+    pub tmt1_total_time: U32,
+    /// Total Time For Thermal Management Temperature 2, in seconds.
+    pub tmt2_total_time: U32,
+    reserved_232: Reserved<280>,
+}
+
+const _: () = {
+    assert!(size_of::<SmartLog>() == 512);
+    assert!(offset_of!(SmartLog, critical_warning) == 0);
+    assert!(offset_of!(SmartLog, composite_temperature) == 1);
+    assert!(offset_of!(SmartLog, available_spare) == 3);
+    assert!(offset_of!(SmartLog, available_spare_threshold) == 4);
+    assert!(offset_of!(SmartLog, percentage_used) == 5);
+    assert!(offset_of!(SmartLog, endurance_group_critical_warning) == 6);
+    assert!(offset_of!(SmartLog, data_units_read) == 32);
+    assert!(offset_of!(SmartLog, data_units_written) == 48);
+    assert!(offset_of!(SmartLog, host_read_commands) == 64);
+    assert!(offset_of!(SmartLog, host_write_commands) == 80);
+    assert!(offset_of!(SmartLog, controller_busy_time) == 96);
+    assert!(offset_of!(SmartLog, power_cycles) == 112);
+    assert!(offset_of!(SmartLog, power_on_hours) == 128);
+    assert!(offset_of!(SmartLog, unsafe_shutdowns) == 144);
+    assert!(offset_of!(SmartLog, media_errors) == 160);
+    assert!(offset_of!(SmartLog, error_log_entries) == 176);
+    assert!(offset_of!(SmartLog, warning_temperature_time) == 192);
+    assert!(offset_of!(SmartLog, critical_temperature_time) == 196);
+    assert!(offset_of!(SmartLog, temperature_sensors) == 200);
+    assert!(offset_of!(SmartLog, tmt1_transition_count) == 216);
+    assert!(offset_of!(SmartLog, tmt2_transition_count) == 220);
+    assert!(offset_of!(SmartLog, tmt1_total_time) == 224);
+    assert!(offset_of!(SmartLog, tmt2_total_time) == 228);
+};
+
+/// Critical Warning of the SMART / Health log page.
+pub mod critical_warning {
+    /// The available spare has fallen below its threshold.
+    pub const SPARE: u8 = 1 << 0;
+    /// A temperature is beyond a threshold.
+    pub const TEMPERATURE: u8 = 1 << 1;
+    /// Reliability is degraded.
+    pub const RELIABILITY: u8 = 1 << 2;
+    /// The medium has become read only.
+    pub const READ_ONLY: u8 = 1 << 3;
+    /// The volatile memory backup device has failed.
+    pub const VOLATILE_BACKUP: u8 = 1 << 4;
+    /// The Persistent Memory Region has become read only or unreliable.
+    pub const PERSISTENT_MEMORY_REGION: u8 = 1 << 5;
+}
+
+impl Default for SmartLog {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+/// Firmware Slot Information (1.4 §5.14.1.3).
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FirmwareSlotLog {
+    /// Active Firmware Info: 2:0 active slot, 6:4 slot to be active after the next reset (0 not indicated).
+    pub afi: u8,
+    reserved_1: Reserved<7>,
+    /// Firmware Revision for Slots 1 to 7, ASCII; zero if empty.
+    pub frs: [[u8; 8]; 7],
+    reserved_64: Reserved<448>,
+}
+
+const _: () = {
+    assert!(size_of::<FirmwareSlotLog>() == 512);
+    assert!(offset_of!(FirmwareSlotLog, afi) == 0 && offset_of!(FirmwareSlotLog, frs) == 8);
+};
+
+impl FirmwareSlotLog {
+    /// The firmware revision in `slot` (1 to 7); `None` if there is no such slot or it is empty.
+    #[must_use]
+    pub fn revision(&self, slot: u8) -> Option<&str> {
+        let revision = self.frs.get(usize::from(slot).checked_sub(1)?)?;
+        Some(text(revision)).filter(|revision| !revision.is_empty())
+    }
+}
+
+impl Default for FirmwareSlotLog {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+bitfields! {
+    /// Commands Supported and Effects data structure (1.4 §5.14.1.5).
+    CommandEffects(u32) {
+        /// Command Supported.
+        [0] csupp with_csupp: bool,
+        /// Logical Block Content Change.
+        [1] lbcc with_lbcc: bool,
+        /// Namespace Capability Change.
+        [2] ncc with_ncc: bool,
+        /// Namespace Inventory Change.
+        [3] nic with_nic: bool,
+        /// Controller Capability Change.
+        [4] ccc with_ccc: bool,
+        /// Command Submission and Execution: 0 no restriction, 1 alone in its namespace, 2 alone.
+        [18:16] cse with_cse: u8,
+        /// UUID Selection Supported.
+        [19] uuid_selection with_uuid_selection: bool,
+        /// Command Scope (2.0).
+        [31:20] csp with_csp: u16,
+    }
+}
+
+/// Commands Supported and Effects (1.4 §5.14.1.5), each entry laid out as [`CommandEffects`].
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct CommandsSupportedLog {
+    /// Admin commands, by opcode.
+    pub admin: [U32; 256],
+    /// I/O commands, by opcode.
+    pub io: [U32; 256],
+    reserved_2048: Reserved<2048>,
+}
+
+const _: () = {
+    assert!(size_of::<CommandsSupportedLog>() == 4096);
+    assert!(offset_of!(CommandsSupportedLog, admin) == 0 && offset_of!(CommandsSupportedLog, io) == 1024);
+};
+
+impl CommandsSupportedLog {
+    /// What is said of an admin command.
+    #[must_use]
+    pub fn admin_effects(&self, opcode: u8) -> CommandEffects {
+        CommandEffects(self.admin[usize::from(opcode)].get())
+    }
+
+    /// What is said of an I/O command.
+    #[must_use]
+    pub fn io_effects(&self, opcode: u8) -> CommandEffects {
+        CommandEffects(self.io[usize::from(opcode)].get())
+    }
+}
+
+impl Default for CommandsSupportedLog {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+codes! {
+    /// Asynchronous Event Type (1.4 §5.2.1).
+    AsyncEventKind(u8), "asynchronous event type" {
+        0 Error "Error status",
+        1 Smart "SMART / Health status",
+        2 Notice "Notice",
+        6 CommandSet "I/O Command Set specific status",
+        7 VendorSpecific "Vendor specific",
+    }
+
+    /// Asynchronous events, type in bits 10:8, information in bits 7:0 (1.4 §5.2.1).
+    AsyncEventCode(u16), "asynchronous event" {
+        0x000 WriteToInvalidDoorbell "Write to Invalid Doorbell Register",
+        0x001 InvalidDoorbellWriteValue "Invalid Doorbell Write Value",
+        0x002 DiagnosticFailure "Diagnostic Failure",
+        0x003 PersistentInternalError "Persistent Internal Error",
+        0x004 TransientInternalError "Transient Internal Error",
+        0x005 FirmwareImageLoadError "Firmware Image Load Error",
+        0x100 ReliabilityDegraded "NVM subsystem Reliability",
+        0x101 TemperatureThreshold "Temperature Threshold",
+        0x102 SpareBelowThreshold "Spare Below Threshold",
+        0x200 NamespaceAttributeChanged "Namespace Attribute Changed",
+        0x201 FirmwareActivationStarting "Firmware Activation Starting",
+        0x202 TelemetryLogChanged "Telemetry Log Changed",
+        0x203 AnaChange "Asymmetric Namespace Access Change",
+        0x204 PredictableLatencyEvent "Predictable Latency Event Aggregate Log Change",
+        0x205 LbaStatusInformationAlert "LBA Status Information Alert",
+        0x206 EnduranceGroupEvent "Endurance Group Event Aggregate Log Page Change",
+        0x600 ReservationLogPageAvailable "Reservation Log Page Available",
+        0x601 SanitizeCompleted "Sanitize Operation Completed",
+        0x602 SanitizeCompletedUnexpectedDeallocation
+            "Sanitize Operation Completed With Unexpected Deallocation",
+    }
+}
+
+/// DW0 of a completed Asynchronous Event Request (1.4 §5.2.1): 2:0 type, 15:8 information, 23:16 log page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AsyncEvent {
+    /// Asynchronous Event Type.
+    pub kind: AsyncEventKind,
+    /// Asynchronous Event Information; depends on the type.
+    pub info: u8,
+    /// Log Page Identifier: reading that page clears the event.
+    pub log_page: u8,
+}
+
+impl AsyncEvent {
+    /// The event `code`, to be cleared by reading `log_page`.
+    ///
+    /// # Errors
+    /// Never for the codes of the specification.
+    pub fn new(code: AsyncEventCode, log_page: u8) -> Result<Self, UnknownCode> {
+        let [kind, info] = u16::from(code).to_be_bytes();
+        Ok(Self { kind: kind.try_into()?, info, log_page })
+    }
+
+    /// DW0 of the completion.
+    #[must_use]
+    pub const fn to_dw0(self) -> u32 {
+        self.kind as u32 | (self.info as u32) << 8 | (self.log_page as u32) << 16
+    }
+
+    /// The event.
+    ///
+    /// # Errors
+    /// If type and information together are reserved or vendor specific.
+    pub fn code(self) -> Result<AsyncEventCode, UnknownCode> {
+        u16::from_be_bytes([self.kind as u8, self.info]).try_into()
+    }
+}
+
+impl TryFrom<u32> for AsyncEvent {
+    type Error = UnknownCode;
+
+    fn try_from(dw0: u32) -> Result<Self, UnknownCode> {
+        let [kind, info, log_page, _] = dw0.to_le_bytes();
+        Ok(Self { kind: AsyncEventKind::try_from(kind & 7)?, info, log_page })
+    }
+}

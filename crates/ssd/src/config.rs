@@ -1,0 +1,157 @@
+//! What kind of SSD to be.
+
+use crate::error::SsdError;
+use crate::faults::FaultPlan;
+use crate::medium::MEDIUM_ALIGN_BYTES;
+use crate::model::Model;
+
+/// One namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceConfig {
+    /// Size in bytes; a multiple of 4096.
+    pub bytes: u64,
+    /// Bytes per logical block: 512 or 4096.
+    pub lba_bytes: u32,
+}
+
+/// What kind of SSD to be. [`Default`] has no namespace yet; everything else is ready for use.
+#[derive(Clone, Debug)]
+pub struct SsdConfig {
+    /// The namespaces, NSID 1 first, one after the other on the medium.
+    pub namespaces: Vec<NamespaceConfig>,
+    /// How long commands take.
+    pub model: Model,
+    /// Whether there is a volatile write cache: completed writes may be lost by a power cut until they are flushed.
+    pub volatile_write_cache: bool,
+    /// How much unflushed data the cache holds before it writes the oldest back, in bytes.
+    pub write_cache_bytes: u64,
+    /// Most I/O queues of each kind: 1 to 1024.
+    pub max_io_queues: u16,
+    /// Most entries of a queue: 2 to 65536.
+    pub max_queue_entries: u32,
+    /// Most bytes a command may transfer: a power of two of at least 4096, or 0 for no limit.
+    pub mdts_bytes: u32,
+    /// Optimal I/O boundary in logical blocks; 0 for none.
+    pub optimal_io_boundary_lbas: u16,
+    /// Atomic Write Unit Power Fail in logical blocks, counted from 1: a power cut never tears a write of that size.
+    pub atomic_write_lbas: u16,
+    /// Interrupt vectors: 1 to 2048.
+    pub vectors: u16,
+    /// CPU to bind the SSD's thread to (threaded only).
+    pub cpu: Option<usize>,
+    /// How long nothing must happen before the thread parks, in ns (threaded only).
+    pub park_after_ns: u64,
+    /// Time from CC.EN = 1 to CSTS.RDY = 1, in ns.
+    pub ready_after_ns: u64,
+    /// CAP.TO: the longest the host has to wait for CSTS.RDY, in ms; rounded up to 500 ms.
+    pub ready_timeout_ms: u32,
+    /// Faults to inject.
+    pub faults: FaultPlan,
+    /// Whether to take time stamps of every I/O command.
+    pub stamps: bool,
+    /// Seed of the model's random variation.
+    pub seed: u64,
+    /// Serial number, up to 20 ASCII characters.
+    pub serial: String,
+    /// Model number, up to 40 ASCII characters.
+    pub model_number: String,
+    /// Firmware revision, up to 8 ASCII characters.
+    pub firmware: String,
+}
+
+impl Default for SsdConfig {
+    fn default() -> Self {
+        Self {
+            namespaces: Vec::new(),
+            model: Model::null(),
+            volatile_write_cache: false,
+            write_cache_bytes: 32 << 20,
+            max_io_queues: 64,
+            max_queue_entries: 1024,
+            mdts_bytes: 1 << 20,
+            optimal_io_boundary_lbas: 0,
+            atomic_write_lbas: 1,
+            vectors: 65,
+            cpu: None,
+            park_after_ns: 2_000_000,
+            ready_after_ns: 0,
+            ready_timeout_ms: 2_000,
+            faults: FaultPlan::NONE,
+            stamps: false,
+            seed: 0,
+            serial: "MEANTIME0001".into(),
+            model_number: "Meantime software SSD".into(),
+            firmware: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+}
+
+impl SsdConfig {
+    /// One namespace of `bytes` bytes in blocks of `lba_bytes`; the rest as by default.
+    #[must_use]
+    pub fn with_namespace(bytes: u64, lba_bytes: u32) -> Self {
+        Self { namespaces: vec![NamespaceConfig { bytes, lba_bytes }], ..Self::default() }
+    }
+
+    /// Bytes that all namespaces take together; no more than `u64::MAX`.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.namespaces.iter().fold(0, |sum, n| sum.saturating_add(n.bytes))
+    }
+
+    /// Whether an SSD can be built from it.
+    ///
+    /// # Errors
+    /// [`SsdError::Config`], which names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), SsdError> {
+        let err = |field, problem: String| Err(SsdError::config(field, problem));
+        if self.namespaces.is_empty() || self.namespaces.len() > 1024 {
+            return err("namespaces", format!("{} namespaces; give 1 to 1024", self.namespaces.len()));
+        }
+        for (i, n) in self.namespaces.iter().enumerate() {
+            let nsid = i + 1;
+            if n.lba_bytes != 512 && n.lba_bytes != 4096 {
+                return err("namespaces", format!("namespace {nsid}: {} bytes a block; 512 or 4096", n.lba_bytes));
+            }
+            if n.bytes == 0 || !n.bytes.is_multiple_of(MEDIUM_ALIGN_BYTES) {
+                return err("namespaces", format!("namespace {nsid}: {} bytes; a multiple of 4096", n.bytes));
+            }
+        }
+        if self.total_bytes() > i64::MAX as u64 {
+            return err("namespaces", "more bytes in all than can be mapped".into());
+        }
+        if !(1..=1024).contains(&self.max_io_queues) {
+            return err("max_io_queues", format!("{}; 1 to 1024", self.max_io_queues));
+        }
+        if !(2..=65536).contains(&self.max_queue_entries) {
+            return err("max_queue_entries", format!("{}; 2 to 65536", self.max_queue_entries));
+        }
+        if self.mdts_bytes != 0 && (self.mdts_bytes < 4096 || !self.mdts_bytes.is_power_of_two()) {
+            let problem = format!("{}; a power of two of at least 4096, or 0 for no limit", self.mdts_bytes);
+            return err("mdts_bytes", problem);
+        }
+        if self.atomic_write_lbas == 0 {
+            return err("atomic_write_lbas", "0; at least 1: a logical block is always atomic".into());
+        }
+        if !(1..=2048).contains(&self.vectors) {
+            return err("vectors", format!("{}; 1 to 2048", self.vectors));
+        }
+        if self.volatile_write_cache && self.write_cache_bytes < 4096 {
+            return err("write_cache_bytes", format!("{}; at least 4096", self.write_cache_bytes));
+        }
+        // CAP.TO is eight bits of 500 ms.
+        if self.ready_timeout_ms > 127_500 {
+            return err("ready_timeout_ms", format!("{}; at most 127500", self.ready_timeout_ms));
+        }
+        for (field, text, max) in [
+            ("serial", &self.serial, 20),
+            ("model_number", &self.model_number, 40),
+            ("firmware", &self.firmware, 8),
+        ] {
+            if text.len() > max || !text.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+                return err(field, format!("{text:?}; at most {max} printable ASCII characters"));
+            }
+        }
+        Ok(())
+    }
+}

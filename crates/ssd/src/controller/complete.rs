@@ -1,0 +1,127 @@
+//! Writing completions, now or when they are due, and telling the host.
+
+use meantime_spec::status::{Status, StatusCode};
+
+use super::Controller;
+use super::pending::Command;
+use super::queues::Cq;
+use crate::clock::Clock;
+use crate::stamps::Stamp;
+
+/// What executing a command came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    pub(super) status: Status,
+    pub(super) dw0: u32,
+}
+
+impl Outcome {
+    pub(super) const OK: Self = Self { status: Status::SUCCESS, dw0: 0 };
+
+    pub(super) fn dw0(dw0: u32) -> Self {
+        Self { dw0, ..Self::OK }
+    }
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        Self { status, dw0: 0 }
+    }
+}
+
+impl Controller {
+    /// Where submission queue `qid` is among `sqs`.
+    pub(super) fn sq_index(&self, qid: u16) -> Option<usize> {
+        self.sqs.iter().position(|sq| sq.qid == qid)
+    }
+
+    /// Writes the completion of a command of `sqs[index]`, for which there is room.
+    pub(super) fn post(&mut self, index: usize, cid: u16, outcome: Outcome) {
+        let sq = &self.sqs[index];
+        let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
+        cq.post(outcome.dw0, sq.head as u16, sq.qid, cid, outcome.status);
+        self.counters.cqes.add(1);
+        if !outcome.status.is_success() {
+            self.errors.record(sq.qid, cid, outcome.status);
+        }
+    }
+
+    /// A command is in hand: its identifier is taken, its completion entry promised.
+    pub(super) fn take_in(&mut self, index: usize, cid: u16) {
+        let sq = &mut self.sqs[index];
+        sq.cids.insert(cid);
+        sq.outstanding += 1;
+        if let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] {
+            cq.reserved += 1;
+        }
+    }
+
+    /// Writes the completion of a command that was taken in.
+    pub(super) fn finish(&mut self, command: Command, now_ns: u64) {
+        let Some(index) = self.sq_index(command.qid) else { return };
+        let sq = &mut self.sqs[index];
+        sq.cids.remove(command.cid);
+        sq.outstanding -= 1;
+        let cqid = usize::from(sq.cqid);
+        if let Some(cq) = &mut self.cqs[cqid] {
+            cq.reserved -= 1;
+        }
+        let outcome = Outcome { status: command.status, dw0: command.dw0 };
+        self.post(index, command.cid, outcome);
+        if let Some(stamps) = &self.stamps {
+            let Command { qid, cid, seen_ns, begun_ns, .. } = command;
+            stamps.push(Stamp { qid, cid, seen_ns, begun_ns, written_ns: now_ns });
+        }
+        let room = self.cqs[cqid].as_ref().map_or(0, Cq::room);
+        if command.duplicate && room >= 1 {
+            self.post(index, command.cid, outcome);
+            self.counters.injected_strays.add(1);
+        }
+        if command.stray && room >= 2 {
+            // An identifier that is not outstanding; there is one, unless all 65536 are.
+            let cid = (0..=u16::MAX).map(|d| command.cid ^ 0x8000 ^ d).find(|&c| !self.sqs[index].cids.contains(c));
+            if let Some(cid) = cid {
+                self.post(index, cid, Outcome::OK);
+                self.counters.injected_strays.add(1);
+            }
+        }
+    }
+
+    /// Ends a command that was taken in, before its time.
+    pub(super) fn finish_early(&mut self, mut command: Command, code: StatusCode, now_ns: u64) {
+        command.status = Status::from_code(code);
+        command.dw0 = 0;
+        self.finish(command, now_ns);
+    }
+
+    /// Tells the host of the completions written for `sqs[index]`'s queue since the last time.
+    pub(super) fn announce<C: Clock>(&mut self, index: usize, clock: &C) {
+        let cqid = self.sqs[index].cqid;
+        let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return };
+        let written = std::mem::take(&mut cq.unannounced);
+        let Some(vector) = cq.vector.filter(|_| written > 0) else { return };
+        // Admin completions are never held back (1.4 §5.21.1.8).
+        let sent = if cqid != 0 && self.interrupts.coalesces(vector) {
+            self.timed = true;
+            self.interrupts.hold(vector, written, clock.now_ns())
+        } else {
+            self.interrupts.signal(vector)
+        };
+        self.counters.interrupts.add(u64::from(sent));
+    }
+
+    /// The same for every queue.
+    pub(super) fn announce_all(&mut self, now_ns: u64) {
+        for cqid in 0..self.cqs.len() {
+            let Some(cq) = &mut self.cqs[cqid] else { continue };
+            let written = std::mem::take(&mut cq.unannounced);
+            let Some(vector) = cq.vector.filter(|_| written > 0) else { continue };
+            let sent = if cqid != 0 && self.interrupts.coalesces(vector) {
+                self.interrupts.hold(vector, written, now_ns)
+            } else {
+                self.interrupts.signal(vector)
+            };
+            self.counters.interrupts.add(u64::from(sent));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Asynchronous events (1.4 §5.2).
+
+use std::collections::VecDeque;
+
+use meantime_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
+use meantime_spec::status::{Status, StatusCode};
+
+use super::Controller;
+use super::complete::Outcome;
+use super::queues::Cq;
+
+/// Asynchronous Event Request Limit, counted from 1.
+pub(super) const MAX_REQUESTS: usize = 4;
+
+/// As many events wait for a request; more are dropped, since the logs tell of them anyway.
+const MAX_QUEUED: usize = 8;
+
+#[derive(Default)]
+pub(super) struct Events {
+    /// Identifiers of the requests held, oldest first.
+    requests: VecDeque<u16>,
+    queued: VecDeque<AsyncEvent>,
+    /// Types of which an event was reported and not yet cleared by reading its log page, a bit each.
+    masked: u8,
+}
+
+impl Events {
+    pub(super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Controller {
+    /// Something happened that the host may have asked to be told.
+    pub(super) fn event(&mut self, code: AsyncEventCode) {
+        let log_page = match u16::from(code) >> 8 {
+            0 => lid::ERROR_INFORMATION,
+            _ => lid::SMART,
+        };
+        let Ok(event) = AsyncEvent::new(code, log_page) else { return };
+        let same = |e: &AsyncEvent| e.kind == event.kind && e.info == event.info;
+        if self.events.queued.len() < MAX_QUEUED && !self.events.queued.iter().any(same) {
+            self.events.queued.push_back(event);
+        }
+        self.deliver_events();
+    }
+
+    /// Holds an Asynchronous Event Request; its completion entry is not promised, or a small admin queue would
+    /// choke on them.
+    pub(super) fn hold_event_request(&mut self, cid: u16) -> Result<(), Status> {
+        if self.events.requests.len() >= MAX_REQUESTS {
+            let reason = "more Asynchronous Event Requests than AERL allows";
+            return Err(self.refuse(0, cid, StatusCode::AsynchronousEventRequestLimitExceeded, reason));
+        }
+        self.events.requests.push_back(cid);
+        let sq = &mut self.sqs[0];
+        sq.cids.insert(cid);
+        sq.outstanding += 1;
+        Ok(())
+    }
+
+    /// Ends the held request `cid` with `status`. False if it is not held, or there is no room to say so.
+    pub(super) fn abort_event_request(&mut self, cid: u16) -> bool {
+        let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
+        // One entry is promised to the Abort itself.
+        if self.cqs[0].as_ref().map_or(0, Cq::room) < 2 {
+            return false;
+        }
+        self.events.requests.remove(at);
+        self.end_event_request(cid, Outcome::from(Status::from_code(StatusCode::CommandAbortedByRequest)));
+        true
+    }
+
+    fn end_event_request(&mut self, cid: u16, outcome: Outcome) {
+        let sq = &mut self.sqs[0];
+        sq.cids.remove(cid);
+        sq.outstanding -= 1;
+        self.post(0, cid, outcome);
+    }
+
+    /// The host has read `log_page`: events of its type are reported again.
+    pub(super) fn clear_events(&mut self, log_page: u8) {
+        let kind = match log_page {
+            lid::ERROR_INFORMATION => AsyncEventKind::Error,
+            lid::SMART => AsyncEventKind::Smart,
+            _ => return,
+        };
+        self.events.masked &= !(1 << kind as u8);
+        self.deliver_events();
+    }
+
+    /// Completes held requests with queued events, as far as there is room.
+    pub(super) fn deliver_events(&mut self) {
+        loop {
+            let masked = self.events.masked;
+            let deliverable = |e: &AsyncEvent| masked & 1 << e.kind as u8 == 0;
+            let Some(at) = self.events.queued.iter().position(deliverable) else { return };
+            if self.events.requests.is_empty() || self.cqs[0].as_ref().map_or(0, Cq::room) == 0 {
+                return;
+            }
+            let (Some(event), Some(cid)) = (self.events.queued.remove(at), self.events.requests.pop_front())
+            else {
+                return;
+            };
+            self.events.masked |= 1 << event.kind as u8;
+            self.end_event_request(cid, Outcome::dw0(event.to_dw0()));
+            self.announce_admin();
+        }
+    }
+
+    /// Tells the host of admin completions now; they are never held back.
+    pub(super) fn announce_admin(&mut self) {
+        let Some(cq) = &mut self.cqs[0] else { return };
+        if std::mem::take(&mut cq.unannounced) > 0 && self.interrupts.signal(0) {
+            self.counters.interrupts.add(1);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The path of plain reads and writes when completions need no clock: one pass over the doorbell, the entries, the
+//! data and the completions, without allocation, lock, system call or division.
+//!
+//! Commands are taken in runs. Every cache line that a run will touch is asked for before the first is used, so
+//! that a run waits for memory once. A command that is not plain ends the run and goes the general way
+//! ([`execute`](Controller::execute)), which also finds the status for whatever is wrong with it.
+
+use meantime_spec::opcode::io;
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::{Status, StatusCode};
+
+use super::Controller;
+use super::complete::Outcome;
+use super::queues::{Cq, Sq};
+use crate::clock::Clock;
+use crate::hostmem::{HostMemory, HostSlice, PAGE_BYTES};
+use crate::medium::MediumSpan;
+use crate::store::Store;
+
+/// Commands of one run at most: the depth at which more misses in flight stop helping.
+pub(super) const RUN: usize = 32;
+
+/// A plain read or write, checked: at most two pieces of host memory.
+#[derive(Clone, Copy)]
+struct Plain<'m> {
+    first: HostSlice<'m>,
+    first_span: MediumSpan<'m>,
+    second: Option<(HostSlice<'m>, MediumSpan<'m>)>,
+    bytes: u32,
+    cid: u16,
+    is_write: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    commands: u32,
+    reads: u32,
+    read_bytes: u64,
+    written_bytes: u64,
+    /// The next command's identifier belongs to a command in hand.
+    conflict: bool,
+}
+
+impl<'m> Plain<'m> {
+    /// `sqe` as a plain read or write, if it is one and nothing is wrong with it.
+    #[inline(always)]
+    fn of(sqe: &Sqe, host: &'m HostMemory, store: &'m Store, mdts_bytes: u32) -> Option<Self> {
+        // The low half of CDW0 at once: opcode, and FUSE, PSDT and what is reserved between them all zero.
+        let is_write = match sqe.cdw0.get() & 0xffff {
+            READ => false,
+            WRITE if store.write_through() => true,
+            _ => return None,
+        };
+        let namespace = store.namespace(sqe.nsid.get())?;
+        let nlb = sqe.nlb();
+        let bytes = nlb << namespace.lba_shift;
+        let offset = namespace.locate(sqe.slba(), u64::from(nlb))?;
+        let prp1 = sqe.prp1.get();
+        if prp1 & 3 != 0 || bytes > mdts_bytes {
+            return None;
+        }
+        let first_len = (PAGE_BYTES as u32 - (prp1 % PAGE_BYTES) as u32).min(bytes);
+        let first = host.slice(prp1, first_len as usize)?;
+        let first_span = store.span(offset, first_len as usize);
+        let left = bytes - first_len;
+        let second = if left == 0 {
+            None
+        } else {
+            let prp2 = sqe.prp2.get();
+            if left > PAGE_BYTES as u32 || prp2 == 0 || prp2 % PAGE_BYTES != 0 {
+                return None;
+            }
+            let span = store.span(offset + u64::from(first_len), left as usize);
+            Some((host.slice(prp2, left as usize)?, span))
+        };
+        Some(Self { first, first_span, second, bytes, cid: sqe.cid(), is_write })
+    }
+
+    /// Asks for everything it will touch.
+    #[inline(always)]
+    fn prefetch(&self) {
+        self.first_span.prefetch();
+        if self.is_write {
+            self.first.prefetch_read();
+        } else {
+            self.first.prefetch_write();
+        }
+    }
+
+    /// Moves the data.
+    #[inline(always)]
+    fn transfer(&self) {
+        if self.is_write {
+            self.first.store_to_medium(self.first_span);
+            if let Some((slice, span)) = self.second {
+                slice.store_to_medium(span);
+            }
+        } else {
+            self.first.fill_from_medium(self.first_span);
+            if let Some((slice, span)) = self.second {
+                slice.fill_from_medium(span);
+            }
+        }
+    }
+}
+
+const READ: u32 = io::READ as u32;
+const WRITE: u32 = io::WRITE as u32;
+
+impl Done {
+    #[inline(always)]
+    fn count(&mut self, plain: &Plain<'_>) {
+        self.commands += 1;
+        if plain.is_write {
+            self.written_bytes += u64::from(plain.bytes);
+        } else {
+            self.reads += 1;
+            self.read_bytes += u64::from(plain.bytes);
+        }
+    }
+}
+
+/// Executes plain commands from the head of `sq`, at most `n`, up to the first that is not plain.
+#[inline(always)]
+fn run(sq: &mut Sq, cq: &mut Cq, host: &HostMemory, store: &Store, mdts_bytes: u32, n: u32) -> Done {
+    let mut done = Done::default();
+    cq.prefetch();
+    if n == 1 {
+        // Depth 1: as little as possible between the doorbell and the completion.
+        let sqe = sq.ring.read_sqe(sq.head);
+        if sq.outstanding > 0 && sq.cids.contains(sqe.cid()) {
+            done.conflict = true;
+            return done;
+        }
+        if let Some(plain) = Plain::of(&sqe, host, store, mdts_bytes) {
+            plain.prefetch();
+            plain.transfer();
+            sq.advance(1);
+            cq.post(0, sq.head as u16, sq.qid, plain.cid, Status::SUCCESS);
+            done.count(&plain);
+        }
+        return done;
+    }
+    for i in 1..n {
+        sq.ring.prefetch_sqe(sq.index(i));
+    }
+    let mut plains: [Option<Plain<'_>>; RUN] = [None; RUN];
+    let mut taken = 0;
+    while taken < n as usize {
+        let sqe = sq.ring.read_sqe(sq.index(taken as u32));
+        let Some(plain) = Plain::of(&sqe, host, store, mdts_bytes) else { break };
+        if !sq.cids.insert(plain.cid) {
+            done.conflict = true;
+            break;
+        }
+        plain.prefetch();
+        plains[taken] = Some(plain);
+        taken += 1;
+    }
+    sq.advance(taken as u32);
+    let (sqhd, qid) = (sq.head as u16, sq.qid);
+    for plain in plains[..taken].iter().flatten() {
+        plain.transfer();
+        sq.cids.remove(plain.cid);
+        cq.post(0, sqhd, qid, plain.cid, Status::SUCCESS);
+        done.count(plain);
+    }
+    done
+}
+
+impl Controller {
+    /// One turn's commands of an I/O queue when every one completes at once.
+    pub(super) fn serve_at_once<C: Clock>(&mut self, index: usize, tail: u32, clock: &C) -> bool {
+        let mdts_bytes = if self.config.mdts_bytes == 0 { u32::MAX } else { self.config.mdts_bytes };
+        let mut budget = self.sqs[index].available(tail).min(self.features.burst()).min(RUN as u32);
+        let mut worked = false;
+        while budget > 0 {
+            let room = self.room(index, budget);
+            if room == 0 {
+                break;
+            }
+            let sq = &mut self.sqs[index];
+            let Some(cq) = self.cqs[usize::from(sq.cqid)].as_mut() else { break };
+            let done = run(sq, cq, &self.host, &self.store, mdts_bytes, budget.min(room));
+            if done.commands > 0 {
+                self.counters.reads.add(u64::from(done.reads));
+                self.counters.writes.add(u64::from(done.commands - done.reads));
+                self.counters.read_bytes.add(done.read_bytes);
+                self.counters.written_bytes.add(done.written_bytes);
+                self.counters.cqes.add(u64::from(done.commands));
+                budget -= done.commands;
+                worked = true;
+                if budget == 0 {
+                    break;
+                }
+                if !done.conflict {
+                    continue;
+                }
+            }
+            self.serve_one(index, done.conflict);
+            budget -= 1;
+            worked = true;
+        }
+        if worked {
+            self.announce(index, clock);
+        }
+        worked
+    }
+
+    /// Executes the command at the head, which is not plain; there is room for its completion.
+    #[cold]
+    fn serve_one(&mut self, index: usize, conflict: bool) {
+        let sq = &mut self.sqs[index];
+        let sqe = sq.ring.read_sqe(sq.head);
+        sq.advance(1);
+        let (qid, cid) = (sq.qid, sqe.cid());
+        let outcome = if conflict || sq.cids.contains(cid) {
+            Outcome::from(self.cid_conflict(qid, cid))
+        } else {
+            self.execute(qid, &sqe).outcome
+        };
+        self.post(index, cid, outcome);
+    }
+
+    pub(super) fn cid_conflict(&mut self, qid: u16, cid: u16) -> Status {
+        self.counters.cid_conflicts.add(1);
+        self.refuse(qid, cid, StatusCode::CommandIdConflict, "command identifier is in use")
+    }
+}

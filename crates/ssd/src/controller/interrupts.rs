@@ -1,0 +1,111 @@
+//! MSI-X-like vectors by eventfd, with coalescing (features 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use meantime_spec::features::InterruptCoalescing;
+use meantime_spec::seam::SeamError;
+
+use crate::sys;
+
+/// The unit of the aggregation time, in ns.
+const TIME_UNIT_NS: u64 = 100_000;
+
+#[derive(Default)]
+struct Vector {
+    event: Option<Arc<OwnedFd>>,
+    /// Coalescing Disable of feature 09h.
+    coalescing_disabled: bool,
+    /// Completions held back.
+    held: u32,
+    /// When they must be announced at the latest; only if any are held back.
+    deadline_ns: u64,
+}
+
+pub(super) struct Interrupts {
+    vectors: Box<[Vector]>,
+    pub(super) coalescing: InterruptCoalescing,
+    /// Vectors with completions held back.
+    holding: u32,
+}
+
+impl Interrupts {
+    pub(super) fn new(vectors: u16) -> Self {
+        let vectors = (0..vectors).map(|_| Vector::default()).collect();
+        Self { vectors, coalescing: InterruptCoalescing(0), holding: 0 }
+    }
+
+    pub(super) fn len(&self) -> u16 {
+        self.vectors.len() as u16
+    }
+
+    pub(super) fn set_event(&mut self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+        let vector = self.vectors.get_mut(usize::from(vector)).ok_or(SeamError::NoSuchVector)?;
+        vector.event = event;
+        Ok(())
+    }
+
+    /// Coalescing Disable of `vector`; `None` if there is no such vector.
+    pub(super) fn coalescing_disabled(&mut self, vector: u16) -> Option<&mut bool> {
+        self.vectors.get_mut(usize::from(vector)).map(|v| &mut v.coalescing_disabled)
+    }
+
+    /// Whether completions of `vector` are held back at all. 1.4 §5.21.1.8: a time of 0 is no delay, and an (0's based)
+    /// threshold of 0 is one completion.
+    pub(super) fn coalesces(&self, vector: u16) -> bool {
+        self.coalescing.time() != 0
+            && self.coalescing.thr() != 0
+            && !self.vectors[usize::from(vector)].coalescing_disabled
+    }
+
+    /// Announces now. True if an interrupt was sent.
+    pub(super) fn signal(&mut self, vector: u16) -> bool {
+        let vector = &mut self.vectors[usize::from(vector)];
+        if vector.held > 0 {
+            vector.held = 0;
+            self.holding -= 1;
+        }
+        vector.event.as_deref().is_some_and(sys::signal)
+    }
+
+    /// `n` more completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was sent.
+    pub(super) fn hold(&mut self, vector: u16, n: u32, now_ns: u64) -> bool {
+        let threshold = u32::from(self.coalescing.thr()) + 1;
+        let v = &mut self.vectors[usize::from(vector)];
+        if v.held == 0 {
+            self.holding += 1;
+            v.deadline_ns = now_ns + u64::from(self.coalescing.time()) * TIME_UNIT_NS;
+        }
+        v.held += n;
+        v.held >= threshold && self.signal(vector)
+    }
+
+    /// When the next interrupt must be sent at the latest.
+    pub(super) fn next_deadline_ns(&self) -> Option<u64> {
+        if self.holding == 0 {
+            return None;
+        }
+        self.vectors.iter().filter(|v| v.held > 0).map(|v| v.deadline_ns).min()
+    }
+
+    /// Sends the interrupts whose time has come. Returns how many.
+    pub(super) fn expire(&mut self, now_ns: u64) -> u64 {
+        let mut sent = 0;
+        for vector in 0..self.len() {
+            let v = &self.vectors[usize::from(vector)];
+            if v.held > 0 && v.deadline_ns <= now_ns {
+                sent += u64::from(self.signal(vector));
+            }
+        }
+        sent
+    }
+
+    /// The state after a controller reset: no coalescing. Vectors stay, as MSI-X does.
+    pub(super) fn reset(&mut self) {
+        self.coalescing = InterruptCoalescing(0);
+        self.holding = 0;
+        for v in &mut self.vectors {
+            (v.held, v.coalescing_disabled) = (0, false);
+        }
+    }
+}

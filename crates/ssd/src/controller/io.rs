@@ -1,0 +1,362 @@
+//! I/O commands of the NVM command set (1.4 §6), the general way.
+
+use meantime_spec::dsm::DsmRange;
+use meantime_spec::opcode::{IoOpcode, io};
+use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe};
+use meantime_spec::status::{Status, StatusCode};
+use zerocopy::FromBytes;
+
+use super::Controller;
+use super::complete::Outcome;
+use super::pending::Command;
+use super::prp::{self, PrpError};
+use crate::faults::Verdict;
+use crate::hostmem::{PAGE_BYTES, Segment};
+use crate::service::Work;
+use crate::store::Namespace;
+use crate::vwc::Extent;
+
+/// An executed command: what to answer, and what it costs.
+pub(super) struct Executed {
+    pub(super) outcome: Outcome,
+    work: Work,
+    offset: u64,
+    bytes: u64,
+    prps: Option<(u64, u64)>,
+}
+
+impl Executed {
+    fn free(outcome: impl Into<Outcome>) -> Self {
+        Self { outcome: outcome.into(), work: Work::None, offset: 0, bytes: 0, prps: None }
+    }
+
+    fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
+        let prps = transfers.then(|| (sqe.prp1.get(), sqe.prp2.get()));
+        Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps }
+    }
+}
+
+impl Controller {
+    /// Executes an I/O command, data and all.
+    pub(super) fn execute(&mut self, qid: u16, sqe: &Sqe) -> Executed {
+        self.try_execute(qid, sqe).unwrap_or_else(Executed::free)
+    }
+
+    fn try_execute(&mut self, qid: u16, sqe: &Sqe) -> Result<Executed, Status> {
+        let cid = sqe.cid();
+        self.check_cdw0(qid, sqe)?;
+        let Ok(opcode) = IoOpcode::try_from(sqe.opcode()) else {
+            return Err(self.refuse(qid, cid, StatusCode::InvalidCommandOpcode, "unknown I/O opcode"));
+        };
+        if opcode == IoOpcode::Flush {
+            return self.flush(qid, sqe);
+        }
+        let Some(&namespace) = self.store.namespace(sqe.nsid.get()) else {
+            return Err(self.refuse(qid, cid, StatusCode::InvalidNamespaceOrFormat, "no such namespace"));
+        };
+        match opcode {
+            IoOpcode::Read => {
+                let extent = self.extent(qid, sqe, &namespace, true)?;
+                self.gather(qid, sqe, extent.len)?;
+                self.transfer(extent.offset);
+                self.counters.reads.add(1);
+                self.counters.read_bytes.add(extent.len);
+                Ok(Executed::done(Work::Read, extent, sqe, true))
+            }
+            IoOpcode::Write => {
+                let extent = self.extent(qid, sqe, &namespace, true)?;
+                self.gather(qid, sqe, extent.len)?;
+                let (segments, host) = (&self.segments, &self.host);
+                let stored = self.store.write(extent, sqe.fua(), |medium| {
+                    let mut at = extent.offset;
+                    for segment in segments {
+                        if let Some(slice) = host.resolve(*segment) {
+                            slice.store_to_medium(medium.span(at, segment.len()));
+                        }
+                        at += segment.len() as u64;
+                    }
+                });
+                self.counters.writes.add(1);
+                self.counters.written_bytes.add(extent.len);
+                self.stored(qid, cid, stored)?;
+                Ok(Executed::done(Work::Write, extent, sqe, true))
+            }
+            IoOpcode::Compare => {
+                let extent = self.extent(qid, sqe, &namespace, true)?;
+                self.gather(qid, sqe, extent.len)?;
+                self.counters.other_io.add(1);
+                if !self.equal(extent.offset) {
+                    // Not the host's fault, hence not a refusal.
+                    return Err(Status::from_code(StatusCode::CompareFailure).with_dnr());
+                }
+                Ok(Executed::done(Work::Read, extent, sqe, true))
+            }
+            IoOpcode::Verify => {
+                let extent = self.extent(qid, sqe, &namespace, false)?;
+                self.counters.other_io.add(1);
+                Ok(Executed::done(Work::Read, extent, sqe, false))
+            }
+            IoOpcode::WriteZeroes => {
+                let extent = self.extent(qid, sqe, &namespace, false)?;
+                let stored = self.store.zero(extent, sqe.fua());
+                self.counters.other_io.add(1);
+                self.stored(qid, cid, stored)?;
+                Ok(Executed::done(Work::Trim, extent, sqe, false))
+            }
+            IoOpcode::DatasetManagement => self.dataset_management(qid, sqe, &namespace),
+            _ => {
+                let reason = "I/O command that Identify Controller does not offer";
+                Err(self.refuse(qid, cid, StatusCode::InvalidCommandOpcode, reason))
+            }
+        }
+    }
+
+    /// What holds for CDW0 of every command: no fused operations, no SGLs (1.4 §4.2).
+    pub(super) fn check_cdw0(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
+        let reason = if sqe.fuse() != 0 {
+            "fused operation"
+        } else if sqe.psdt() != 0 {
+            "SGL instead of PRPs"
+        } else {
+            return Ok(());
+        };
+        Err(self.refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason))
+    }
+
+    /// The blocks of a command, checked against the namespace and, if it transfers them, against MDTS.
+    fn extent(&mut self, qid: u16, sqe: &Sqe, ns: &Namespace, transfers: bool) -> Result<Extent, Status> {
+        let len = u64::from(sqe.nlb()) << ns.lba_shift;
+        let mdts = u64::from(self.config.mdts_bytes);
+        if transfers && mdts != 0 && len > mdts {
+            return Err(self.refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, "transfer beyond MDTS"));
+        }
+        match ns.locate(sqe.slba(), u64::from(sqe.nlb())) {
+            Some(offset) => Ok(Extent { offset, len, block_bytes: ns.block_bytes() }),
+            None => {
+                Err(self.refuse(qid, sqe.cid(), StatusCode::LbaOutOfRange, "blocks beyond the namespace's end"))
+            }
+        }
+    }
+
+    /// Finds the memory of a command's data, into `segments`.
+    pub(super) fn gather(&mut self, qid: u16, sqe: &Sqe, len: u64) -> Result<(), Status> {
+        let gathered = prp::gather(&self.host, sqe.prp1.get(), sqe.prp2.get(), len, &mut self.segments);
+        gathered.map_err(|error| {
+            let (code, reason) = match error {
+                PrpError::Offset => (StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset"),
+                PrpError::Missing => (StatusCode::InvalidFieldInCommand, "PRP entry zero where one is needed"),
+                PrpError::Unmapped(iova) => {
+                    self.counters.dma_errors.add(1);
+                    tracing::debug!(iova, "transfer to memory that is not mapped");
+                    (StatusCode::DataTransferError, "PRP entry to memory that is not mapped")
+                }
+            };
+            self.refuse(qid, sqe.cid(), code, reason)
+        })
+    }
+
+    /// Copies from the medium at `offset` to `segments`.
+    fn transfer(&self, offset: u64) {
+        let mut at = offset;
+        for segment in &self.segments {
+            if let Some(slice) = self.host.resolve(*segment) {
+                slice.fill_from_medium(self.store.span(at, segment.len()));
+            }
+            at += segment.len() as u64;
+        }
+    }
+
+    /// Whether `segments` hold what the medium does at `offset`.
+    fn equal(&self, offset: u64) -> bool {
+        let mut at = offset;
+        let (mut host, mut medium) = ([0; PAGE_BYTES as usize], [0; PAGE_BYTES as usize]);
+        for segment in &self.segments {
+            for part in segment.parts(PAGE_BYTES as u32) {
+                let len = part.len();
+                let Some(slice) = self.host.resolve(part) else { return false };
+                slice.read(&mut host[..len]);
+                self.store.span(at, len).read(&mut medium[..len]);
+                if host[..len] != medium[..len] {
+                    return false;
+                }
+                at += len as u64;
+            }
+        }
+        true
+    }
+
+    /// Copies `data` to `segments`, which are as long.
+    pub(super) fn scatter(&self, data: &[u8]) {
+        let mut rest = data;
+        for segment in &self.segments {
+            let (now, later) = rest.split_at(segment.len().min(rest.len()));
+            if let Some(slice) = self.host.resolve(*segment) {
+                slice.write(now);
+            }
+            rest = later;
+        }
+    }
+
+    /// A medium that failed is a write fault.
+    fn stored(&mut self, qid: u16, cid: u16, stored: bool) -> Result<(), Status> {
+        if stored {
+            return Ok(());
+        }
+        tracing::warn!(qid, cid, "the medium's file could not be written back");
+        Err(Status::from_code(StatusCode::WriteFault))
+    }
+
+    fn flush(&mut self, qid: u16, sqe: &Sqe) -> Result<Executed, Status> {
+        let nsid = sqe.nsid.get();
+        if nsid != NSID_BROADCAST && self.store.namespace(nsid).is_none() {
+            return Err(self.refuse(qid, sqe.cid(), StatusCode::InvalidNamespaceOrFormat, "no such namespace"));
+        }
+        let stored = self.store.flush();
+        self.counters.flushes.add(1);
+        self.stored(qid, sqe.cid(), stored)?;
+        Ok(Executed { work: Work::Flush, ..Executed::free(Outcome::OK) })
+    }
+
+    fn dataset_management(&mut self, qid: u16, sqe: &Sqe, ns: &Namespace) -> Result<Executed, Status> {
+        const RANGE_BYTES: usize = size_of::<DsmRange>();
+        let count = sqe.nr() as usize;
+        self.gather(qid, sqe, (count * RANGE_BYTES) as u64)?;
+        let mut data = [0; 256 * RANGE_BYTES];
+        let mut filled = 0;
+        for segment in &self.segments {
+            if let Some(slice) = self.host.resolve(*segment) {
+                slice.read(&mut data[filled..filled + segment.len()]);
+            }
+            filled += segment.len();
+        }
+        let ranges = data[..count * RANGE_BYTES].chunks_exact(RANGE_BYTES);
+        let ranges = ranges.filter_map(|bytes| DsmRange::read_from_bytes(bytes).ok());
+        // All are checked before the first is touched.
+        for range in ranges.clone() {
+            if ns.locate(range.slba.get(), u64::from(range.length.get())).is_none() {
+                return Err(self.refuse(qid, sqe.cid(), StatusCode::LbaOutOfRange, "range beyond the namespace"));
+            }
+        }
+        let mut first = 0;
+        let mut bytes = 0;
+        if sqe.cdw11.get() & DSM_AD != 0 {
+            for range in ranges {
+                let blocks = u64::from(range.length.get());
+                let Some(offset) = ns.locate(range.slba.get(), blocks).filter(|_| blocks > 0) else { continue };
+                let extent = Extent { offset, len: blocks << ns.lba_shift, block_bytes: ns.block_bytes() };
+                let stored = self.store.zero(extent, false);
+                self.stored(qid, sqe.cid(), stored)?;
+                if bytes == 0 {
+                    first = offset;
+                }
+                bytes += extent.len;
+            }
+        }
+        self.counters.other_io.add(1);
+        // Without the deallocate attribute the command is advice, which is free.
+        let work = if bytes == 0 { Work::None } else { Work::Trim };
+        let prps = Some((sqe.prp1.get(), sqe.prp2.get()));
+        Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps })
+    }
+
+    /// Executes a command of `sqs[index]` fetched at `seen_ns` and completes it when its time has come.
+    pub(super) fn start_timed(&mut self, index: usize, sqe: &Sqe, seen_ns: u64) {
+        let (qid, cid) = (self.sqs[index].qid, sqe.cid());
+        if self.sqs[index].cids.contains(cid) {
+            let status = self.cid_conflict(qid, cid);
+            self.post(index, cid, Outcome::from(status));
+            return;
+        }
+        let verdict = if self.faults.plan.is_none() {
+            Verdict::default()
+        } else {
+            let opcode = sqe.opcode();
+            self.faults.next(opcode == io::READ, opcode == io::WRITE)
+        };
+        if verdict.gone {
+            self.drop_queues();
+            self.regs.set_gone();
+            return;
+        }
+        if verdict.fatal {
+            self.fatal("fault plan: fatal status");
+            return;
+        }
+        let executed = match verdict.status {
+            Some(status) => {
+                self.counters.injected_errors.add(1);
+                Executed::free(status)
+            }
+            None => self.execute(qid, sqe),
+        };
+        if let Some(bit) = verdict.corrupt_bit.filter(|_| executed.outcome.status.is_success()) {
+            self.corrupt(bit);
+        }
+        self.take_in(index, cid);
+        if verdict.lose {
+            self.counters.injected_losses.add(1);
+            // Nothing will be written for it, so that its entry is nobody's.
+            if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {
+                cq.reserved -= 1;
+            }
+            return;
+        }
+        let slot = self.service.occupy(executed.work, executed.offset, executed.bytes, seen_ns);
+        let mut due_ns = slot.done_ns;
+        if verdict.late_by_ns > 0 {
+            self.counters.injected_late.add(1);
+            due_ns = due_ns.saturating_add(verdict.late_by_ns);
+        }
+        let Outcome { status, dw0 } = executed.outcome;
+        let command = Command {
+            qid,
+            cid,
+            dw0,
+            status,
+            seen_ns,
+            begun_ns: slot.begun_ns,
+            prps: executed.prps,
+            stray: verdict.stray,
+            duplicate: verdict.duplicate,
+        };
+        if due_ns <= seen_ns {
+            self.finish(command, seen_ns);
+        } else {
+            self.pending.push(due_ns, command);
+            self.timed = true;
+        }
+    }
+
+    /// Flips one bit of the data in `segments`.
+    fn corrupt(&mut self, bit: u64) {
+        let total: u64 = self.segments.iter().map(|s| s.len() as u64).sum();
+        if total == 0 {
+            return;
+        }
+        let mut at = bit / 8 % total;
+        for segment in &self.segments {
+            if let Some(byte) = segment.byte(at) {
+                if let Some(slice) = self.host.resolve(byte) {
+                    let mut value = [0];
+                    slice.read(&mut value);
+                    slice.write(&[value[0] ^ 1 << (bit & 7)]);
+                    self.counters.injected_corruptions.add(1);
+                }
+                return;
+            }
+            at -= segment.len() as u64;
+        }
+    }
+}
+
+impl Segment {
+    /// The segment in pieces of at most `max` bytes.
+    fn parts(self, max: u32) -> impl Iterator<Item = Self> {
+        (0..self.len()).step_by(max as usize).map(move |at| self.part(at as u64, max.min((self.len() - at) as u32)))
+    }
+
+    /// The byte at `at`, if it is that long.
+    fn byte(self, at: u64) -> Option<Self> {
+        (at < self.len() as u64).then(|| self.part(at, 1))
+    }
+}

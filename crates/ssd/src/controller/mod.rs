@@ -1,0 +1,403 @@
+//! The controller: one state machine, no thread and no clock of its own.
+//!
+//! [`Controller::turn`] does what there is to do and says what it waits for; [`threaded`](crate::threaded) calls it in
+//! a loop, [`stepped`](crate::stepped) whenever its clock moves. Commands move like this:
+//!
+//! - [`serve`](Controller::turn) sees a tail doorbell, reserves completion entries, fetches;
+//! - `fast` executes runs of plain reads and writes at once, when nothing needs a clock;
+//! - `io` and `admin` execute everything else; data is transferred when the command is fetched;
+//! - `complete` writes the completion now, or keeps it in `pending` until its service time has passed;
+//! - `interrupts` tells the host.
+
+mod admin;
+mod complete;
+mod events;
+mod fast;
+mod features;
+mod identify;
+mod interrupts;
+mod io;
+mod logs;
+mod pending;
+mod prp;
+mod queues;
+mod regs;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use meantime_spec::seam::{DmaRegion, Doorbells, SeamError};
+use meantime_spec::status::{Status, StatusCode};
+
+use crate::clock::Clock;
+use crate::config::SsdConfig;
+use crate::counters::SharedCounters;
+use crate::faults::{FaultPlan, Faults};
+use crate::hostmem::{HostMemory, Segment};
+use crate::medium::Medium;
+use crate::rng::Rng;
+use crate::service::Service;
+use crate::stamps::{STAMP_RING_LEN, StampRing};
+use crate::store::Store;
+use events::Events;
+use features::Features;
+use interrupts::Interrupts;
+use logs::ErrorLog;
+use pending::{MAX_PENDING, Pending};
+use queues::{BadHead, Cq, Sq};
+pub(crate) use regs::RegisterFile;
+
+/// As many refusals are remembered.
+const MAX_REFUSALS: usize = 256;
+
+/// What one turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Something was done.
+    Worked,
+    /// Nothing now; something is due at a known time.
+    Waiting,
+    /// Commands are waiting for the host to take completions.
+    Blocked,
+    /// Nothing until a doorbell or a call.
+    Idle,
+}
+
+/// Something the host was not allowed to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The queue it happened on; 0 for registers too.
+    pub qid: u16,
+    /// The command, if it was one.
+    pub cid: Option<u16>,
+    /// The status it got, if it was a command.
+    pub status: Option<Status>,
+    /// The rule that was broken.
+    pub reason: &'static str,
+}
+
+/// A software NVMe controller.
+pub(crate) struct Controller {
+    config: SsdConfig,
+    regs: Arc<RegisterFile>,
+    doorbells: Arc<Doorbells>,
+    host: HostMemory,
+    store: Store,
+    /// Index 0 is the admin queue while the controller is enabled; the others in order of creation.
+    sqs: Vec<Sq>,
+    /// By queue identifier.
+    cqs: Vec<Option<Cq>>,
+    interrupts: Interrupts,
+    service: Service,
+    faults: Faults,
+    pending: Pending,
+    features: Features,
+    events: Events,
+    errors: ErrorLog,
+    counters: Arc<SharedCounters>,
+    stamps: Option<Arc<StampRing>>,
+    refusals: VecDeque<Refusal>,
+    /// Commands complete when they are fetched, and nothing needs the time.
+    immediate: bool,
+    /// Something is due at a known time.
+    timed: bool,
+    /// When CSTS.RDY becomes 1.
+    ready_at_ns: Option<u64>,
+    /// Where the data of the command in hand lies. Kept for its capacity.
+    segments: Vec<Segment>,
+    /// A queue whose next command waits for room among its completions.
+    blocked: bool,
+}
+
+impl Controller {
+    /// `config` has been validated, `medium` is large enough.
+    pub(crate) fn new(config: SsdConfig, medium: Medium) -> Self {
+        let queues = config.max_io_queues + 1;
+        let service = Service::new(config.model.clone(), config.seed);
+        let stamps = config.stamps.then(|| Arc::new(StampRing::new(STAMP_RING_LEN)));
+        let mut controller = Self {
+            regs: Arc::new(RegisterFile::new(&config)),
+            doorbells: Arc::new(Doorbells::new(queues)),
+            host: HostMemory::default(),
+            store: Store::new(&config, medium),
+            sqs: Vec::with_capacity(usize::from(queues)),
+            cqs: (0..queues).map(|_| None).collect(),
+            interrupts: Interrupts::new(config.vectors),
+            service,
+            faults: Faults::new(config.faults.clone()),
+            pending: Pending::with_capacity(1024),
+            features: Features::new(),
+            events: Events::default(),
+            errors: ErrorLog::default(),
+            counters: Arc::default(),
+            stamps,
+            refusals: VecDeque::with_capacity(MAX_REFUSALS),
+            immediate: false,
+            timed: false,
+            ready_at_ns: None,
+            segments: Vec::with_capacity(512),
+            blocked: false,
+            config,
+        };
+        controller.choose_path();
+        controller
+    }
+
+    pub(crate) fn registers(&self) -> &Arc<RegisterFile> {
+        &self.regs
+    }
+
+    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<SharedCounters> {
+        &self.counters
+    }
+
+    pub(crate) fn stamps(&self) -> Option<&Arc<StampRing>> {
+        self.stamps.as_ref()
+    }
+
+    pub(crate) fn config(&self) -> &SsdConfig {
+        &self.config
+    }
+
+    /// The latest refusals, oldest first.
+    pub(crate) fn refusals(&self) -> Vec<Refusal> {
+        self.refusals.iter().copied().collect()
+    }
+
+    /// Bytes that a power cut could take.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.store.unflushed_bytes()
+    }
+
+    fn choose_path(&mut self) {
+        self.immediate = self.service.is_null() && self.faults.plan.is_none() && self.stamps.is_none();
+    }
+
+    pub(crate) fn set_faults(&mut self, plan: FaultPlan) {
+        self.faults = Faults::new(plan);
+        self.choose_path();
+    }
+
+    pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), SeamError> {
+        self.host.map(region)
+    }
+
+    /// Takes a region back. Nothing touches it after: commands transfer their data when they are fetched, so that what
+    /// is pending only has to be told that it failed, and a queue that lies in it is fatal.
+    pub(crate) fn unmap_dma(&mut self, iova: u64) -> Result<(), SeamError> {
+        let len = self.host.region_len(iova).ok_or(SeamError::NotMapped)?;
+        let status = Status::from_code(StatusCode::DataTransferError).with_dnr();
+        let failed = self.pending.fail_transfers(iova, len, status);
+        self.counters.dma_errors.add(failed);
+        let in_use = self.sqs.iter().map(|sq| &sq.ring).chain(self.cqs.iter().flatten().map(|cq| &cq.ring));
+        if in_use.into_iter().any(|ring| ring.overlaps(iova, len)) {
+            self.drop_queues();
+            self.fatal("the memory of a queue in use was unmapped");
+        }
+        self.host.unmap(iova).map(|_| ())
+    }
+
+    pub(crate) fn set_vector(&mut self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+        self.interrupts.set_event(vector, event)
+    }
+
+    /// Power fails and comes back: unflushed data is lost, or not, at random; the controller is reset. Returns how
+    /// many writes were lost.
+    pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
+        let lost = self.store.power_cut(rng);
+        self.reset();
+        self.regs.power_on();
+        lost
+    }
+
+    /// The device leaves the bus: registers read all ones, nothing completes any more.
+    pub(crate) fn unplug(&mut self) {
+        self.drop_queues();
+        self.regs.set_gone();
+    }
+
+    /// Does what there is to do, once around all queues.
+    #[inline]
+    pub(crate) fn turn<C: Clock>(&mut self, clock: &C) -> Turn {
+        let mut worked = false;
+        self.blocked = false;
+        if self.timed {
+            worked = self.expire(clock.now_ns());
+        }
+        // The admin queue is first among them; serving it may change the list.
+        let mut index = 0;
+        while let Some(sq) = self.sqs.get(index) {
+            let tail = sq.doorbell.load();
+            if tail == sq.head {
+                // The entry's line comes along with the doorbell's when the host has written both.
+                sq.ring.prefetch_sqe(sq.head);
+            } else {
+                worked |= self.serve(index, tail, clock);
+            }
+            index += 1;
+        }
+        if worked {
+            Turn::Worked
+        } else if self.timed {
+            Turn::Waiting
+        } else if self.blocked {
+            Turn::Blocked
+        } else {
+            Turn::Idle
+        }
+    }
+
+    /// Fetches and executes commands of a queue whose tail doorbell is not at its head. True if there were any.
+    fn serve<C: Clock>(&mut self, index: usize, tail: u32, clock: &C) -> bool {
+        let sq = &mut self.sqs[index];
+        if tail >= sq.ring.entries() {
+            if sq.bad_tail != Some(tail) {
+                sq.bad_tail = Some(tail);
+                let qid = sq.qid;
+                self.bad_doorbell(qid, "submission queue tail beyond the queue");
+            }
+            return false;
+        }
+        sq.bad_tail = None;
+        if index == 0 {
+            return self.serve_admin(tail, clock);
+        }
+        if self.immediate { self.serve_at_once(index, tail, clock) } else { self.serve_timed(index, tail, clock) }
+    }
+
+    /// Room for completions of the commands of `sqs[index]`, after looking at the head doorbell if there seems to
+    /// be none.
+    fn room(&mut self, index: usize, wanted: u32) -> u32 {
+        let cqid = self.sqs[index].cqid;
+        let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return 0 };
+        if cq.room() < wanted
+            && let Err((bad, _)) = cq.refresh()
+        {
+            self.bad_head(cqid, bad);
+        }
+        let room = self.cqs[usize::from(cqid)].as_ref().map_or(0, Cq::room);
+        self.blocked |= room == 0;
+        room
+    }
+
+    fn bad_head(&mut self, cqid: u16, bad: BadHead) {
+        self.bad_doorbell(cqid, match bad {
+            BadHead::BeyondQueue => "completion queue head beyond the queue",
+            BadHead::BeyondTail => "completion queue head beyond the entries written",
+        });
+    }
+
+    /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be faulty.
+    fn serve_timed<C: Clock>(&mut self, index: usize, tail: u32, clock: &C) -> bool {
+        let wanted = self.sqs[index].available(tail).min(self.features.burst());
+        let n = wanted.min(self.room(index, wanted)).min((MAX_PENDING - self.pending.len()) as u32);
+        if n == 0 {
+            return false;
+        }
+        let seen_ns = clock.now_ns();
+        for _ in 0..n {
+            let sq = &mut self.sqs[index];
+            let sqe = sq.ring.read_sqe(sq.head);
+            sq.advance(1);
+            let qid = sq.qid;
+            self.start_timed(index, &sqe, seen_ns);
+            // A fault may have taken the queues away.
+            if self.sqs.get(index).is_none_or(|sq| sq.qid != qid) {
+                return true;
+            }
+        }
+        self.announce(index, clock);
+        true
+    }
+
+    /// Looks at every doorbell, also at those that nothing is read from: on idle turns only.
+    pub(crate) fn inspect_doorbells(&mut self) {
+        for qid in 0..self.cqs.len() as u16 {
+            if let Some(Err((bad, _))) = self.cqs[usize::from(qid)].as_mut().map(Cq::refresh) {
+                self.bad_head(qid, bad);
+            }
+        }
+        for qid in 0..self.cqs.len() as u16 {
+            let has_sq = self.sqs.iter().any(|sq| sq.qid == qid);
+            let has_cq = self.cqs[usize::from(qid)].is_some();
+            let index = usize::from(qid) * 2;
+            for (index, exists) in [(index, has_sq), (index + 1, has_cq)] {
+                let Some(cell) = self.doorbells.get(index).filter(|_| !exists) else { continue };
+                if cell.swap(0, std::sync::atomic::Ordering::Relaxed) != 0 {
+                    self.stray_doorbell(qid);
+                }
+            }
+        }
+        self.deliver_events();
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_event_ns(&mut self) -> Option<u64> {
+        let times = [self.pending.next_due_ns(), self.interrupts.next_deadline_ns(), self.ready_at_ns];
+        times.into_iter().flatten().min()
+    }
+
+    fn update_timed(&mut self) {
+        self.timed =
+            !self.pending.is_empty() || self.ready_at_ns.is_some() || self.interrupts.next_deadline_ns().is_some();
+    }
+
+    /// Does what is due by `now_ns`.
+    fn expire(&mut self, now_ns: u64) -> bool {
+        let mut worked = false;
+        if self.ready_at_ns.is_some_and(|at| at <= now_ns) {
+            self.ready_at_ns = None;
+            self.regs.set_ready(true);
+            worked = true;
+        }
+        while let Some(command) = self.pending.pop_due(now_ns) {
+            self.finish(command, now_ns);
+            worked = true;
+        }
+        if worked {
+            self.announce_all(now_ns);
+        }
+        self.counters.interrupts.add(self.interrupts.expire(now_ns));
+        self.update_timed();
+        worked
+    }
+
+    fn remember(&mut self, refusal: Refusal) {
+        if self.refusals.len() == MAX_REFUSALS {
+            self.refusals.pop_front();
+        }
+        self.refusals.push_back(refusal);
+    }
+
+    /// A command that broke a rule: counted, remembered, and ended with `code` and Do Not Retry.
+    #[cold]
+    fn refuse(&mut self, qid: u16, cid: u16, code: StatusCode, reason: &'static str) -> Status {
+        let status = Status::from_code(code).with_dnr();
+        self.counters.refused.add(1);
+        tracing::debug!(qid, cid, %status, reason, "command refused");
+        self.remember(Refusal { qid, cid: Some(cid), status: Some(status), reason });
+        status
+    }
+
+    #[cold]
+    fn bad_doorbell(&mut self, qid: u16, reason: &'static str) {
+        self.counters.bad_doorbells.add(1);
+        tracing::debug!(qid, reason, "bad doorbell value");
+        self.remember(Refusal { qid, cid: None, status: None, reason });
+        self.event(meantime_spec::log::AsyncEventCode::InvalidDoorbellWriteValue);
+    }
+
+    #[cold]
+    fn stray_doorbell(&mut self, qid: u16) {
+        let reason = "doorbell of a queue that does not exist";
+        self.counters.stray_doorbells.add(1);
+        tracing::debug!(qid, reason);
+        self.remember(Refusal { qid, cid: None, status: None, reason });
+        self.event(meantime_spec::log::AsyncEventCode::WriteToInvalidDoorbell);
+    }
+}

@@ -1,0 +1,180 @@
+//! Submission and completion queues as the controller keeps them.
+
+use meantime_spec::cqe::Cqe;
+use meantime_spec::status::Status;
+
+use crate::hostmem::{Doorbell, Ring};
+
+/// Command identifiers in use: a bit each.
+pub(super) struct CidSet {
+    words: Box<[u64; 1024]>,
+}
+
+impl CidSet {
+    pub(super) fn new() -> Self {
+        Self { words: Box::new([0; 1024]) }
+    }
+
+    /// False if it was there already.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, cid: u16) -> bool {
+        let word = &mut self.words[usize::from(cid >> 6)];
+        let bit = 1 << (cid & 63);
+        let fresh = *word & bit == 0;
+        *word |= bit;
+        fresh
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(&mut self, cid: u16) {
+        self.words[usize::from(cid >> 6)] &= !(1 << (cid & 63));
+    }
+
+    pub(super) fn contains(&self, cid: u16) -> bool {
+        self.words[usize::from(cid >> 6)] & 1 << (cid & 63) != 0
+    }
+}
+
+/// A submission queue.
+pub(super) struct Sq {
+    pub(super) doorbell: Doorbell,
+    /// Next entry to fetch.
+    pub(super) head: u32,
+    /// A tail value beyond the queue that has been reported already.
+    pub(super) bad_tail: Option<u32>,
+    pub(super) ring: Ring,
+    pub(super) qid: u16,
+    pub(super) cqid: u16,
+    /// Commands fetched and not completed.
+    pub(super) outstanding: u32,
+    /// Their identifiers.
+    pub(super) cids: CidSet,
+}
+
+impl Sq {
+    pub(super) fn new(qid: u16, cqid: u16, ring: Ring, doorbell: Doorbell) -> Self {
+        let cids = CidSet::new();
+        Self { doorbell, head: 0, bad_tail: None, ring, qid, cqid, outstanding: 0, cids }
+    }
+
+    /// Entries between `head` and a valid `tail`.
+    #[inline(always)]
+    pub(super) fn available(&self, tail: u32) -> u32 {
+        if tail >= self.head { tail - self.head } else { tail + self.ring.entries() - self.head }
+    }
+
+    /// The entry `n` after the head; `n` is less than the queue's size.
+    #[inline(always)]
+    pub(super) fn index(&self, n: u32) -> u32 {
+        let at = self.head + n;
+        if at >= self.ring.entries() { at - self.ring.entries() } else { at }
+    }
+
+    /// Takes `n` entries.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, n: u32) {
+        self.head = self.index(n);
+    }
+}
+
+/// Why a completion queue head doorbell was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadHead {
+    /// Beyond the queue's last entry.
+    BeyondQueue,
+    /// Beyond the tail: entries that were never written.
+    BeyondTail,
+}
+
+/// A completion queue.
+pub(super) struct Cq {
+    pub(super) ring: Ring,
+    doorbell: Doorbell,
+    /// Next entry to write.
+    tail: u32,
+    phase: bool,
+    /// Last head that the host reported.
+    head: u32,
+    /// Entries that may be written, as of that head.
+    free: u32,
+    /// Of those, entries promised to commands that were fetched and not completed: a completion never finds its
+    /// queue full.
+    pub(super) reserved: u32,
+    /// A head value that was refused already.
+    bad_head: Option<u32>,
+    /// Interrupt vector, if interrupts are enabled.
+    pub(super) vector: Option<u16>,
+    /// Entries written since the last look at the interrupt.
+    pub(super) unannounced: u32,
+    /// Submission queues bound to it.
+    pub(super) sqs: u32,
+}
+
+impl Cq {
+    pub(super) fn new(ring: Ring, doorbell: Doorbell, vector: Option<u16>) -> Self {
+        let free = ring.entries() - 1;
+        Self {
+            ring,
+            doorbell,
+            tail: 0,
+            // 1.4 §4.6: entries of the first pass have phase 1.
+            phase: true,
+            head: 0,
+            free,
+            reserved: 0,
+            bad_head: None,
+            vector,
+            unannounced: 0,
+            sqs: 0,
+        }
+    }
+
+    /// How many further commands may be fetched, given the head as last read.
+    #[inline(always)]
+    pub(super) fn room(&self) -> u32 {
+        // A stray entry never takes a promised one, so this cannot wrap.
+        self.free - self.reserved
+    }
+
+    /// Reads the head doorbell. A value that makes no sense changes nothing, and is an error the first time.
+    pub(super) fn refresh(&mut self) -> Result<(), (BadHead, u32)> {
+        let head = self.doorbell.load();
+        if head == self.head || self.bad_head == Some(head) {
+            return Ok(());
+        }
+        let entries = self.ring.entries();
+        if head >= entries {
+            self.bad_head = Some(head);
+            return Err((BadHead::BeyondQueue, head));
+        }
+        let consumed = if head >= self.head { head - self.head } else { head + entries - self.head };
+        if consumed > entries - 1 - self.free {
+            self.bad_head = Some(head);
+            return Err((BadHead::BeyondTail, head));
+        }
+        self.bad_head = None;
+        self.head = head;
+        self.free += consumed;
+        Ok(())
+    }
+
+    /// Writes an entry. There must be room, or one promised to this command.
+    #[inline(always)]
+    pub(super) fn post(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
+        assert!(self.free > 0, "a completion queue overflows");
+        self.ring.write_cqe(self.tail, Cqe::new(dw0, sqhd, sqid, cid, status, self.phase));
+        self.free -= 1;
+        self.unannounced += 1;
+        self.tail += 1;
+        if self.tail == self.ring.entries() {
+            self.tail = 0;
+            self.phase = !self.phase;
+        }
+    }
+
+    /// Asks for the line of the next entry.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        self.ring.prefetch_cqe(self.tail);
+    }
+}

@@ -1,0 +1,373 @@
+//! Registers, enable, reset, shutdown (1.4 §3.1, §7.3, §7.6).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use meantime_spec::regs::{self, Aqa, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, shn, shst};
+use meantime_spec::seam::SOFT_DSTRD;
+
+use super::queues::{Cq, Sq};
+use super::{Controller, Refusal};
+use crate::config::SsdConfig;
+use crate::hostmem::{Doorbell, PAGE_BYTES};
+
+/// IOSQES and IOCQES of the NVM command set: entries of 64 and of 16 bytes.
+const IOSQES: u8 = 6;
+const IOCQES: u8 = 4;
+
+/// The registers as anyone may read them; only the controller writes.
+pub(crate) struct RegisterFile {
+    cap: u64,
+    vs: u32,
+    cc: AtomicU32,
+    csts: AtomicU32,
+    aqa: AtomicU32,
+    asq: AtomicU64,
+    acq: AtomicU64,
+    gone: AtomicBool,
+}
+
+impl RegisterFile {
+    pub(super) fn new(config: &SsdConfig) -> Self {
+        let cap = Cap(0)
+            .with_mqes((config.max_queue_entries - 1) as u16)
+            .with_cqr(true)
+            // At least one unit: a time of 0 would leave the host nothing to wait by.
+            .with_to(config.ready_timeout_ms.div_ceil(500).max(1) as u8)
+            .with_dstrd(SOFT_DSTRD)
+            .with_css(CAP_CSS_NVM);
+        Self {
+            cap: cap.0,
+            vs: Vs::new(1, 4, 0).0,
+            cc: AtomicU32::new(0),
+            csts: AtomicU32::new(0),
+            aqa: AtomicU32::new(0),
+            asq: AtomicU64::new(0),
+            acq: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the device has left the bus.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// The device leaves the bus.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Reads a 64-bit register; all ones once the device is gone.
+    pub(crate) fn read64(&self, offset: u32) -> u64 {
+        if self.is_gone() {
+            return u64::MAX;
+        }
+        match offset {
+            regs::CAP => self.cap,
+            regs::ASQ => self.asq.load(Ordering::Acquire),
+            regs::ACQ => self.acq.load(Ordering::Acquire),
+            _ => u64::from(self.read32(offset)) | u64::from(self.read32(offset.wrapping_add(4))) << 32,
+        }
+    }
+
+    /// Reads a 32-bit register; all ones once the device is gone. Reserved ones read as zero.
+    pub(crate) fn read32(&self, offset: u32) -> u32 {
+        const CAP_HIGH: u32 = regs::CAP + 4;
+        const ASQ_HIGH: u32 = regs::ASQ + 4;
+        const ACQ_HIGH: u32 = regs::ACQ + 4;
+        if self.is_gone() {
+            return regs::GONE;
+        }
+        match offset {
+            regs::CAP => self.cap as u32,
+            CAP_HIGH => (self.cap >> 32) as u32,
+            regs::VS => self.vs,
+            regs::CC => self.cc.load(Ordering::Acquire),
+            // Acquire: whoever sees RDY also sees what happened before.
+            regs::CSTS => self.csts.load(Ordering::Acquire),
+            regs::AQA => self.aqa.load(Ordering::Acquire),
+            regs::ASQ => self.asq.load(Ordering::Acquire) as u32,
+            ASQ_HIGH => (self.asq.load(Ordering::Acquire) >> 32) as u32,
+            regs::ACQ => self.acq.load(Ordering::Acquire) as u32,
+            ACQ_HIGH => (self.acq.load(Ordering::Acquire) >> 32) as u32,
+            _ => 0,
+        }
+    }
+
+    fn csts(&self) -> Csts {
+        Csts(self.csts.load(Ordering::Acquire))
+    }
+
+    fn set_csts(&self, csts: Csts) {
+        self.csts.store(csts.0, Ordering::Release);
+    }
+
+    pub(super) fn set_ready(&self, ready: bool) {
+        self.set_csts(self.csts().with_rdy(ready));
+    }
+
+    fn cc(&self) -> Cc {
+        Cc(self.cc.load(Ordering::Acquire))
+    }
+
+    fn enabled(&self) -> bool {
+        self.cc().en()
+    }
+
+    /// The values after a power cycle.
+    pub(super) fn power_on(&self) {
+        self.cc.store(0, Ordering::Release);
+        self.aqa.store(0, Ordering::Release);
+        self.asq.store(0, Ordering::Release);
+        self.acq.store(0, Ordering::Release);
+        self.set_csts(Csts(0));
+    }
+}
+
+impl Controller {
+    /// Writes a 32-bit register.
+    pub(crate) fn write32(&mut self, offset: u32, value: u32, now_ns: u64) {
+        const ASQ_HIGH: u32 = regs::ASQ + 4;
+        const ACQ_HIGH: u32 = regs::ACQ + 4;
+        if self.regs.is_gone() {
+            return;
+        }
+        let half = |register: u64, high: bool| {
+            if high {
+                register & 0xffff_ffff | u64::from(value) << 32
+            } else {
+                register & !0xffff_ffff | u64::from(value)
+            }
+        };
+        match offset {
+            regs::CC => self.write_cc(Cc(value), now_ns),
+            regs::AQA => {
+                if self.may_configure() {
+                    self.regs.aqa.store(value, Ordering::Release);
+                }
+            }
+            regs::ASQ | ASQ_HIGH => {
+                let old = self.regs.asq.load(Ordering::Acquire);
+                self.write_base(true, half(old, offset == ASQ_HIGH));
+            }
+            regs::ACQ | ACQ_HIGH => {
+                let old = self.regs.acq.load(Ordering::Acquire);
+                self.write_base(false, half(old, offset == ACQ_HIGH));
+            }
+            // CSTS.NSSRO is "write 1 to clear"; it is never set here, so that clearing it has no effect.
+            regs::CSTS if value == 1 << 4 => {}
+            regs::DOORBELLS.. => self.write_doorbell(offset, value),
+            _ => self.bad_register("write to a register that is read-only or reserved"),
+        }
+    }
+
+    /// Writes a 64-bit register.
+    pub(crate) fn write64(&mut self, offset: u32, value: u64, now_ns: u64) {
+        if self.regs.is_gone() {
+            return;
+        }
+        match offset {
+            regs::ASQ => self.write_base(true, value),
+            regs::ACQ => self.write_base(false, value),
+            _ => {
+                self.write32(offset, value as u32, now_ns);
+                self.write32(offset.wrapping_add(4), (value >> 32) as u32, now_ns);
+            }
+        }
+    }
+
+    #[cold]
+    fn bad_register(&mut self, reason: &'static str) {
+        self.counters.bad_registers.add(1);
+        tracing::debug!(reason, "register access refused");
+        self.remember(Refusal { qid: 0, cid: None, status: None, reason });
+    }
+
+    /// Sets CSTS.CFS: the controller does nothing more until it is reset.
+    #[cold]
+    pub(super) fn fatal(&mut self, reason: &'static str) {
+        self.counters.fatal.add(1);
+        tracing::warn!(reason, "controller fatal status");
+        self.remember(Refusal { qid: 0, cid: None, status: None, reason });
+        self.drop_queues();
+        self.ready_at_ns = None;
+        self.timed = false;
+        let csts = self.regs.csts();
+        self.regs.set_csts(csts.with_cfs(true));
+    }
+
+    /// AQA, ASQ and ACQ may only be written while the controller is disabled (1.4 §3.1.8).
+    fn may_configure(&mut self) -> bool {
+        let disabled = !self.regs.enabled();
+        if !disabled {
+            self.counters.bad_registers.add(1);
+            self.fatal("admin queue attributes written while the controller is enabled");
+        }
+        disabled
+    }
+
+    fn write_base(&mut self, submission: bool, value: u64) {
+        if self.may_configure() {
+            let register = if submission { &self.regs.asq } else { &self.regs.acq };
+            register.store(value, Ordering::Release);
+        }
+    }
+
+    fn write_doorbell(&mut self, offset: u32, value: u32) {
+        let stride = 4u32 << SOFT_DSTRD;
+        let at = offset - regs::DOORBELLS;
+        match self.doorbells.get((at / stride) as usize).filter(|_| at.is_multiple_of(stride)) {
+            // Release: the entries that the caller wrote before are visible to whoever sees this.
+            Some(cell) => cell.store(value, Ordering::Release),
+            None => {
+                self.counters.stray_doorbells.add(1);
+                self.bad_register("write to a doorbell that does not exist");
+                self.event(meantime_spec::log::AsyncEventCode::WriteToInvalidDoorbell);
+            }
+        }
+    }
+
+    fn write_cc(&mut self, new: Cc, now_ns: u64) {
+        let old = self.regs.cc();
+        self.regs.cc.store(new.0, Ordering::Release);
+        match (old.en(), new.en()) {
+            (false, true) => self.enable(new, now_ns),
+            (true, false) => {
+                self.reset();
+                self.regs.set_csts(Csts(0));
+            }
+            (true, true) => self.check_changed(old, new),
+            (false, false) => {}
+        }
+        if new.shn() != old.shn() && new.shn() != shn::NONE {
+            self.shut_down(new.shn());
+        }
+    }
+
+    /// What must not change while the controller is enabled (1.4 §3.1.5).
+    fn check_changed(&mut self, old: Cc, new: Cc) {
+        let io_queues = self.sqs.len() > 1 || self.cqs.iter().skip(1).any(Option::is_some);
+        let sizes = |cc: Cc| (cc.iosqes(), cc.iocqes());
+        let reason = if (old.css(), old.mps(), old.ams()) != (new.css(), new.mps(), new.ams()) {
+            "CC.CSS, CC.MPS or CC.AMS changed while the controller is enabled"
+        } else if io_queues && sizes(old) != sizes(new) {
+            "CC.IOSQES or CC.IOCQES changed while there are I/O queues"
+        } else if !plausible_sizes(new) {
+            "CC.IOSQES or CC.IOCQES that Identify Controller does not offer"
+        } else {
+            return;
+        };
+        self.counters.bad_registers.add(1);
+        self.fatal(reason);
+    }
+
+    fn enable(&mut self, cc: Cc, now_ns: u64) {
+        // What the host rang before it enabled the controller was never a doorbell.
+        let queues = self.doorbells.len() / 2;
+        for index in 0..self.doorbells.len() {
+            let rung = self.doorbells.get(index).is_some_and(|cell| cell.swap(0, Ordering::Relaxed) != 0);
+            if rung && index / 2 < queues {
+                self.counters.stray_doorbells.add(1);
+                let reason = "doorbell rung before the controller was enabled";
+                self.remember(Refusal { qid: (index / 2) as u16, cid: None, status: None, reason });
+            }
+        }
+        if let Err(reason) = self.create_admin_queues(cc) {
+            self.counters.bad_registers.add(1);
+            self.fatal(reason);
+        } else if self.faults.plan.never_ready {
+            self.drop_queues();
+        } else if self.config.ready_after_ns == 0 {
+            self.regs.set_ready(true);
+        } else {
+            self.ready_at_ns = Some(now_ns.saturating_add(self.config.ready_after_ns));
+            self.timed = true;
+        }
+    }
+
+    fn create_admin_queues(&mut self, cc: Cc) -> Result<(), &'static str> {
+        if cc.mps() != 0 {
+            return Err("CC.MPS beyond CAP.MPSMAX: only pages of 4 KiB");
+        }
+        if cc.css() != CC_CSS_NVM {
+            return Err("CC.CSS that CAP.CSS does not offer: only the NVM command set");
+        }
+        if cc.ams() != 0 {
+            return Err("CC.AMS that CAP.AMS does not offer: only round robin");
+        }
+        if !plausible_sizes(cc) {
+            return Err("CC.IOSQES or CC.IOCQES that Identify Controller does not offer");
+        }
+        let aqa = Aqa(self.regs.aqa.load(Ordering::Acquire));
+        if aqa.asqs() < 2 || aqa.acqs() < 2 {
+            return Err("AQA: an admin queue of fewer than two entries");
+        }
+        let asq = self.regs.asq.load(Ordering::Acquire);
+        let acq = self.regs.acq.load(Ordering::Acquire);
+        if asq % PAGE_BYTES != 0 || acq % PAGE_BYTES != 0 {
+            return Err("ASQ or ACQ not aligned to a page");
+        }
+        let sq_ring = self.host.ring(asq, aqa.asqs(), 64).ok_or("ASQ is not in mapped memory")?;
+        let cq_ring = self.host.ring(acq, aqa.acqs(), 16).ok_or("ACQ is not in mapped memory")?;
+        let doorbell = |index| Doorbell::new(&self.doorbells, index).ok_or("no doorbells");
+        let (sq_doorbell, cq_doorbell) = (doorbell(0)?, doorbell(1)?);
+        // The admin completion queue uses vector 0, always (1.4 §3.1.9 and §7.5).
+        let mut cq = Cq::new(cq_ring, cq_doorbell, Some(0));
+        cq.sqs = 1;
+        self.cqs[0] = Some(cq);
+        self.sqs.push(Sq::new(0, 0, sq_ring, sq_doorbell));
+        Ok(())
+    }
+
+    /// Whether I/O queues may be created, as far as CC goes.
+    pub(super) fn entry_sizes_set(&self) -> (bool, bool) {
+        let cc = self.regs.cc();
+        (cc.iosqes() == IOSQES, cc.iocqes() == IOCQES)
+    }
+
+    /// No queue, no pending command any more. Nothing is written to host memory after.
+    pub(super) fn drop_queues(&mut self) {
+        self.sqs.clear();
+        self.cqs.iter_mut().for_each(|cq| *cq = None);
+        self.pending.clear();
+        self.events.reset();
+        self.blocked = false;
+    }
+
+    /// Controller reset (1.4 §7.3.2).
+    pub(super) fn reset(&mut self) {
+        self.counters.resets.add(1);
+        self.drop_queues();
+        self.interrupts.reset();
+        self.service.clear();
+        self.features.reset();
+        if self.store.has_cache() && !self.store.enable_cache(true) {
+            tracing::warn!("the medium failed to write back");
+        }
+        self.ready_at_ns = None;
+        self.timed = false;
+        for index in 0..self.doorbells.len() {
+            if let Some(cell) = self.doorbells.get(index) {
+                cell.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Shutdown processing (1.4 §7.6.2): what is cached reaches the medium, also when it comes abruptly.
+    fn shut_down(&mut self, notification: u8) {
+        if notification > shn::ABRUPT {
+            self.bad_register("CC.SHN is a reserved value");
+            return;
+        }
+        if !self.store.flush() {
+            tracing::warn!("the medium failed to write back at shutdown");
+        }
+        let csts = self.regs.csts();
+        self.regs.set_csts(csts.with_shst(shst::COMPLETE));
+    }
+}
+
+/// Entry sizes that Identify Controller offers, or that are not set yet.
+fn plausible_sizes(cc: Cc) -> bool {
+    (cc.iosqes() == 0 || cc.iosqes() == IOSQES) && (cc.iocqes() == 0 || cc.iocqes() == IOCQES)
+}

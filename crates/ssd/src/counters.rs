@@ -1,0 +1,91 @@
+//! What the SSD counts. One writer (the controller), any number of readers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter with a single writer: adding needs no locked instruction.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    #[inline(always)]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
+        /// What an SSD has done since it was started; a copy, taken at one moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $( $(#[doc = $doc])* pub $name: u64, )*
+        }
+
+        #[derive(Default)]
+        pub(crate) struct SharedCounters {
+            $( pub(crate) $name: Count, )*
+        }
+
+        impl SharedCounters {
+            pub(crate) fn snapshot(&self) -> Counters {
+                Counters { $( $name: self.$name.get(), )* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Admin commands fetched.
+    admin_commands,
+    /// Reads completed.
+    reads,
+    /// Writes completed.
+    writes,
+    /// Flushes completed.
+    flushes,
+    /// Other I/O commands completed.
+    other_io,
+    /// Bytes read by the host.
+    read_bytes,
+    /// Bytes written by the host.
+    written_bytes,
+    /// Commands that ended with an error because the host broke a rule.
+    refused,
+    /// Register accesses that broke a rule.
+    bad_registers,
+    /// Doorbell values beyond their queue.
+    bad_doorbells,
+    /// Doorbells rung of queues that do not exist, or before the controller was enabled.
+    stray_doorbells,
+    /// Commands with a CID that was outstanding.
+    cid_conflicts,
+    /// Transfers to or from memory that is not mapped.
+    dma_errors,
+    /// Times that CSTS.CFS was set.
+    fatal,
+    /// Controller resets.
+    resets,
+    /// Completion queue entries written.
+    cqes,
+    /// Interrupts sent.
+    interrupts,
+    /// Faults injected: error statuses.
+    injected_errors,
+    /// Faults injected: completions never written.
+    injected_losses,
+    /// Faults injected: late completions.
+    injected_late,
+    /// Faults injected: completions that belong to no command, or came twice.
+    injected_strays,
+    /// Faults injected: reads with a flipped bit.
+    injected_corruptions,
+    /// Times the thread parked.
+    parks,
+    /// Times it was woken.
+    wakes,
+}

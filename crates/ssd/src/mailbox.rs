@@ -1,0 +1,84 @@
+//! Calls to the SSD's thread: registers, mappings, vectors. Slow, as they are on real hardware, and synchronous.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meantime_spec::seam::{DmaRegion, SeamError};
+
+use crate::controller::Refusal;
+use crate::faults::FaultPlan;
+
+/// What may be asked of the SSD's thread. Each is answered, or its sender dropped if the SSD ends.
+pub(crate) enum Call {
+    Write32(u32, u32, SyncSender<()>),
+    Write64(u32, u64, SyncSender<()>),
+    Map(DmaRegion, SyncSender<Result<(), SeamError>>),
+    Unmap(u64, SyncSender<Result<(), SeamError>>),
+    SetVector(u16, Option<Arc<OwnedFd>>, SyncSender<Result<(), SeamError>>),
+    PowerCut(u64, SyncSender<u64>),
+    SetFaults(Box<FaultPlan>, SyncSender<()>),
+    Refusals(SyncSender<Vec<Refusal>>),
+    Unflushed(SyncSender<u64>),
+    Stop,
+}
+
+#[derive(Default)]
+struct Queue {
+    calls: VecDeque<Call>,
+    /// The thread has ended: nobody will answer.
+    closed: bool,
+}
+
+/// The letter box of the SSD's thread.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    /// Whether there may be calls: what the thread looks at each turn.
+    waiting: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+impl Mailbox {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // A caller that panicked while it held the lock had pushed its call, or not: both are consistent.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a call. False if nobody will answer. The caller must then wake the thread if it has parked.
+    pub(crate) fn push(&self, call: Call) -> bool {
+        let mut queue = self.queue();
+        if queue.closed {
+            return false;
+        }
+        queue.calls.push_back(call);
+        // Within the lock, so that it cannot be cleared by a `pop` that did not see the call.
+        self.waiting.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether there may be a call. Relaxed: a call seen late is seen on the next turn; before parking the full fence
+    /// of `Parking::announce` stands between.
+    #[inline(always)]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Takes the oldest call.
+    pub(crate) fn pop(&self) -> Option<Call> {
+        let mut queue = self.queue();
+        let call = queue.calls.pop_front();
+        if queue.calls.is_empty() {
+            self.waiting.store(false, Ordering::Relaxed);
+        }
+        call
+    }
+
+    /// Nobody will answer any more; calls not answered are dropped, which their callers notice.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue();
+        queue.closed = true;
+        queue.calls.clear();
+    }
+}

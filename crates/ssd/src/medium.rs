@@ -1,0 +1,294 @@
+//! What the SSD stores its blocks on: anonymous memory, or a file mapped into it.
+//!
+//! All namespaces share one medium, split by offset. The medium is the controller's alone: nothing outside the SSD
+//! gets a pointer into it, and a file is locked against a second SSD.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::error::SsdError;
+use crate::sys;
+
+/// The granularity of a medium's size in bytes: the largest block format, and a page.
+pub const MEDIUM_ALIGN_BYTES: u64 = 4096;
+
+/// The bytes behind the namespaces.
+pub struct Medium {
+    base: NonNull<u8>,
+    len: usize,
+    file: Option<(File, PathBuf)>,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and `Medium` owns it alone.
+unsafe impl Send for Medium {}
+
+/// Contiguous bytes of the medium, mapped for as long as it is borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct MediumSpan<'m> {
+    ptr: NonNull<u8>,
+    len: usize,
+    medium: PhantomData<&'m Medium>,
+}
+
+impl Medium {
+    /// Anonymous memory of `bytes` bytes, all zero, in huge pages where the kernel has them. Pages are taken when
+    /// they are first touched.
+    ///
+    /// # Errors
+    /// If `bytes` is 0 or not a multiple of 4096, or there is no address space for it.
+    pub fn dram(bytes: u64) -> Result<Self, SsdError> {
+        let what = || "DRAM medium".to_owned();
+        let len = checked_len(bytes, what)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address that the kernel chooses.
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        let base = mapped.map_err(|e| SsdError::Size {
+            what: what(),
+            problem: format!("{bytes} bytes of memory cannot be mapped ({e}); choose a smaller one"),
+        })?;
+        // SAFETY: the range was mapped just above. Huge pages are a wish; ordinary ones work as well.
+        let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
+        let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
+        Ok(Self { base, len, file: None })
+    }
+
+    /// A regular file, mapped shared, locked against every other SSD.
+    ///
+    /// `create: Some(bytes)` creates the file with that size if there is none; an existing one is never truncated,
+    /// and its size must then be `bytes`. With `None` the file must exist. Its size must be a multiple of 4096.
+    ///
+    /// Like any mapped file it must not be shortened by somebody else meanwhile (`SIGBUS`); a sparse one needs
+    /// room on its file system for the blocks to come.
+    ///
+    /// # Errors
+    /// [`SsdError::InUse`] if another SSD has it, [`SsdError::NotAFile`] for directories and devices,
+    /// [`SsdError::Size`] if the size does not fit, [`SsdError::Io`] if a system call failed.
+    pub fn file(path: impl AsRef<Path>, create: Option<u64>) -> Result<Self, SsdError> {
+        let path = path.as_ref();
+        let what = || path.display().to_string();
+        let io = |attempted| {
+            move |source: std::io::Error| SsdError::Io { path: path.to_owned(), attempted, source }
+        };
+        if let Some(bytes) = create {
+            checked_len(bytes, what)?;
+        }
+        // Looked at before it is opened: opening a device or a FIFO can have effects, or hang.
+        match std::fs::metadata(path) {
+            Ok(meta) if !meta.is_file() => {
+                return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
+            }
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound || create.is_none() => {
+                return Err(io("looking for the medium's file")(e));
+            }
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let (file, created) = match options.open(path) {
+            Ok(file) => (file, false),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && create.is_some() => {
+                (options.create_new(true).open(path).map_err(io("creating the medium's file"))?, true)
+            }
+            Err(e) => return Err(io("opening the medium's file for reading and writing")(e)),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
+            Err(e) => return Err(io("locking the medium's file")(e.into())),
+        }
+        if let Some(bytes) = create.filter(|_| created) {
+            // Blocks are reserved now, so that a full file system is an error here and no SIGBUS later.
+            let reserved = match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+                Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+                other => other.map_err(Into::into),
+            };
+            if let Err(e) = reserved {
+                // Ours, made a moment ago and still locked: leave nothing behind.
+                let _ = std::fs::remove_file(path);
+                return Err(io("reserving room for the medium's file")(e));
+            }
+        }
+        let meta = file.metadata().map_err(io("asking for the size of the medium's file"))?;
+        if !meta.is_file() {
+            return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
+        }
+        let len = checked_len(meta.len(), what)?;
+        if let Some(bytes) = create.filter(|&bytes| bytes != meta.len()) {
+            let problem = format!(
+                "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the file",
+                meta.len()
+            );
+            return Err(SsdError::Size { what: what(), problem });
+        }
+        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open as long.
+        let mapped = unsafe {
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0)
+        };
+        let base = mapped.map_err(|e| io("mapping the medium's file into memory")(e.into()))?;
+        let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
+        Ok(Self { base, len, file: Some((file, path.to_owned())) })
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Never: a medium holds at least one block.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The file it is on, if it is on one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// The `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// Beyond the end: ranges are checked against their namespace before.
+    #[inline(always)]
+    pub(crate) fn span(&self, offset: u64, len: usize) -> MediumSpan<'_> {
+        assert!(offset <= self.len as u64 && len as u64 <= self.len as u64 - offset, "beyond the medium");
+        // SAFETY: within the mapping, by the assertion.
+        let ptr = unsafe { self.base.add(offset as usize) };
+        MediumSpan { ptr, len, medium: PhantomData }
+    }
+
+    /// Makes the `len` bytes at `offset` zero, giving their pages back where that is possible.
+    pub(crate) fn zero(&self, offset: u64, len: u64) {
+        let span = self.span(offset, len as usize);
+        let page = MEDIUM_ALIGN_BYTES;
+        let first = offset.next_multiple_of(page);
+        let last = (offset + len) / page * page;
+        // Below 2 MiB giving pages back costs more than it saves.
+        if last > first && last - first >= 2 << 20 && self.give_back(first, last - first) {
+            self.span(offset, (first - offset) as usize).fill(0);
+            self.span(last, (offset + len - last) as usize).fill(0);
+        } else {
+            span.fill(0);
+        }
+    }
+
+    /// Drops whole pages; they read as zero after. False if it could not.
+    fn give_back(&self, offset: u64, len: u64) -> bool {
+        match &self.file {
+            Some((file, _)) => {
+                use rustix::fs::FallocateFlags;
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(file, flags, offset, len).is_ok()
+            }
+            None => {
+                let span = self.span(offset, len as usize);
+                // SAFETY: the range lies within our private anonymous mapping, to which there is no reference; its
+                // pages read as zero afterwards (madvise(2), MADV_DONTNEED).
+                unsafe { rustix::mm::madvise(span.as_ptr().cast(), span.len, Advice::LinuxDontNeed) }.is_ok()
+            }
+        }
+    }
+
+    /// Makes what was written survive the machine (a file) or does nothing (memory).
+    pub(crate) fn sync(&self) -> bool {
+        // fdatasync also writes back what was dirtied through a shared mapping.
+        self.file.as_ref().is_none_or(|(file, _)| file.sync_data().is_ok())
+    }
+}
+
+impl Drop for Medium {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, whose spans all borrow `self`. An error would mean that it was not mapped.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl fmt::Debug for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Medium").field("len", &self.len).field("path", &self.path()).finish()
+    }
+}
+
+impl MediumSpan<'_> {
+    #[inline(always)]
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// Asks for all its cache lines.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        let mut at = 0;
+        while at < self.len {
+            sys::prefetch_read(self.ptr.as_ptr().wrapping_add(at));
+            at += 64;
+        }
+    }
+
+    pub(crate) fn fill(self, byte: u8) {
+        // SAFETY: `len` mapped bytes of our own, to which nothing holds a reference.
+        unsafe { std::ptr::write_bytes(self.ptr.as_ptr(), byte, self.len) }
+    }
+
+    /// Copies out; both have the same length.
+    pub(crate) fn read(self, to: &mut [u8]) {
+        assert_eq!(self.len, to.len());
+        // SAFETY: `len` mapped bytes of our own; `to` is an exclusive slice outside the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr(), to.as_mut_ptr(), self.len) }
+    }
+
+    /// Copies in; both have the same length.
+    pub(crate) fn write(self, from: &[u8]) {
+        assert_eq!(self.len, from.len());
+        // SAFETY: as in `read`, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr.as_ptr(), self.len) }
+    }
+}
+
+fn checked_len(bytes: u64, what: impl Fn() -> String) -> Result<usize, SsdError> {
+    let problem = if bytes == 0 {
+        "is empty; give a size of at least 4096 bytes".to_owned()
+    } else if !bytes.is_multiple_of(MEDIUM_ALIGN_BYTES) {
+        let down = bytes / MEDIUM_ALIGN_BYTES * MEDIUM_ALIGN_BYTES;
+        format!("{bytes} bytes are no multiple of 4096; {down} or {} are", down + MEDIUM_ALIGN_BYTES)
+    } else if bytes > isize::MAX as u64 {
+        format!("{bytes} bytes are more than a process can map")
+    } else {
+        return Ok(bytes as usize);
+    };
+    Err(SsdError::Size { what: what(), problem })
+}
+
+fn kind_of(meta: &std::fs::Metadata) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    let t = meta.file_type();
+    if t.is_dir() {
+        "directory"
+    } else if t.is_block_device() {
+        "block device"
+    } else if t.is_char_device() {
+        "character device"
+    } else if t.is_fifo() {
+        "FIFO"
+    } else if t.is_socket() {
+        "socket"
+    } else {
+        "special file"
+    }
+}

@@ -1,0 +1,253 @@
+//! The SSD without a thread: it moves when its clock does.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+
+use crate::clock::FixedClock;
+use crate::config::SsdConfig;
+use crate::controller::{Controller, Refusal, RegisterFile, Turn};
+use crate::counters::{Counters, SharedCounters};
+use crate::error::SsdError;
+use crate::faults::FaultPlan;
+use crate::medium::Medium;
+use crate::rng::{Rng, split_mix};
+use crate::stamps::StampRing;
+use crate::threaded::check_medium;
+
+/// How far a reading moves the clock unless told otherwise, in ns.
+const DEFAULT_TICK_NS: u64 = 50;
+
+/// A software SSD under a virtual clock. Cloning gives another handle to the same one.
+///
+/// Everything that happens follows from the configuration, the seed and the order of calls, so that one seed
+/// reproduces a run.
+#[derive(Clone)]
+pub struct SteppedSsd {
+    port: Arc<Port>,
+    counters: Arc<SharedCounters>,
+}
+
+struct State {
+    controller: Controller,
+    now_ns: u64,
+    tick_ns: u64,
+    /// Where in a tick's turns the doorbells that are not polled are looked at.
+    turns: u32,
+}
+
+/// Turns between two looks at every doorbell.
+const INSPECT_TURNS: u32 = 64;
+
+/// The side of it that a driver holds, and its clock.
+struct Port {
+    state: Mutex<State>,
+    regs: Arc<RegisterFile>,
+    doorbells: Arc<Doorbells>,
+    vectors: u16,
+    stamps: Option<Arc<StampRing>>,
+}
+
+/// The clock as an object of its own, so that a port can hand itself out as one.
+struct SteppedClock(Arc<Port>);
+
+impl SteppedSsd {
+    /// An SSD on `medium`. `seed` replaces the seeds of the configuration and of its fault plan.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense or the medium is too small.
+    pub fn new(mut config: SsdConfig, medium: Medium, seed: u64) -> Result<Self, SsdError> {
+        check_medium(&config, &medium)?;
+        let mut seeds = seed;
+        config.seed = split_mix(&mut seeds);
+        config.faults.seed = split_mix(&mut seeds);
+        let vectors = config.vectors;
+        let controller = Controller::new(config, medium);
+        let regs = Arc::clone(controller.registers());
+        let doorbells = Arc::clone(controller.doorbells());
+        let counters = Arc::clone(controller.counters());
+        let stamps = controller.stamps().map(Arc::clone);
+        let state = State { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
+        let port = Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, stamps });
+        Ok(Self { port, counters })
+    }
+
+    /// The seam for a driver.
+    #[must_use]
+    pub fn port(&self) -> Arc<dyn SoftPort> {
+        Arc::new(PortHandle(Arc::clone(&self.port)))
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn VirtualClock> {
+        Arc::new(SteppedClock(Arc::clone(&self.port)))
+    }
+
+    /// How far a reading moves the clock from now on, in ns; at least 1.
+    pub fn set_tick_ns(&self, tick_ns: u64) {
+        self.port.state().tick_ns = tick_ns.max(1);
+    }
+
+    /// The time, without moving it, in ns.
+    #[must_use]
+    pub fn peek_ns(&self) -> u64 {
+        self.port.state().now_ns
+    }
+
+    /// Lets the SSD work at the present time until it has nothing left to do now.
+    pub fn settle(&self) {
+        self.port.state().settle();
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters.snapshot()
+    }
+
+    /// The time stamps of I/O commands, if the configuration asked for them.
+    #[must_use]
+    pub fn stamps(&self) -> Option<Arc<StampRing>> {
+        self.port.stamps.clone()
+    }
+
+    /// The latest refusals with their reasons, oldest first.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.port.state().controller.refusals()
+    }
+
+    /// Bytes in the volatile write cache: what a power cut could take.
+    #[must_use]
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.port.state().controller.unflushed_bytes()
+    }
+
+    /// Cuts the power and brings it back: a random subset of unflushed writes is lost, and the controller is reset.
+    /// Returns how many writes were lost.
+    pub fn power_cut(&self, rng: &mut Rng) -> u64 {
+        self.port.state().controller.power_cut(rng)
+    }
+
+    /// Injects faults by `plan` from now on; its seed counts.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.port.state().controller.set_faults(plan);
+    }
+
+    /// The device leaves the bus: registers read all ones, nothing completes.
+    pub fn unplug(&self) {
+        let mut state = self.port.state();
+        state.controller.unplug();
+    }
+}
+
+impl std::fmt::Debug for SteppedSsd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SteppedSsd").field("counters", &self.counters()).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// One turn at the present time.
+    fn turn(&mut self) -> Turn {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(INSPECT_TURNS) {
+            self.controller.inspect_doorbells();
+        }
+        self.controller.turn(&FixedClock(self.now_ns))
+    }
+
+    fn settle(&mut self) {
+        while self.turn() == Turn::Worked {}
+    }
+
+    /// From event to event up to `target_ns`.
+    fn advance_to(&mut self, target_ns: u64) {
+        self.settle();
+        while let Some(at) = self.controller.next_event_ns().filter(|&at| at <= target_ns) {
+            self.now_ns = self.now_ns.max(at);
+            self.settle();
+        }
+        self.now_ns = self.now_ns.max(target_ns);
+        self.controller.inspect_doorbells();
+    }
+}
+
+impl Port {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while it was held has failed the test that caused it; the state is no worse than the panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl VirtualClock for SteppedClock {
+    fn now_ns(&self) -> u64 {
+        let mut state = self.0.state();
+        state.now_ns += state.tick_ns;
+        state.turn();
+        state.now_ns
+    }
+
+    fn advance(&self, delta_ns: u64) {
+        let mut state = self.0.state();
+        let target_ns = state.now_ns.saturating_add(delta_ns);
+        state.advance_to(target_ns);
+    }
+}
+
+struct PortHandle(Arc<Port>);
+
+impl SoftPort for PortHandle {
+    fn read32(&self, offset: u32) -> u32 {
+        self.0.regs.read32(offset)
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        self.0.regs.read64(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        let mut state = self.0.state();
+        let now_ns = state.now_ns;
+        state.controller.write32(offset, value, now_ns);
+    }
+
+    fn write64(&self, offset: u32, value: u64) {
+        let mut state = self.0.state();
+        let now_ns = state.now_ns;
+        state.controller.write64(offset, value, now_ns);
+    }
+
+    fn doorbells(&self) -> Arc<Doorbells> {
+        Arc::clone(&self.0.doorbells)
+    }
+
+    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
+        if self.0.regs.is_gone() {
+            return Err(SeamError::Gone);
+        }
+        self.0.state().controller.map_dma(region)
+    }
+
+    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
+        self.0.state().controller.unmap_dma(iova)
+    }
+
+    fn vectors(&self) -> u16 {
+        self.0.vectors
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+        self.0.state().controller.set_vector(vector, event)
+    }
+
+    fn wake(&self) {
+        // There is no thread to wake; it works when its clock moves.
+    }
+
+    fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
+        Some(Arc::new(SteppedClock(Arc::clone(&self.0))))
+    }
+}

@@ -1,0 +1,140 @@
+//! Namespaces on the medium, and the write cache between.
+
+use crate::config::SsdConfig;
+use crate::medium::{Medium, MediumSpan};
+use crate::rng::Rng;
+use crate::vwc::{Extent, WriteCache};
+
+/// A namespace's place on the medium.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namespace {
+    /// First byte on the medium.
+    offset: u64,
+    /// Size in logical blocks.
+    pub(crate) blocks: u64,
+    /// Logarithm of the bytes per block.
+    pub(crate) lba_shift: u8,
+}
+
+impl Namespace {
+    /// The byte offset on the medium of `nlb` blocks from `slba`; `None` beyond the end.
+    #[inline(always)]
+    pub(crate) fn locate(&self, slba: u64, nlb: u64) -> Option<u64> {
+        // Written so that no sum can overflow.
+        (nlb <= self.blocks && slba <= self.blocks - nlb).then(|| self.offset + (slba << self.lba_shift))
+    }
+
+    pub(crate) fn block_bytes(&self) -> u32 {
+        1 << self.lba_shift
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blocks << self.lba_shift
+    }
+}
+
+pub(crate) struct Store {
+    medium: Medium,
+    namespaces: Vec<Namespace>,
+    cache: Option<WriteCache>,
+    cache_enabled: bool,
+}
+
+impl Store {
+    /// `medium` holds at least the bytes that the configuration's namespaces take.
+    pub(crate) fn new(config: &SsdConfig, medium: Medium) -> Self {
+        let mut offset = 0;
+        let namespaces = config.namespaces.iter().map(|n| {
+            let lba_shift = n.lba_bytes.trailing_zeros() as u8;
+            let namespace = Namespace { offset, blocks: n.bytes >> lba_shift, lba_shift };
+            offset += n.bytes;
+            namespace
+        });
+        let namespaces = namespaces.collect();
+        let atomic = u32::from(config.atomic_write_lbas);
+        let cache = config.volatile_write_cache.then(|| WriteCache::new(config.write_cache_bytes, atomic));
+        let cache_enabled = cache.is_some();
+        Self { medium, namespaces, cache, cache_enabled }
+    }
+
+    /// Namespace `nsid`, counted from 1.
+    #[inline(always)]
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<&Namespace> {
+        self.namespaces.get((nsid as usize).wrapping_sub(1))
+    }
+
+    pub(crate) fn namespace_count(&self) -> u32 {
+        self.namespaces.len() as u32
+    }
+
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.namespaces.iter().map(Namespace::bytes).sum()
+    }
+
+    /// Whether writes go straight to the medium, so that they need not be announced to the cache.
+    #[inline(always)]
+    pub(crate) fn write_through(&self) -> bool {
+        !self.cache_enabled
+    }
+
+    #[inline(always)]
+    pub(crate) fn span(&self, offset: u64, len: usize) -> MediumSpan<'_> {
+        self.medium.span(offset, len)
+    }
+
+    /// Performs `write`, which is given the medium and changes exactly `extent` of it. False if the medium failed.
+    pub(crate) fn write(&mut self, extent: Extent, fua: bool, write: impl FnOnce(&Medium)) -> bool {
+        let medium = &self.medium;
+        match self.cache.as_mut().filter(|_| self.cache_enabled) {
+            Some(cache) if cache.too_large(extent.len) => {
+                // A cache may write back whenever it likes: here everything, and this past it.
+                cache.flush();
+                write(medium);
+            }
+            Some(cache) => cache.write(medium, extent, fua, || write(medium)),
+            None => write(medium),
+        }
+        // A file's own volatile cache is the kernel's page cache.
+        !(fua && self.cache_enabled) || self.medium.sync()
+    }
+
+    /// Makes `extent` read as zeroes.
+    pub(crate) fn zero(&mut self, extent: Extent, fua: bool) -> bool {
+        self.write(extent, fua, |medium| medium.zero(extent.offset, extent.len))
+    }
+
+    /// Everything completed so far reaches the medium. False if the medium failed.
+    pub(crate) fn flush(&mut self) -> bool {
+        let synced = self.medium.sync();
+        if synced && let Some(cache) = &mut self.cache {
+            cache.flush();
+        }
+        synced
+    }
+
+    pub(crate) fn has_cache(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    pub(crate) fn cache_enabled(&self) -> bool {
+        self.cache_enabled
+    }
+
+    /// Switches the cache on or off; off writes everything back first. False if the medium failed.
+    pub(crate) fn enable_cache(&mut self, on: bool) -> bool {
+        if self.cache_enabled && !on && !self.flush() {
+            return false;
+        }
+        self.cache_enabled = on && self.cache.is_some();
+        true
+    }
+
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, WriteCache::unflushed_bytes)
+    }
+
+    /// Power fails. Returns how many unflushed writes were lost.
+    pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
+        self.cache.as_mut().map_or(0, |cache| cache.power_cut(&self.medium, rng))
+    }
+}

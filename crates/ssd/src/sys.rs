@@ -1,0 +1,50 @@
+//! The few processor and operating-system services the SSD needs beyond `std`.
+
+use std::os::fd::OwnedFd;
+
+/// Asks for the cache line at `address` for reading. A hint: harmless for any address.
+#[inline(always)]
+pub(crate) fn prefetch_read(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults and changes no architectural state, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Asks for the cache line at `address` for writing. A hint: harmless for any address.
+#[inline(always)]
+pub(crate) fn prefetch_write(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `prefetchw` never faults and changes no architectural state, whatever the address; processors
+    // without it treat its encoding as a no-op.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Binds the calling thread to `cpu`.
+pub(crate) fn pin_to_cpu(cpu: usize) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(std::io::Error::from(rustix::io::Errno::INVAL));
+    }
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Adds one to an eventfd. Its counter full (nobody ever read it) is no error: the event is pending already.
+pub(crate) fn signal(event: &OwnedFd) -> bool {
+    loop {
+        match rustix::io::write(event, &1u64.to_ne_bytes()) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}

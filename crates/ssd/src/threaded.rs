@@ -1,0 +1,325 @@
+//! The SSD on a thread of its own, in real time.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+
+use crate::clock::Clock;
+use crate::config::SsdConfig;
+use crate::controller::{Controller, Refusal, RegisterFile, Turn};
+use crate::counters::{Counters, SharedCounters};
+use crate::error::SsdError;
+use crate::faults::FaultPlan;
+use crate::mailbox::{Call, Mailbox};
+use crate::medium::Medium;
+use crate::rng::Rng;
+use crate::stamps::StampRing;
+use crate::sys;
+
+/// Turns without work between two looks at the clock and at the doorbells that are not polled. At ≥ 1 ns a turn and
+/// queue it is a few µs: often enough to park in time, seldom enough not to be noticed.
+const IDLE_TURNS: u32 = 1024;
+
+/// How long to sleep while commands wait for the host to take completions: a host wakes us for a submission, not
+/// necessarily for a completion queue head.
+const BLOCKED_NAP: Duration = Duration::from_millis(1);
+
+/// A running software SSD. Dropping it ends its thread; after that registers read all ones.
+pub struct Ssd {
+    port: Arc<Port>,
+    thread: Option<JoinHandle<()>>,
+    counters: Arc<SharedCounters>,
+    stamps: Option<Arc<StampRing>>,
+}
+
+/// The side of it that a driver holds.
+struct Port {
+    regs: Arc<RegisterFile>,
+    doorbells: Arc<Doorbells>,
+    mailbox: Arc<Mailbox>,
+    vectors: u16,
+    thread: Thread,
+}
+
+impl Ssd {
+    /// Starts an SSD on `medium`, living by `clock`.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense, the medium is too small, or the thread cannot be started or bound to
+    /// its CPU.
+    pub fn start<C: Clock>(config: SsdConfig, medium: Medium, clock: C) -> Result<Self, SsdError> {
+        check_medium(&config, &medium)?;
+        let (cpu, vectors) = (config.cpu, config.vectors);
+        let controller = Controller::new(config, medium);
+        let regs = Arc::clone(controller.registers());
+        let doorbells = Arc::clone(controller.doorbells());
+        let counters = Arc::clone(controller.counters());
+        let stamps = controller.stamps().map(Arc::clone);
+        let mailbox = Arc::new(Mailbox::default());
+        let (pinned, is_pinned) = sync_channel(1);
+        let worker = Worker { controller, clock, mailbox: Arc::clone(&mailbox) };
+        let run = move || {
+            // Closes the mailbox however the thread ends, so that nobody waits for an answer that never comes.
+            let _closing = CloseOnDrop { mailbox: Arc::clone(&worker.mailbox), regs: Arc::clone(worker.controller.registers()) };
+            let result = cpu.map_or(Ok(()), sys::pin_to_cpu);
+            let go_on = result.is_ok();
+            let _ = pinned.send(result);
+            if go_on {
+                worker.run();
+            }
+        };
+        let thread = std::thread::Builder::new().name("meantime-ssd".into()).spawn(run).map_err(SsdError::Thread)?;
+        let port = Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread.thread().clone() });
+        let ssd = Self { port, thread: Some(thread), counters, stamps };
+        match is_pinned.recv() {
+            Ok(Ok(())) => Ok(ssd),
+            Ok(Err(e)) => {
+                let cpu = cpu.unwrap_or_default();
+                Err(SsdError::config("cpu", format!("binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's")))
+            }
+            Err(_) => Err(SsdError::Thread(std::io::Error::other("the thread ended at once"))),
+        }
+    }
+
+    /// The seam for a driver.
+    #[must_use]
+    pub fn port(&self) -> Arc<dyn SoftPort> {
+        Arc::clone(&self.port) as Arc<dyn SoftPort>
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters.snapshot()
+    }
+
+    /// The time stamps of I/O commands, if the configuration asked for them.
+    #[must_use]
+    pub fn stamps(&self) -> Option<&Arc<StampRing>> {
+        self.stamps.as_ref()
+    }
+
+    /// The latest refusals with their reasons, oldest first; none once it has ended.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.port.ask(Call::Refusals).unwrap_or_default()
+    }
+
+    /// Bytes in the volatile write cache: what a power cut could take.
+    #[must_use]
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.port.ask(Call::Unflushed).unwrap_or_default()
+    }
+
+    /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost, and the controller
+    /// is reset. Returns how many writes were lost.
+    pub fn power_cut(&self, seed: u64) -> u64 {
+        self.port.ask(|reply| Call::PowerCut(seed, reply)).unwrap_or_default()
+    }
+
+    /// Injects faults by `plan` from now on.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        let _ = self.port.ask(|reply| Call::SetFaults(Box::new(plan), reply));
+    }
+}
+
+impl Drop for Ssd {
+    fn drop(&mut self) {
+        if self.port.mailbox.push(Call::Stop) {
+            self.port.wake();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Ssd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ssd").field("counters", &self.counters()).finish_non_exhaustive()
+    }
+}
+
+/// What a configuration and a medium must have in common.
+pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), SsdError> {
+    config.validate()?;
+    if config.total_bytes() > medium.len() {
+        let (wanted, there) = (config.total_bytes(), medium.len());
+        let problem = format!("the namespaces take {wanted} bytes, the medium has {there}; make one fit the other");
+        return Err(SsdError::config("namespaces", problem));
+    }
+    Ok(())
+}
+
+impl Port {
+    /// Leaves a call and waits for its answer; `None` if the SSD has ended.
+    fn ask<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<T> {
+        let (reply, answer) = sync_channel(1);
+        if !self.mailbox.push(call(reply)) {
+            return None;
+        }
+        // The call was left before: the full fence within orders it with the look at `parked`.
+        if self.doorbells.parking().must_wake() {
+            self.wake();
+        }
+        answer.recv().ok()
+    }
+}
+
+impl SoftPort for Port {
+    fn read32(&self, offset: u32) -> u32 {
+        self.regs.read32(offset)
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        self.regs.read64(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        let _ = self.ask(|reply| Call::Write32(offset, value, reply));
+    }
+
+    fn write64(&self, offset: u32, value: u64) {
+        let _ = self.ask(|reply| Call::Write64(offset, value, reply));
+    }
+
+    fn doorbells(&self) -> Arc<Doorbells> {
+        Arc::clone(&self.doorbells)
+    }
+
+    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
+        self.ask(|reply| Call::Map(region, reply)).unwrap_or(Err(SeamError::Gone))
+    }
+
+    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
+        self.ask(|reply| Call::Unmap(iova, reply)).unwrap_or(Err(SeamError::Gone))
+    }
+
+    fn vectors(&self) -> u16 {
+        self.vectors
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+        self.ask(|reply| Call::SetVector(vector, event, reply)).unwrap_or(Err(SeamError::Gone))
+    }
+
+    fn wake(&self) {
+        self.thread.unpark();
+    }
+
+    fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
+        None
+    }
+}
+
+struct CloseOnDrop {
+    mailbox: Arc<Mailbox>,
+    regs: Arc<RegisterFile>,
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        // Registers first: who learns that a call was dropped must not read a live register after.
+        self.regs.set_gone();
+        self.mailbox.close();
+    }
+}
+
+struct Worker<C> {
+    controller: Controller,
+    clock: C,
+    mailbox: Arc<Mailbox>,
+}
+
+impl<C: Clock> Worker<C> {
+    fn run(mut self) {
+        let park_after_ns = self.controller.config().park_after_ns;
+        let mut idle_turns = 0u32;
+        let mut idle_since_ns = None;
+        loop {
+            if self.mailbox.is_waiting() {
+                if !self.answer_all() {
+                    return;
+                }
+                (idle_turns, idle_since_ns) = (0, None);
+            }
+            match self.controller.turn(&self.clock) {
+                Turn::Worked | Turn::Waiting => {
+                    idle_turns = 0;
+                    idle_since_ns = None;
+                }
+                turn => {
+                    idle_turns += 1;
+                    if idle_turns < IDLE_TURNS {
+                        continue;
+                    }
+                    idle_turns = 0;
+                    self.controller.inspect_doorbells();
+                    let now_ns = self.clock.now_ns();
+                    let since_ns = *idle_since_ns.get_or_insert(now_ns);
+                    if now_ns.saturating_sub(since_ns) >= park_after_ns {
+                        self.park(turn);
+                        idle_since_ns = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do. The protocol is argued in `seam::Parking`: announce, look at everything
+    /// again, and only then sleep. `unpark` before `park` makes the latter return at once, so that a wake-up between
+    /// the last look and the sleep is not lost.
+    fn park(&mut self, turn: Turn) {
+        let doorbells = Arc::clone(self.controller.doorbells());
+        doorbells.parking().announce();
+        self.controller.inspect_doorbells();
+        let again = self.controller.turn(&self.clock);
+        if again == turn && !self.mailbox.is_waiting() {
+            self.controller.counters().parks.add(1);
+            if turn == Turn::Blocked {
+                std::thread::park_timeout(BLOCKED_NAP);
+            } else {
+                std::thread::park();
+            }
+            self.controller.counters().wakes.add(1);
+        }
+        doorbells.parking().retract();
+    }
+
+    /// Answers every call that is waiting. False if one of them was to stop. An answer that nobody waits for any
+    /// more is dropped.
+    fn answer_all(&mut self) -> bool {
+        while let Some(call) = self.mailbox.pop() {
+            let controller = &mut self.controller;
+            match call {
+                Call::Write32(offset, value, reply) => {
+                    controller.write32(offset, value, self.clock.now_ns());
+                    let _ = reply.send(());
+                }
+                Call::Write64(offset, value, reply) => {
+                    controller.write64(offset, value, self.clock.now_ns());
+                    let _ = reply.send(());
+                }
+                Call::Map(region, reply) => drop(reply.send(controller.map_dma(region))),
+                Call::Unmap(iova, reply) => drop(reply.send(controller.unmap_dma(iova))),
+                Call::SetVector(vector, event, reply) => drop(reply.send(controller.set_vector(vector, event))),
+                Call::PowerCut(seed, reply) => {
+                    let _ = reply.send(controller.power_cut(&mut Rng::new(seed)));
+                }
+                Call::SetFaults(plan, reply) => {
+                    controller.set_faults(*plan);
+                    let _ = reply.send(());
+                }
+                Call::Refusals(reply) => drop(reply.send(controller.refusals())),
+                Call::Unflushed(reply) => drop(reply.send(controller.unflushed_bytes())),
+                Call::Stop => return false,
+            }
+        }
+        true
+    }
+}

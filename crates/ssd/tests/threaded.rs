@@ -1,0 +1,243 @@
+//! The SSD on its own thread.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use meantime_spec::regs;
+use meantime_spec::seam::SeamError;
+use meantime_spec::sqe::Sqe;
+use meantime_ssd::{FaultPlan, Medium, Model, MonotonicClock, Ssd, SsdConfig, SsdError};
+
+#[test]
+fn data_comes_back() {
+    let (ssd, mut host) = threaded(config(1 << 20, 512));
+    host.create_queues(1, 64, None);
+    let buffer = host.alloc(4096);
+    for lba in 0..100u64 {
+        host.write(buffer, &[lba as u8 + 1; 512]);
+        ok(host.io(1, Sqe::write(0, 1, lba, 1, buffer, 0, false)));
+    }
+    for lba in 0..100u64 {
+        ok(host.io(1, Sqe::read(0, 1, lba, 1, buffer, 0)));
+        assert_eq!(host.read(buffer, 512), [lba as u8 + 1; 512]);
+    }
+    let counters = ssd.counters();
+    assert_eq!((counters.reads, counters.writes, counters.refused), (100, 100, 0));
+}
+
+#[test]
+fn a_deep_queue_completes_everything_in_order() {
+    let (_ssd, mut host) = threaded(config(1 << 20, 512));
+    host.create_queues(1, 64, None);
+    let buffer = host.alloc(64 * 4096);
+    let mut cid = 0u16;
+    for _ in 0..1000 {
+        for i in 0..63u64 {
+            host.put(1, &Sqe::read(cid.wrapping_add(i as u16), 1, i, 1, buffer + i * 4096, 0));
+        }
+        host.ring(1);
+        for i in 0..63 {
+            let cqe = ok(host.wait(1));
+            assert_eq!(cqe.cid.get(), cid.wrapping_add(i));
+        }
+        cid = cid.wrapping_add(63);
+    }
+}
+
+#[test]
+fn the_service_time_is_the_models() {
+    let mut config = config(1 << 20, 512);
+    config.model = Model::named("nand").unwrap();
+    config.stamps = true;
+    let (ssd, mut host) = threaded(config);
+    host.create_queues(1, 64, None);
+    let buffer = host.alloc(4096);
+    let mut fastest = u64::MAX;
+    for i in 0..100 {
+        let start = now_ns();
+        ok(host.io(1, Sqe::read(0, 1, i, 1, buffer, 0)));
+        fastest = fastest.min(now_ns() - start);
+    }
+    assert!((55_000..110_000).contains(&fastest), "{fastest} ns");
+    let stamps = ssd.stamps().unwrap();
+    assert_eq!(stamps.written(), 100);
+    let stamp = stamps.get(99).unwrap();
+    assert_eq!(stamp.qid, 1);
+    assert!(stamp.seen_ns <= stamp.begun_ns && stamp.begun_ns + 50_000 < stamp.written_ns);
+}
+
+/// CPU time of the thread called `name`, in clock ticks.
+fn thread_ticks(name: &str) -> u64 {
+    let mut ticks = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let path = task.unwrap().path();
+        let comm = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        if comm.trim() != name {
+            continue;
+        }
+        let stat = std::fs::read_to_string(path.join("stat")).unwrap_or_default();
+        let after = stat.rsplit_once(')').unwrap().1;
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        // utime and stime are fields 14 and 15 of proc(5), counted from 1; two are before the ')'.
+        ticks += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    }
+    ticks
+}
+
+#[test]
+fn an_idle_ssd_parks_and_wakes() {
+    // Other tests of this file run in threads of the same name: measured in a process of its own.
+    if std::env::var_os("MEANTIME_PARKING_CHILD").is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "an_idle_ssd_parks_and_wakes", "--nocapture"])
+            .env("MEANTIME_PARKING_CHILD", "1")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    let (ssd, mut host) = threaded(config(1 << 20, 512));
+    host.create_queues(1, 64, None);
+    let buffer = host.alloc(4096);
+    // A held Asynchronous Event Request is no reason to stay awake.
+    host.submit(0, &Sqe::async_event_request(7));
+    for round in 0..5 {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while ssd.counters().parks <= round {
+            assert!(Instant::now() < deadline, "it never parks");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let before = thread_ticks("meantime-ssd");
+        std::thread::sleep(Duration::from_millis(200));
+        let spent = thread_ticks("meantime-ssd") - before;
+        assert!(spent <= 1, "{spent} ticks of CPU while parked");
+        ok(host.io(1, Sqe::read(0, 1, 0, 1, buffer, 0)));
+    }
+    assert!(ssd.counters().wakes >= 4);
+}
+
+#[test]
+fn parking_never_loses_a_doorbell() {
+    let mut config = config(1 << 20, 512);
+    // Parks all the time.
+    config.park_after_ns = 0;
+    let (ssd, mut host) = threaded(config);
+    host.create_queues(1, 64, None);
+    let buffer = host.alloc(4096);
+    let start = Instant::now();
+    let mut n = 0u32;
+    while start.elapsed() < Duration::from_millis(500) {
+        ok(host.io(1, Sqe::read(0, 1, 0, 1, buffer, 0)));
+        // Now and then long enough for it to fall asleep, or just about.
+        for _ in 0..n % 64 * 100 {
+            std::hint::spin_loop();
+        }
+        n += 1;
+    }
+    assert!(n > 100 && ssd.counters().reads == u64::from(n));
+}
+
+#[test]
+fn after_the_end_registers_read_all_ones() {
+    let (ssd, host) = threaded(config(1 << 20, 512));
+    let port = ssd.port();
+    drop(ssd);
+    assert_eq!(port.read32(regs::CSTS), regs::GONE);
+    assert_eq!(port.read64(regs::CAP), u64::MAX);
+    port.write32(regs::CC, 0);
+    assert_eq!(port.unmap_dma(BASE), Err(SeamError::Gone));
+    drop(host);
+}
+
+#[test]
+fn a_vanished_device_answers_nothing() {
+    let mut config = config(1 << 20, 512);
+    config.faults = FaultPlan { gone_after: Some(3), ..FaultPlan::NONE };
+    let (ssd, mut host) = threaded(config);
+    host.create_queues(1, 64, None);
+    let buffer = host.alloc(4096);
+    for _ in 0..3 {
+        ok(host.io(1, Sqe::read(0, 1, 0, 1, buffer, 0)));
+    }
+    host.submit(1, &Sqe::read(99, 1, 0, 1, buffer, 0));
+    host.wait_csts(regs::Csts::is_gone);
+    assert!(host.poll(1).is_none());
+    drop(ssd);
+}
+
+#[test]
+fn mapping_and_unmapping() {
+    let (_ssd, host) = threaded(config(1 << 20, 512));
+    let port = Arc::clone(&host.port);
+    let arena = Arena::new(8192);
+    let region = |iova| meantime_spec::seam::DmaRegion {
+        iova,
+        host_addr: arena.addr(),
+        len: 8192,
+        keepalive: Arc::clone(&arena) as Arc<_>,
+    };
+    assert_eq!(port.map_dma(region(BASE)), Err(SeamError::Overlap));
+    assert_eq!(port.map_dma(region(BASE - 4096)), Err(SeamError::Overlap));
+    assert_eq!(port.map_dma(region(BASE - 8192)), Ok(()));
+    assert_eq!(port.unmap_dma(BASE - 4096), Err(SeamError::NotMapped));
+    assert_eq!(port.unmap_dma(BASE - 8192), Ok(()));
+    assert_eq!(Arc::strong_count(&arena), 1, "nothing keeps an unmapped region");
+    assert_eq!(port.set_vector(60_000, None), Err(SeamError::NoSuchVector));
+}
+
+#[test]
+fn bad_configurations_are_named() {
+    let medium = || Medium::dram(1 << 20).unwrap();
+    let start = |config| match Ssd::start(config, medium(), MonotonicClock::new()) {
+        Err(e) => e.to_string(),
+        Ok(_) => panic!("it should not start"),
+    };
+    let with = |change: fn(&mut SsdConfig)| {
+        let mut c = config(1 << 20, 512);
+        change(&mut c);
+        c
+    };
+    assert!(start(SsdConfig::default()).contains("namespaces"));
+    assert!(start(config(2 << 20, 512)).contains("medium has"));
+    assert!(start(config(1 << 20, 1024)).contains("512 or 4096"));
+    assert!(start(with(|c| c.mdts_bytes = 12345)).contains("mdts_bytes"));
+    assert!(start(with(|c| c.serial = "x".repeat(21))).contains("serial"));
+    assert!(start(with(|c| c.cpu = Some(900))).contains("CPU 900"));
+}
+
+#[test]
+fn file_media() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    assert!(matches!(Medium::file(&path, None), Err(SsdError::Io { .. })), "never creates unasked");
+    assert!(!path.exists());
+    assert!(matches!(Medium::file(&path, Some(12345)), Err(SsdError::Size { .. })));
+    assert!(!path.exists());
+
+    let medium = Medium::file(&path, Some(1 << 20)).unwrap();
+    assert!(matches!(Medium::file(&path, None), Err(SsdError::InUse { .. })));
+    let ssd = Ssd::start(config(1 << 20, 4096), medium, MonotonicClock::new()).unwrap();
+    let mut host = Host::new(ssd.port());
+    host.enable();
+    host.create_queues(1, 16, None);
+    let buffer = host.alloc(4096);
+    host.write(buffer, &[7; 4096]);
+    ok(host.io(1, Sqe::write(0, 1, 5, 1, buffer, 0, false)));
+    ok(host.io(1, Sqe::flush(0, 1)));
+    drop(ssd);
+    let content = std::fs::read(&path).unwrap();
+    assert_eq!(content.len(), 1 << 20);
+    assert!(content[5 * 4096..6 * 4096].iter().all(|&b| b == 7));
+
+    assert!(matches!(Medium::file(&path, Some(2 << 20)), Err(SsdError::Size { .. })), "never resized");
+    assert_eq!(Medium::file(&path, None).unwrap().len(), 1 << 20);
+    assert!(matches!(Medium::file(dir.path(), None), Err(SsdError::NotAFile { kind: "directory", .. })));
+    assert!(matches!(Medium::file("/dev/null", None), Err(SsdError::NotAFile { .. })));
+    let odd = dir.path().join("odd");
+    std::fs::write(&odd, [0; 5000]).unwrap();
+    assert!(matches!(Medium::file(&odd, None), Err(SsdError::Size { .. })));
+}

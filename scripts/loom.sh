@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The loom models of the waits (ARCHITECTURE.md §5 and §6). Their own target directory: --cfg loom rebuilds everything.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
+cargo test --release --locked -p meantime-ssd --test loom_parking
+cargo test --release --locked -p meantime --no-default-features --test loom_wait

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Installs what building and testing need and is not there, on Debian or Ubuntu, and says what it installs.
+# Needs root (or sudo) only if something is missing.
+set -euo pipefail
+
+wanted_minor=88 # rust-version in Cargo.toml is 1.88
+
+rust_is_new_enough() {
+    command -v cargo >/dev/null || return 1
+    local minor
+    minor=$(rustc --version 2>/dev/null | sed -nE 's/^rustc 1\.([0-9]+).*/\1/p')
+    [ -n "$minor" ] && [ "$minor" -ge "$wanted_minor" ]
+}
+
+packages=()
+want() { command -v "$1" >/dev/null || packages+=("$2"); }
+want cc gcc
+want c++ g++
+want git git
+want valgrind valgrind
+want strace strace
+[ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
+        echo "setup: '$*' needs root: run it yourself, or run make as root" >&2
+        exit 1
+    fi
+}
+
+updated=
+apt_install() {
+    command -v apt-get >/dev/null || { echo "setup: no apt-get here; please install: $*" >&2; exit 1; }
+    [ -n "$updated" ] || { as_root apt-get update -qq; updated=1; }
+    echo "setup: installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+[ ${#packages[@]} = 0 ] || apt_install "${packages[@]}"
+
+if ! rust_is_new_enough; then
+    [ -n "$updated" ] || { as_root apt-get update -qq; updated=1; }
+    if apt-cache show rustup >/dev/null 2>&1; then
+        apt_install rustup
+        echo "setup: installing Rust (stable) with rustup"
+        rustup default stable
+    elif apt-cache show cargo-web >/dev/null 2>&1; then
+        # Debian keeps a current compiler for its browsers.
+        apt_install rustc-web cargo-web
+    fi
+    hash -r
+    rust_is_new_enough || {
+        echo "setup: Rust 1.$wanted_minor or later is needed; please install it with rustup" >&2
+        exit 1
+    }
+fi
+echo "setup: ready ($(rustc --version))"
