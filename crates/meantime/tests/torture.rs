@@ -183,7 +183,12 @@ impl Torture {
         match done.result {
             Ok(()) => {}
             Err(error) => match error.kind {
-                CommandError::Status(_) => self.tally.status_errors += 1,
+                CommandError::Status(_) => {
+                    if std::env::var_os("MEANTIME_TRACE").is_some() {
+                        println!("{error} {} blocks", was.blocks);
+                    }
+                    self.tally.status_errors += 1;
+                }
                 CommandError::TimedOut => self.tally.timed_out += 1,
                 CommandError::Reset => self.tally.reset += 1,
                 CommandError::Gone { .. } => panic!("the device is not gone: {error}"),
@@ -231,7 +236,7 @@ fn run(seed: u64, commands: u64) -> Tally {
     let mut rng = Rng(seed);
     let lba_bytes = if rng.one_in(2) { 512 } else { 4096 };
     let mut config = SsdConfig::with_namespace(4 << 20, lba_bytes);
-    config.mdts_bytes = [4096, 16384, 131_072, 1 << 20][rng.below(4) as usize];
+    config.mdts_bytes = [8192, 16384, 131_072, 1 << 20][rng.below(4) as usize];
     config.optimal_io_boundary_lbas = [0, 0, 8, 7, 256][rng.below(5) as usize];
     config.volatile_write_cache = rng.one_in(2);
     config.model = Model::named(["null", "optane", "fast12", "nand"][rng.below(4) as usize]).expect("built in");

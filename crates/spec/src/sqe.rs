@@ -235,6 +235,27 @@ impl Sqe {
         Self::blocks(io::WRITE, cid, nsid, slba, nlb, flags).with_prps(prp1, prp2)
     }
 
+    /// Read or write by `opcode` (1.4 §6.9 and §6.15, whose entries differ in nothing else). `nlb` is 0's based, as on the wire.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::too_many_arguments)] // The fields of the entry.
+    pub const fn transfer(
+        opcode: u8,
+        cid: u16,
+        nsid: u32,
+        slba: u64,
+        nlb: u16,
+        prp1: u64,
+        prp2: u64,
+        fua: bool,
+    ) -> Self {
+        debug_assert!(opcode == io::READ || opcode == io::WRITE);
+        let cdw0 = opcode as u64 | (cid as u64) << 16;
+        // `fua` is 0 or 1: no branch.
+        let cdw12 = nlb as u64 | (fua as u64) << CDW12_FUA.trailing_zeros();
+        Self::from_words([cdw0 | (nsid as u64) << 32, 0, 0, prp1, prp2, slba, cdw12, 0])
+    }
+
     /// Flush (1.4 §6.8).
     #[inline]
     #[must_use]

@@ -29,7 +29,7 @@ pub struct SsdConfig {
     pub max_io_queues: u16,
     /// Most entries of a queue: 2 to 65536.
     pub max_queue_entries: u32,
-    /// Most bytes a command may transfer: a power of two of at least 4096, or 0 for no limit.
+    /// Most bytes a command may transfer: a power of two of at least 8192, or 0 for no limit.
     pub mdts_bytes: u32,
     /// Optimal I/O boundary in logical blocks; 0 for none.
     pub optimal_io_boundary_lbas: u16,
@@ -111,7 +111,10 @@ impl SsdConfig {
         for (i, n) in self.namespaces.iter().enumerate() {
             let nsid = i + 1;
             if n.lba_bytes != 512 && n.lba_bytes != 4096 {
-                return err("namespaces", format!("namespace {nsid}: {} bytes a block; 512 or 4096", n.lba_bytes));
+                return err(
+                    "namespaces",
+                    format!("namespace {nsid}: {} bytes a block; 512 or 4096", n.lba_bytes),
+                );
             }
             if n.bytes == 0 || !n.bytes.is_multiple_of(MEDIUM_ALIGN_BYTES) {
                 return err("namespaces", format!("namespace {nsid}: {} bytes; a multiple of 4096", n.bytes));
@@ -126,8 +129,9 @@ impl SsdConfig {
         if !(2..=65536).contains(&self.max_queue_entries) {
             return err("max_queue_entries", format!("{}; 2 to 65536", self.max_queue_entries));
         }
-        if self.mdts_bytes != 0 && (self.mdts_bytes < 4096 || !self.mdts_bytes.is_power_of_two()) {
-            let problem = format!("{}; a power of two of at least 4096, or 0 for no limit", self.mdts_bytes);
+        // A single page cannot be expressed: MDTS is a power of two of pages, and its 0 means no limit.
+        if self.mdts_bytes != 0 && (self.mdts_bytes < 8192 || !self.mdts_bytes.is_power_of_two()) {
+            let problem = format!("{}; a power of two of at least 8192, or 0 for no limit", self.mdts_bytes);
             return err("mdts_bytes", problem);
         }
         if self.atomic_write_lbas == 0 {

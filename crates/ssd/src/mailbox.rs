@@ -20,6 +20,7 @@ pub(crate) enum Call {
     SetVector(u16, Option<Arc<OwnedFd>>, SyncSender<Result<(), SeamError>>),
     PowerCut(u64, SyncSender<u64>),
     SetFaults(Box<FaultPlan>, SyncSender<()>),
+    Unplug(SyncSender<()>),
     Refusals(SyncSender<Vec<Refusal>>),
     Unflushed(SyncSender<u64>),
     Stop,

@@ -164,7 +164,8 @@ impl Model {
     /// # Errors
     /// [`SsdError::Model`], which says where the text is wrong or which number makes no sense.
     pub fn parse(text: &str) -> Result<Self, SsdError> {
-        let model: Self = toml::from_str(text).map_err(|e| SsdError::Model(e.to_string().trim().to_owned()))?;
+        let model: Self =
+            toml::from_str(text).map_err(|e| SsdError::Model(e.to_string().trim().to_owned()))?;
         model.check().map_err(|problem| SsdError::Model(format!("{:?}: {problem}", model.name)))?;
         Ok(model)
     }
@@ -214,12 +215,15 @@ impl Model {
             Jitter::Lognormal { sigma } if !(0.0..=3.0).contains(&sigma) => {
                 return Err(format!("`jitter.lognormal.sigma` is {sigma}, not within 0 to 3"));
             }
-            Jitter::Uniform { ns } if ns > MAX_NS => return Err("`jitter.uniform.ns` is longer than an hour".into()),
+            Jitter::Uniform { ns } if ns > MAX_NS => {
+                return Err("`jitter.uniform.ns` is longer than an hour".into());
+            }
             _ => {}
         }
         match self.nand {
             Some(n) if n.program_bytes == 0 || n.programs_per_erase == 0 || n.buffered_programs == 0 => {
-                Err("`nand`: program_bytes, programs_per_erase and buffered_programs must be at least 1".into())
+                Err("`nand`: program_bytes, programs_per_erase and buffered_programs must be at least 1"
+                    .into())
             }
             Some(_) if self.is_null() => Err("`nand` needs channels".into()),
             _ => Ok(()),
@@ -288,7 +292,10 @@ mod tests {
             (&format!("{null}\nread = [[512, 3]]"), "no channels"),
             (&format!("{null}\nnand = {{ program_bytes = 1 }}"), "program_ns"),
             (&format!("{null}\nslow = {{ probability = 2.0, extra_ns = 1 }}"), "probability"),
-            (&null.replace("channels = 0", "channels = 1\nread = [[512, 9], [512, 10]]\nwrite = [[1, 1]]"), "rise"),
+            (
+                &null.replace("channels = 0", "channels = 1\nread = [[512, 9], [512, 10]]\nwrite = [[1, 1]]"),
+                "rise",
+            ),
         ];
         for (text, expected) in cases {
             let error = Model::parse(text).unwrap_err().to_string();

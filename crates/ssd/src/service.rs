@@ -142,9 +142,8 @@ mod tests {
     #[test]
     fn nvram_reads_take_8_us_on_average_and_never_11() {
         let mut s = service("nvram");
-        let times: Vec<u64> = (0..10_000u64)
-            .map(|i| s.occupy(Work::Read, 0, 512, i * 20_000).done_ns - i * 20_000)
-            .collect();
+        let times: Vec<u64> =
+            (0..10_000u64).map(|i| s.occupy(Work::Read, 0, 512, i * 20_000).done_ns - i * 20_000).collect();
         let mean = times.iter().sum::<u64>() / 10_000;
         assert!((7_900..8_100).contains(&mean), "{mean}");
         assert!(times.iter().all(|&t| t < 11_000));

@@ -76,8 +76,13 @@ impl StampRing {
         // The words are read before the sequence number is looked at again.
         fence(Ordering::Acquire);
         let (qid, cid) = ((ids >> 16) as u16, ids as u16);
-        (cell.sequence.load(Ordering::Relaxed) == expected)
-            .then_some(Stamp { qid, cid, seen_ns, begun_ns, written_ns })
+        (cell.sequence.load(Ordering::Relaxed) == expected).then_some(Stamp {
+            qid,
+            cid,
+            seen_ns,
+            begun_ns,
+            written_ns,
+        })
     }
 }
 

@@ -64,7 +64,10 @@ impl Ssd {
         let worker = Worker { controller, clock, mailbox: Arc::clone(&mailbox) };
         let run = move || {
             // Closes the mailbox however the thread ends, so that nobody waits for an answer that never comes.
-            let _closing = CloseOnDrop { mailbox: Arc::clone(&worker.mailbox), regs: Arc::clone(worker.controller.registers()) };
+            let _closing = CloseOnDrop {
+                mailbox: Arc::clone(&worker.mailbox),
+                regs: Arc::clone(worker.controller.registers()),
+            };
             let result = cpu.map_or(Ok(()), sys::pin_to_cpu);
             let go_on = result.is_ok();
             let _ = pinned.send(result);
@@ -72,14 +75,18 @@ impl Ssd {
                 worker.run();
             }
         };
-        let thread = std::thread::Builder::new().name("meantime-ssd".into()).spawn(run).map_err(SsdError::Thread)?;
+        let thread =
+            std::thread::Builder::new().name("meantime-ssd".into()).spawn(run).map_err(SsdError::Thread)?;
         let port = Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread.thread().clone() });
         let ssd = Self { port, thread: Some(thread), counters, stamps };
         match is_pinned.recv() {
             Ok(Ok(())) => Ok(ssd),
             Ok(Err(e)) => {
                 let cpu = cpu.unwrap_or_default();
-                Err(SsdError::config("cpu", format!("binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's")))
+                Err(SsdError::config(
+                    "cpu",
+                    format!("binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's"),
+                ))
             }
             Err(_) => Err(SsdError::Thread(std::io::Error::other("the thread ended at once"))),
         }
@@ -125,6 +132,11 @@ impl Ssd {
     pub fn set_faults(&self, plan: FaultPlan) {
         let _ = self.port.ask(|reply| Call::SetFaults(Box::new(plan), reply));
     }
+
+    /// The device leaves the bus: registers read all ones, nothing completes any more.
+    pub fn unplug(&self) {
+        let _ = self.port.ask(Call::Unplug);
+    }
 }
 
 impl Drop for Ssd {
@@ -150,7 +162,8 @@ pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), Ss
     config.validate()?;
     if config.total_bytes() > medium.len() {
         let (wanted, there) = (config.total_bytes(), medium.len());
-        let problem = format!("the namespaces take {wanted} bytes, the medium has {there}; make one fit the other");
+        let problem =
+            format!("the namespaces take {wanted} bytes, the medium has {there}; make one fit the other");
         return Err(SsdError::config("namespaces", problem));
     }
     Ok(())
@@ -291,11 +304,11 @@ impl<C: Clock> Worker<C> {
         doorbells.parking().retract();
     }
 
-    /// Answers every call that is waiting. False if one of them was to stop. An answer that nobody waits for any
-    /// more is dropped.
+    /// Answers every call that is waiting. False if one of them was to stop.
     fn answer_all(&mut self) -> bool {
         while let Some(call) = self.mailbox.pop() {
             let controller = &mut self.controller;
+            // Whoever asked may have given up waiting; then the answer goes nowhere.
             match call {
                 Call::Write32(offset, value, reply) => {
                     controller.write32(offset, value, self.clock.now_ns());
@@ -305,9 +318,15 @@ impl<C: Clock> Worker<C> {
                     controller.write64(offset, value, self.clock.now_ns());
                     let _ = reply.send(());
                 }
-                Call::Map(region, reply) => drop(reply.send(controller.map_dma(region))),
-                Call::Unmap(iova, reply) => drop(reply.send(controller.unmap_dma(iova))),
-                Call::SetVector(vector, event, reply) => drop(reply.send(controller.set_vector(vector, event))),
+                Call::Map(region, reply) => {
+                    let _ = reply.send(controller.map_dma(region));
+                }
+                Call::Unmap(iova, reply) => {
+                    let _ = reply.send(controller.unmap_dma(iova));
+                }
+                Call::SetVector(vector, event, reply) => {
+                    let _ = reply.send(controller.set_vector(vector, event));
+                }
                 Call::PowerCut(seed, reply) => {
                     let _ = reply.send(controller.power_cut(&mut Rng::new(seed)));
                 }
@@ -315,8 +334,16 @@ impl<C: Clock> Worker<C> {
                     controller.set_faults(*plan);
                     let _ = reply.send(());
                 }
-                Call::Refusals(reply) => drop(reply.send(controller.refusals())),
-                Call::Unflushed(reply) => drop(reply.send(controller.unflushed_bytes())),
+                Call::Unplug(reply) => {
+                    controller.unplug();
+                    let _ = reply.send(());
+                }
+                Call::Refusals(reply) => {
+                    let _ = reply.send(controller.refusals());
+                }
+                Call::Unflushed(reply) => {
+                    let _ = reply.send(controller.unflushed_bytes());
+                }
                 Call::Stop => return false,
             }
         }

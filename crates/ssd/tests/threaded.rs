@@ -55,16 +55,20 @@ fn the_service_time_is_the_models() {
     let (ssd, mut host) = threaded(config);
     host.create_queues(1, 64, None);
     let buffer = host.alloc(4096);
-    let mut fastest = u64::MAX;
-    for i in 0..100 {
+    // The other tests compete for the CPUs, so that a single I/O may take any longer, but none is faster.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let (mut fastest, mut n) = (u64::MAX, 0);
+    while fastest > 110_000 || n < 100 {
         let start = now_ns();
-        ok(host.io(1, Sqe::read(0, 1, i, 1, buffer, 0)));
+        ok(host.io(1, Sqe::read(0, 1, n % 2048, 1, buffer, 0)));
         fastest = fastest.min(now_ns() - start);
+        n += 1;
+        assert!(Instant::now() < deadline, "{fastest} ns at best");
     }
-    assert!((55_000..110_000).contains(&fastest), "{fastest} ns");
+    assert!(fastest >= 55_000, "{fastest} ns");
     let stamps = ssd.stamps().unwrap();
-    assert_eq!(stamps.written(), 100);
-    let stamp = stamps.get(99).unwrap();
+    assert_eq!(stamps.written(), n);
+    let stamp = stamps.get(n - 1).unwrap();
     assert_eq!(stamp.qid, 1);
     assert!(stamp.seen_ns <= stamp.begun_ns && stamp.begun_ns + 50_000 < stamp.written_ns);
 }

@@ -16,7 +16,7 @@ mod tests;
 use std::time::Duration;
 
 pub use error::{JobError, Origin};
-pub use parse::{JobFile, parse};
+pub use parse::parse;
 
 /// The largest queue depth a job may ask for.
 pub const IODEPTH_MAX: u32 = 1024;

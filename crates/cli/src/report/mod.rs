@@ -9,6 +9,6 @@ pub mod text;
 mod tests;
 
 pub use json::report_json;
-pub use stats::{DirStats, LatencyStats, RunResult};
+pub use stats::{DirStats, RunResult};
 pub use table::comparison_table;
 pub use text::run_text;

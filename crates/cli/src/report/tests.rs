@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::stats::{LATENCY_MAX_NS, PERCENTILES, depth_level};
+use super::stats::{LATENCY_MAX_NS, LatencyStats, PERCENTILES, depth_level};
 use super::*;
 
 /// `n` reads of 4 KiB around `mean_ns`, one in a hundred three times as slow.

@@ -48,7 +48,9 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         writeln!(out)?;
     }
     for (name, figure) in &result.extra {
-        writeln!(out, "  {name:<13}: {figure:.2}")?;
+        // A count is shown as one.
+        let digits = if figure.fract() == 0.0 { 0 } else { 2 };
+        writeln!(out, "  {name:<13}: {figure:.digits$}")?;
     }
     if failed > 0 {
         writeln!(out, "  errors       : {} failed, {} verify", result.errors, result.verify_errors)?;

@@ -7,8 +7,8 @@ use super::lbio::{Claim, Table};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::{Gap, GapCounters, Policy, Source};
 use crate::hw::{Clock, DmaBuf, DmaHeap, HwError};
-use crate::nvme::io_queue::StageError;
-use crate::nvme::{CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
+use crate::nvme::queue::Tag;
+use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,10 +23,85 @@ pub struct ChannelCounters {
     pub interrupt_waits: GapCounters,
 }
 
-/// A queue and the state of waiting on it.
+/// How often a wait looks before it reads a clock: about 200 ns' worth.
+const FIRST_LOOKS: u32 = 128;
+
+/// A queue, the state of waiting on it, and what waits to be sent to it.
 struct Lane {
     queue: IoQueue,
     gap: Gap,
+    /// Requests with commands still to be sent, since the queue was full or had to be recreated; each at most once.
+    backlog: VecDeque<u16>,
+}
+
+impl Lane {
+    /// Stages commands of `slot` until it has no more (true) or the queue takes no more (false).
+    #[inline(always)]
+    fn send(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
+        let lbio = table.get_mut(slot);
+        while lbio.has_more() {
+            // The first command goes in the request's own slot.
+            let own = lbio.own_slot_free && self.queue.is_current();
+            let tag = if own { Some(Tag::assigned(slot)) } else { self.queue.take_tag() };
+            let Some(tag) = tag else { return false };
+            lbio.own_slot_free = false;
+            self.queue.stage(tag, slot, &lbio.emit(ns));
+        }
+        true
+    }
+
+    /// Sends on what could not be sent before. A request whose queue is lost fails.
+    #[cold]
+    #[inline(never)]
+    fn send_backlog(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+        while let Some(&slot) = self.backlog.front() {
+            if self.send(table, ns, slot) {
+                self.backlog.pop_front();
+                table.release(slot);
+                continue;
+            }
+            // Tell the device of what was staged, or it would never make room.
+            self.queue.ring_doorbell();
+            if self.queue.is_current() && self.queue.is_full() {
+                return;
+            }
+            // Not full: stale. Catch up with the reset.
+            let now_ns = self.queue.clock().now_ns();
+            self.queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+            if self.queue.usable().is_err() {
+                // What was never sent the device never knew: the buffer is safe, unless another part of it was sent, and
+                // that part has failed with an error of its own.
+                let error = match self.queue.controller().gone() {
+                    Some(_) => CommandError::Gone { memory_released: true },
+                    None => CommandError::Reset,
+                };
+                table.cancel_rest(slot, error);
+            }
+        }
+        self.queue.ring_doorbell();
+    }
+
+    /// After something ended: room for what waits.
+    #[inline(always)]
+    fn after_reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+        if !self.backlog.is_empty() {
+            self.send_backlog(table, ns);
+        }
+    }
+
+    /// Takes what has completed, and sends on.
+    #[inline(always)]
+    fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+        View { queue: &mut self.queue, table }.reap();
+        self.after_reap(table, ns);
+    }
+
+    /// Deadlines and resets.
+    fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+        let now_ns = self.queue.clock().now_ns();
+        View { queue: &mut self.queue, table }.tick(now_ns);
+        self.after_reap(table, ns);
+    }
 }
 
 /// One thread's way to an NVMe namespace.
@@ -40,10 +115,12 @@ pub struct NvmeChannel {
     polled: Lane,
     interrupt: Option<Lane>,
     table: Table,
-    /// Requests with commands still to be sent, since a queue was full or had to be recreated.
-    backlog: VecDeque<u16>,
     policy: Policy,
     plugged: bool,
+    /// The most blocks that are one command wherever they begin; 0 if that depends on where.
+    single_blocks: u32,
+    /// Block size less one.
+    block_mask: u32,
     has_write_zeroes: bool,
     has_deallocate: bool,
 }
@@ -106,7 +183,10 @@ impl NvmeChannel {
         let controller = polled.controller();
         let (has_write_zeroes, has_deallocate) = (controller.has_write_zeroes(), controller.has_deallocate());
         let heap = controller.heap().clone();
-        let lane = |queue| Lane { queue, gap: Gap::default() };
+        let lane = |queue| {
+            let backlog = VecDeque::with_capacity(usize::from(depth));
+            Lane { queue, gap: Gap::default(), backlog }
+        };
         Self {
             ns,
             info,
@@ -114,9 +194,10 @@ impl NvmeChannel {
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
-            backlog: VecDeque::with_capacity(usize::from(depth)),
             policy,
             plugged: false,
+            block_mask: ns.block_bytes() - 1,
+            single_blocks: if ns.optimal_boundary_blocks == 0 { ns.max_blocks } else { 0 },
             has_write_zeroes,
             has_deallocate,
         }
@@ -152,19 +233,14 @@ impl NvmeChannel {
         self.polled.queue.clock()
     }
 
-    /// Checks what the caller can get wrong; the number of blocks.
-    #[inline(always)]
-    fn check(&self, request: &Request, policy: Policy) -> Result<u64, SubmitError> {
-        if self.table.is_full() {
-            return Err(SubmitError::Full { depth: self.table.depth() });
-        }
+    /// Checks what the caller can get wrong.
+    fn check(&self, request: &Request, policy: Policy) -> Result<(), SubmitError> {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
         }
         let blocks = match (request.op, &request.buf) {
             (Op::Read | Op::Write, Some(buf)) => {
-                let block_mask = (1usize << self.ns.block_shift) - 1;
-                if buf.is_empty() || buf.len() & block_mask != 0 {
+                if buf.is_empty() || buf.len() as u32 & self.block_mask != 0 {
                     let block_bytes = self.ns.block_bytes();
                     return Err(SubmitError::PartialBlock { bytes: buf.len(), block_bytes });
                 }
@@ -175,7 +251,7 @@ impl NvmeChannel {
             }
             (Op::Read | Op::Write, None) => return Err(SubmitError::Buffer),
             (_, Some(_)) => return Err(SubmitError::Buffer),
-            (Op::Flush, None) => return Ok(0),
+            (Op::Flush, None) => return Ok(()),
             (Op::WriteZeroes, None) if !self.has_write_zeroes => {
                 return Err(SubmitError::Unsupported("Write Zeroes"));
             }
@@ -189,104 +265,91 @@ impl NvmeChannel {
         if blocks > self.ns.blocks || request.lba > self.ns.blocks - blocks {
             return Err(SubmitError::OutOfRange { lba: request.lba, blocks, size: self.ns.blocks });
         }
-        Ok(blocks)
+        Ok(())
     }
 
+    /// The common case in one go: a read or write that is one command, on the polled queue, with room for it and nothing
+    /// waiting. Anything else, wrong requests included, goes the long way.
     #[inline(always)]
     #[allow(clippy::result_large_err)]
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        let blocks = match self.check(&request, policy) {
-            Ok(blocks) => blocks,
-            Err(error) => return Err(Rejected { error, request }),
+        let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
+            return self.start_long(request, claim);
         };
-        let slot = self.table.insert(request, blocks, policy, claim);
-        if policy.wants_times() {
-            self.table.get_mut(slot).submitted_ns = self.polled.queue.clock().now_ns();
+        let (data, data_bytes) = (buf.iova(), buf.len() as u32);
+        let nlb = data_bytes >> self.ns.block_shift;
+        let Request { op, lba, fua, .. } = request;
+        let whole = data_bytes & self.block_mask == 0 && nlb.wrapping_sub(1) < self.single_blocks;
+        let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb)) && u64::from(nlb) <= self.ns.blocks;
+        let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
+        if !(op.has_data() && policy == Policy::Poll && whole && inside && ready) {
+            return self.start_long(request, claim);
         }
-        if !self.backlog.is_empty() || !self.send(slot) {
-            // Behind those that were there before.
-            self.backlog.push_back(slot);
-            self.send_backlog();
-        }
+        let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
+        self.table.fill(slot, request, 0, Policy::Poll, claim);
+        let command = Command { op, nsid: self.ns.nsid, slba: lba, nlb, data, data_bytes, fua };
+        // The request's own slot in the queue: it has no other command, and no other request has this slot.
+        self.polled.queue.stage(Tag::assigned(slot), slot, &command);
         if !self.plugged {
-            self.lane(policy).queue.ring_doorbell();
+            self.polled.queue.ring_now();
         }
         Ok(slot)
     }
 
+    #[inline(never)]
+    #[allow(clippy::result_large_err)]
+    fn start_long(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        let policy = request.policy.unwrap_or(self.policy);
+        if let Err(error) = self.check(&request, policy) {
+            return Err(Rejected { error, request });
+        }
+        let slot = self.table.take_free();
+        self.start_in(slot, request, claim)
+    }
+
+    /// Starts `request`, which was checked, in `slot`, if there is one.
+    #[inline(never)]
+    #[allow(clippy::result_large_err)]
+    fn start_in(&mut self, slot: Option<u16>, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        let Some(slot) = slot else {
+            return Err(Rejected { error: SubmitError::Full { depth: self.table.depth() }, request });
+        };
+        let policy = request.policy.unwrap_or(self.policy);
+        let blocks = match (request.op, &request.buf) {
+            (Op::Flush, _) => 1, // One command, though of no blocks.
+            (_, Some(buf)) => (buf.len() >> self.ns.block_shift) as u64,
+            (_, None) => request.blocks,
+        };
+        self.table.fill(slot, request, blocks, policy, claim);
+        self.table.get_mut(slot).own_slot_free = true;
+        if policy.wants_times() {
+            let now_ns = self.clock().now_ns();
+            self.table.note_submitted(slot, now_ns);
+        }
+        let plugged = self.plugged;
+        let (lane, table, ns) = self.split(policy);
+        if lane.backlog.is_empty() && lane.send(table, ns, slot) {
+            table.release(slot);
+        } else {
+            // Behind those that were there before.
+            lane.backlog.push_back(slot);
+            lane.send_backlog(table, ns);
+        }
+        if !plugged {
+            lane.queue.ring_doorbell();
+        }
+        Ok(slot)
+    }
+
+    /// The lane of `policy`, and what its methods need beside it.
     #[inline(always)]
-    fn lane(&mut self, policy: Policy) -> &mut Lane {
-        match &mut self.interrupt {
+    fn split(&mut self, policy: Policy) -> (&mut Lane, &mut Table, &NamespaceInfo) {
+        let lane = match &mut self.interrupt {
             Some(lane) if policy.wants_interrupt() => lane,
             _ => &mut self.polled,
-        }
-    }
-
-    /// Stages commands of `slot` until it has no more (true) or its queue takes no more (false).
-    #[inline(always)]
-    fn send(&mut self, slot: u16) -> bool {
-        let Self { table, polled, interrupt, ns, .. } = self;
-        let lbio = table.get_mut(slot);
-        let queue = match interrupt {
-            Some(lane) if lbio.policy.wants_interrupt() => &mut lane.queue,
-            _ => &mut polled.queue,
         };
-        loop {
-            let command = lbio.next_command(ns);
-            match queue.stage(slot, &command) {
-                Ok(()) => lbio.sent(&command),
-                Err(StageError::Full(_) | StageError::Stale) => return false,
-            }
-            if !lbio.has_more() {
-                return true;
-            }
-        }
-    }
-
-    /// Sends on what could not be sent before. A request whose queue is lost fails.
-    #[cold]
-    #[inline(never)]
-    fn send_backlog(&mut self) {
-        while let Some(&slot) = self.backlog.front() {
-            if self.table.is_done(slot) || !self.table.get(slot).has_more() || self.send(slot) {
-                self.backlog.pop_front();
-                continue;
-            }
-            let policy = self.table.get(slot).policy;
-            let now_ns = self.clock().now_ns();
-            let Self { table, polled, interrupt, .. } = self;
-            let queue = match interrupt {
-                Some(lane) if policy.wants_interrupt() => &mut lane.queue,
-                _ => &mut polled.queue,
-            };
-            // Tell the device of what was staged, or it would never make room.
-            queue.ring_doorbell();
-            if queue.in_flight() == queue.slots() {
-                return;
-            }
-            // Not full: stale. Catch up with the reset.
-            queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
-            if queue.usable().is_err() {
-                let controller = queue.controller();
-                // What was never sent the device never knew: the buffer is safe, unless another part of it was sent.
-                let error = match controller.gone() {
-                    Some(_) => CommandError::Gone { memory_released: true },
-                    None => CommandError::Reset,
-                };
-                table.cancel_rest(slot, error);
-                self.backlog.pop_front();
-            }
-        }
-    }
-
-    /// After something ended: room for what waits.
-    #[inline(always)]
-    fn after_reap(&mut self) {
-        if !self.backlog.is_empty() {
-            self.send_backlog();
-            self.ring_all();
-        }
+        (lane, &mut self.table, &self.ns)
     }
 
     #[inline(always)]
@@ -297,31 +360,64 @@ impl NvmeChannel {
         }
     }
 
+    /// Looks for the end of `slot` on the polled queue for a while, if that is how it is waited for. True if it came.
+    #[inline(always)]
+    fn polls_until_done(&mut self, slot: u16) -> bool {
+        if self.table.is_done(slot) {
+            return true;
+        }
+        if self.table.get(slot).policy != Policy::Poll {
+            return false;
+        }
+        for _ in 0..FIRST_LOOKS {
+            if let Some(completed) = self.polled.queue.reap_one() {
+                self.table.complete(completed.owner, completed.outcome());
+                if self.table.is_done(slot) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    #[inline(never)]
+    fn wait_long(&mut self, slot: u16) {
+        let policy = self.table.get(slot).policy;
+        while !self.table.is_done(slot) {
+            self.wait_on(slot, policy);
+        }
+    }
+
     /// Waits until something ended on the lane of `slot`, sleeping only if its request has not slept yet.
     #[inline(always)]
     fn wait_on(&mut self, slot: u16, policy: Policy) {
         let first_wait = !std::mem::replace(&mut self.table.get_mut(slot).slept, true);
-        let Self { table, polled, interrupt, .. } = self;
-        let lane = match interrupt {
-            Some(lane) if policy.wants_interrupt() => lane,
-            _ => polled,
-        };
+        let (lane, table, ns) = self.split(policy);
         if lane.queue.in_flight() > 0 {
             lane.gap.wait(&mut View { queue: &mut lane.queue, table }, policy, first_wait);
         }
-        self.after_reap();
+        lane.after_reap(table, ns);
     }
 
     /// The result of an ended request, whose time is taken in if its policy goes by that.
     #[inline(always)]
     fn finish(&mut self, slot: u16) -> Done {
-        let (submitted_ns, policy) = (self.table.get(slot).submitted_ns, self.table.get(slot).policy);
-        if submitted_ns != 0 {
-            let lane = self.lane(policy);
+        match self.table.take(slot) {
+            Some(done) => done,
+            None => self.finish_with_care(slot),
+        }
+    }
+
+    #[inline(never)]
+    fn finish_with_care(&mut self, slot: u16) -> Done {
+        let policy = self.table.get(slot).policy;
+        let (done, submitted_ns) = self.table.take_with_care(slot);
+        if let Some(submitted_ns) = submitted_ns {
+            let (lane, ..) = self.split(policy);
             let now_ns = lane.queue.clock().now_ns();
             lane.gap.record(now_ns.saturating_sub(submitted_ns), now_ns);
         }
-        self.table.take(slot)
+        done
     }
 }
 
@@ -359,27 +455,27 @@ impl BlockChannel for NvmeChannel {
     #[inline]
     fn poll(&mut self) -> usize {
         self.ring_all();
-        let before = self.table.ended;
-        let Self { table, polled, interrupt, .. } = &mut *self;
-        View { queue: &mut polled.queue, table }.reap();
+        let before = self.table.active();
+        let Self { table, ns, polled, interrupt, .. } = &mut *self;
+        polled.reap(table, ns);
         if let Some(lane) = interrupt {
-            View { queue: &mut lane.queue, table }.reap();
+            lane.reap(table, ns);
         }
-        self.after_reap();
-        if self.table.ended == before && self.table.active() > 0 {
+        if self.table.active() == before && before > 0 {
             self.tick();
         }
-        (self.table.ended - before) as usize
+        before - self.table.active()
     }
 
     #[inline]
     fn wait(&mut self, ticket: Ticket) -> Done {
         let (slot, generation) = ticket.redeem();
         self.table.check(slot, generation);
-        self.ring_all();
-        let policy = self.table.get(slot).policy;
-        while !self.table.is_done(slot) {
-            self.wait_on(slot, policy);
+        if self.plugged {
+            self.ring_all();
+        }
+        if !self.polls_until_done(slot) {
+            self.wait_long(slot);
         }
         self.finish(slot)
     }
@@ -442,24 +538,23 @@ impl NvmeChannel {
     #[cold]
     #[inline(never)]
     fn tick(&mut self) {
-        let now_ns = self.clock().now_ns();
-        let Self { table, polled, interrupt, .. } = &mut *self;
-        View { queue: &mut polled.queue, table }.tick(now_ns);
+        let Self { table, ns, polled, interrupt, .. } = &mut *self;
+        polled.tick(table, ns);
         if let Some(lane) = interrupt {
-            View { queue: &mut lane.queue, table }.tick(now_ns);
+            lane.tick(table, ns);
         }
-        self.after_reap();
     }
 }
 
 impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
-        let Self { table, polled, interrupt, backlog, .. } = self;
-        for slot in backlog.drain(..) {
-            table.cancel_rest(slot, CommandError::Reset);
-        }
+        let Self { table, polled, interrupt, .. } = self;
         for lane in [Some(polled), interrupt.as_mut()].into_iter().flatten() {
+            for slot in lane.backlog.drain(..) {
+                table.cancel_rest(slot, CommandError::Reset);
+                table.release(slot);
+            }
             lane.queue.drain(&mut |owner, outcome| table.complete(owner, outcome));
         }
         debug_assert_eq!(table.active(), 0);

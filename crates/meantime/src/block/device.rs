@@ -33,7 +33,7 @@ impl BlockInfo {
 /// What a channel is to be.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelOptions {
-    /// How many requests can be under way: 1 to 1024.
+    /// How many requests can be under way: from 1 to two less than the controller's queues have entries, and at most 1,023.
     pub depth: u16,
     /// The way to wait, for requests that name none.
     pub policy: Policy,
@@ -46,6 +46,9 @@ impl Default for ChannelOptions {
         Self { depth: 32, policy: Policy::Poll, interrupt: None }
     }
 }
+
+/// Slots of a queue for the parts of split requests.
+const PART_SLOTS: u16 = 32;
 
 /// Something that stores blocks. Channels to it are made per thread.
 pub trait BlockDevice: Send + Sync {
@@ -110,16 +113,18 @@ impl BlockDevice for NvmeDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, Error> {
+        // A slot for each request, so that one which is one command finds it by its own index, and at least one for the parts
+        // of requests that are split.
         let limit = self.controller.max_queue_entries() - 1;
-        if options.depth == 0 || options.depth > limit {
-            let what = format!("a depth of {} (1 to {limit} is possible)", options.depth);
+        let assigned = options.depth;
+        if assigned == 0 || assigned >= limit {
+            let what = format!("a depth of {assigned} (1 to {} is possible)", limit - 1);
             return Err(Error::Unsupported(what));
         }
-        // Room for the parts of split requests too.
-        let slots = options.depth.max(32).min(limit);
-        let polled = self.controller.create_io_queue(slots, false)?;
+        let slots = (assigned + PART_SLOTS).min(limit);
+        let polled = self.controller.create_io_queue(slots, assigned, false)?;
         let wanted = options.interrupt.unwrap_or(options.policy.wants_interrupt());
-        let interrupt = if wanted { Some(self.controller.create_io_queue(slots, true)?) } else { None };
+        let interrupt = if wanted { Some(self.controller.create_io_queue(slots, assigned, true)?) } else { None };
         if options.policy.wants_interrupt() && interrupt.is_none() {
             return Err(Error::NoVector { vectors: self.controller.info().vectors });
         }

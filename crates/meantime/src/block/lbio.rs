@@ -31,117 +31,131 @@ pub(crate) enum Claim {
     Detached,
 }
 
-/// One request.
+/// One request: two cache lines.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Lbio {
     state: State,
     claim: Claim,
     pub(crate) op: Op,
     fua: bool,
-    /// The way this request is waited for; it decides the queue that its commands go to.
-    pub(crate) policy: Policy,
     /// Whether a wait for this request has slept already.
     pub(crate) slept: bool,
-    error: Option<CommandError>,
-    /// Commands in flight.
+    /// Whether there is more to its end than giving the buffer back: an error, or a time to be taken in.
+    ends_with_care: bool,
+    /// Whether the request has a slot of its own in its queue, and has not used it yet.
+    pub(crate) own_slot_free: bool,
+    /// Commands in flight, and one more while commands are still to be sent.
     pending: u16,
+    /// While the slot is free: the next free one.
+    next_free: u16,
     generation: u32,
-    /// Where the next command begins, and how many blocks are left to be sent.
+    /// Where the next command begins, and how many blocks are left to be sent. A flush counts as one, and has none.
     next_lba: u64,
     left: u64,
     next_data: Iova,
-    /// A flush has no blocks, but is one command.
-    unsent_flush: bool,
-    /// When it was submitted, if its policy wants to know; else 0.
-    pub(crate) submitted_ns: u64,
-    lba: u64,
-    user_data: u64,
     buf: Option<DmaBuf>,
+    user_data: u64,
+    lba: u64,
+    /// The way this request is waited for; it decides the queue that its commands go to.
+    pub(crate) policy: Policy,
+    /// When it was submitted, if its policy wants to know.
+    submitted_ns: u64,
+    error: Option<CommandError>,
 }
 
 impl Lbio {
-    fn free() -> Self {
+    fn free(next_free: u16) -> Self {
         Self {
             state: State::Free,
             claim: Claim::Detached,
             op: Op::Flush,
             fua: false,
-            policy: Policy::Poll,
             slept: false,
-            error: None,
+            ends_with_care: false,
+            own_slot_free: false,
             pending: 0,
+            next_free,
             generation: 0,
             next_lba: 0,
             left: 0,
             next_data: Iova(0),
-            unsent_flush: false,
-            submitted_ns: 0,
-            lba: 0,
-            user_data: 0,
             buf: None,
+            user_data: 0,
+            lba: 0,
+            policy: Policy::Poll,
+            submitted_ns: 0,
+            error: None,
         }
     }
 
     /// Whether commands are still to be sent.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
-        self.left > 0 || self.unsent_flush
+        self.left > 0
     }
 
-    /// The next command, as large as the device takes.
+    /// The next command, as large as the device takes; it is in flight from now on.
     #[inline(always)]
-    pub(crate) fn next_command(&self, ns: &NamespaceInfo) -> Command {
-        let has_data = matches!(self.op, Op::Read | Op::Write);
-        let nlb = if self.unsent_flush { 0 } else { ns.next_span(self.next_lba, self.left, has_data) };
-        let data_bytes = if has_data { nlb << ns.block_shift } else { 0 };
-        Command {
-            op: self.op,
-            nsid: ns.nsid,
-            slba: self.next_lba,
-            nlb,
-            data: self.next_data,
-            data_bytes,
-            fua: self.fua,
-        }
-    }
-
-    /// `command`, the one from [`Lbio::next_command`], is in flight.
-    #[inline(always)]
-    pub(crate) fn sent(&mut self, command: &Command) {
+    pub(crate) fn emit(&mut self, ns: &NamespaceInfo) -> Command {
+        let slba = self.next_lba;
+        let (nlb, data_bytes) = match self.op {
+            Op::Read | Op::Write => {
+                let nlb = ns.next_span(slba, self.left, true);
+                (nlb, nlb << ns.block_shift)
+            }
+            Op::Flush => (0, 0),
+            Op::WriteZeroes | Op::Deallocate => (ns.next_span(slba, self.left, false), 0),
+        };
+        let data = self.next_data;
         self.pending += 1;
-        self.next_lba += u64::from(command.nlb);
-        self.left -= u64::from(command.nlb);
-        self.next_data.0 += u64::from(command.data_bytes);
-        self.unsent_flush = false;
+        self.next_lba += u64::from(nlb);
+        self.left -= u64::from(nlb.max(1));
+        self.next_data.0 += u64::from(data_bytes);
+        Command { op: self.op, nsid: ns.nsid, slba, nlb, data, data_bytes, fua: self.fua }
     }
+}
+
+/// The most requests that a channel can have under way: as many as a queue.
+const MAX_DEPTH: usize = crate::nvme::queue::MAX_SLOTS as usize;
+
+/// The end of the list of free slots.
+const NO_SLOT: u16 = u16::MAX;
+
+/// A slot's index, which needs no bounds to be checked.
+#[inline(always)]
+const fn index(slot: u16) -> usize {
+    slot as usize % MAX_DEPTH
 }
 
 /// The slots of a channel. Nothing here allocates after it was made.
 pub(crate) struct Table {
-    lbios: Box<[Lbio]>,
-    free: Vec<u16>,
+    lbios: Box<[Lbio; MAX_DEPTH]>,
+    depth: u16,
+    /// The first free slot, from which the others are linked; the one freed last is used next, while its lines are warm.
+    free: u16,
     /// Ended requests that nobody has a ticket for.
     done: VecDeque<u16>,
     active: usize,
     queued: usize,
-    /// Requests ended since it was made.
-    pub(crate) ended: u64,
 }
 
 impl Table {
     pub(crate) fn new(depth: u16) -> Self {
+        let link = |slot: u16| if slot + 1 < depth { slot + 1 } else { NO_SLOT };
+        let lbios: Vec<Lbio> = (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot))).collect();
         Self {
-            lbios: (0..depth).map(|_| Lbio::free()).collect(),
-            free: (0..depth).rev().collect(),
+            lbios: lbios.try_into().expect("as many as there can be"),
+            depth,
+            free: if depth > 0 { 0 } else { NO_SLOT },
             done: VecDeque::with_capacity(usize::from(depth)),
             active: 0,
             queued: 0,
-            ended: 0,
         }
     }
 
     pub(crate) fn depth(&self) -> u16 {
-        self.lbios.len() as u16
+        self.depth
     }
 
     /// Requests under way.
@@ -156,47 +170,52 @@ impl Table {
         self.queued
     }
 
+    /// A free slot for [`Table::fill`].
     #[inline(always)]
-    pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+    pub(crate) fn take_free(&mut self) -> Option<u16> {
+        let slot = self.free;
+        if slot == NO_SLOT {
+            return None;
+        }
+        self.free = self.get(slot).next_free;
+        Some(slot)
     }
 
-    /// Takes a checked request in. The table is not full.
+    /// Takes a checked request into a free slot. `blocks` of it are still to be sent, by [`Table::send`]; none if its one
+    /// command is sent at once.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, request: Request, blocks: u64, policy: Policy, claim: Claim) -> u16 {
-        let slot = self.free.pop().expect("checked by the caller");
-        let lbio = &mut self.lbios[usize::from(slot)];
+    pub(crate) fn fill(&mut self, slot: u16, request: Request, blocks: u64, policy: Policy, claim: Claim) {
+        let lbio = &mut self.lbios[index(slot)];
+        debug_assert!(lbio.pending == 0 && lbio.error.is_none() && lbio.buf.is_none());
         lbio.state = State::Active;
         lbio.claim = claim;
         lbio.op = request.op;
         lbio.fua = request.fua;
-        lbio.policy = policy;
         lbio.slept = false;
-        lbio.error = None;
-        lbio.pending = 0;
-        lbio.next_lba = request.lba;
+        lbio.pending = 1;
         lbio.left = blocks;
-        lbio.next_data = request.buf.as_ref().map_or(Iova(0), DmaBuf::iova);
-        lbio.unsent_flush = request.op == Op::Flush;
-        lbio.submitted_ns = 0;
-        lbio.lba = request.lba;
-        lbio.user_data = request.user_data;
-        lbio.buf = request.buf;
-        self.active += 1;
-        if claim == Claim::Queue {
-            self.queued += 1;
+        if blocks > 0 {
+            lbio.next_lba = request.lba;
+            lbio.next_data = request.buf.as_ref().map_or(Iova(0), DmaBuf::iova);
         }
-        slot
+        // There is nothing to drop, and the path must not look.
+        std::mem::forget(std::mem::replace(&mut lbio.buf, request.buf));
+        lbio.user_data = request.user_data;
+        lbio.lba = request.lba;
+        lbio.policy = policy;
+        lbio.ends_with_care = false;
+        self.active += 1;
+        self.queued += usize::from(claim == Claim::Queue);
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, slot: u16) -> &Lbio {
-        &self.lbios[usize::from(slot)]
+        &self.lbios[index(slot)]
     }
 
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, slot: u16) -> &mut Lbio {
-        &mut self.lbios[usize::from(slot)]
+        &mut self.lbios[index(slot)]
     }
 
     /// What a ticket for `slot` carries.
@@ -208,31 +227,32 @@ impl Table {
     /// One command of `slot` has ended.
     #[inline(always)]
     pub(crate) fn complete(&mut self, slot: u16, outcome: Outcome) {
-        let lbio = &mut self.lbios[usize::from(slot)];
-        assert!(lbio.pending > 0, "a command ended that was never sent");
-        lbio.pending -= 1;
         if let Err(error) = outcome {
-            lbio.fail(error);
+            self.get_mut(slot).fail(error);
         }
-        if lbio.pending == 0 && !lbio.has_more() {
-            self.finish(slot);
-        }
+        self.release(slot);
     }
 
     /// What is not yet sent of `slot` never will be.
     pub(crate) fn cancel_rest(&mut self, slot: u16, error: CommandError) {
-        let lbio = self.get_mut(slot);
-        lbio.fail(error);
-        if lbio.pending == 0 && lbio.state == State::Active {
+        self.get_mut(slot).fail(error);
+    }
+
+    /// A command of `slot` has ended, or there is no more of it to be sent.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, slot: u16) {
+        let lbio = &mut self.lbios[index(slot)];
+        assert!(lbio.pending > 0, "a command ended that was never sent");
+        lbio.pending -= 1;
+        if lbio.pending == 0 {
             self.finish(slot);
         }
     }
 
     #[inline(always)]
     fn finish(&mut self, slot: u16) {
-        self.ended += 1;
         self.active -= 1;
-        let lbio = &mut self.lbios[usize::from(slot)];
+        let lbio = &mut self.lbios[index(slot)];
         lbio.state = State::Done;
         match lbio.claim {
             Claim::Ticket => {}
@@ -240,7 +260,7 @@ impl Table {
                 self.queued -= 1;
                 self.done.push_back(slot);
             }
-            Claim::Detached => drop(self.take(slot)),
+            Claim::Detached => drop(self.take_with_care(slot)),
         }
     }
 
@@ -253,8 +273,7 @@ impl Table {
     /// Asserts that a ticket is for what the slot holds.
     #[inline(always)]
     pub(crate) fn check(&self, slot: u16, generation: u32) {
-        let valid = self.lbios.get(usize::from(slot)).is_some_and(|lbio| lbio.generation == generation);
-        assert!(valid, "the ticket is of another channel");
+        assert!(self.get(slot).generation == generation, "the ticket is of another channel");
     }
 
     /// The next ended request without a ticket.
@@ -263,26 +282,45 @@ impl Table {
         self.done.pop_front()
     }
 
-    /// Empties a slot whose request has ended.
+    /// Empties a slot whose request has ended. `None` if that takes [`Table::take_with_care`].
     #[inline(always)]
-    pub(crate) fn take(&mut self, slot: u16) -> Done {
-        let lbio = &mut self.lbios[usize::from(slot)];
+    pub(crate) fn take(&mut self, slot: u16) -> Option<Done> {
+        let lbio = &mut self.lbios[index(slot)];
         debug_assert_eq!(lbio.state, State::Done);
+        if lbio.ends_with_care {
+            return None;
+        }
         lbio.state = State::Free;
         lbio.generation = lbio.generation.wrapping_add(1);
-        let result = match lbio.error {
-            None => Ok(()),
-            Some(kind) => Err(IoError { op: lbio.op, lba: lbio.lba, kind }),
-        };
-        let done = Done { result, buf: lbio.buf.take(), user_data: lbio.user_data };
-        self.free.push(slot);
-        done
+        lbio.next_free = std::mem::replace(&mut self.free, slot);
+        Some(Done { result: Ok(()), buf: lbio.buf.take(), user_data: lbio.user_data })
+    }
+
+    /// Empties a slot whose request has ended; when it was submitted, if that was noted.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_with_care(&mut self, slot: u16) -> (Done, Option<u64>) {
+        let lbio = self.get_mut(slot);
+        lbio.ends_with_care = false;
+        let (op, lba) = (lbio.op, lbio.lba);
+        let error = lbio.error.take().map(|kind| IoError { op, lba, kind });
+        let submitted_ns = Some(std::mem::take(&mut lbio.submitted_ns)).filter(|&ns| ns != 0);
+        let mut done = self.take(slot).expect("no care needed now");
+        done.result = error.map_or(Ok(()), Err);
+        (done, submitted_ns)
+    }
+
+    /// The moment that `slot` was submitted.
+    pub(crate) fn note_submitted(&mut self, slot: u16, now_ns: u64) {
+        let lbio = self.get_mut(slot);
+        lbio.submitted_ns = now_ns;
+        lbio.ends_with_care = true;
     }
 
     /// The ticket's holder has lost interest.
     pub(crate) fn detach(&mut self, slot: u16) {
         if self.is_done(slot) {
-            drop(self.take(slot));
+            drop(self.take_with_care(slot));
         } else {
             self.get_mut(slot).claim = Claim::Detached;
         }
@@ -306,8 +344,8 @@ impl Lbio {
         if self.error.is_none() {
             self.error = Some(error);
         }
+        self.ends_with_care = true;
         self.left = 0;
-        self.unsent_flush = false;
         if gone && let Some(buf) = self.buf.take() {
             buf.quarantine();
         }

@@ -34,7 +34,7 @@ pub trait Source {
 /// What the waits of a queue came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GapCounters {
-    /// Waits.
+    /// Waits that a first look did not end.
     pub waits: u64,
     /// Waits that slept before they polled.
     pub sleeps: u64,

@@ -167,7 +167,7 @@ impl AdminQueue {
     }
 
     /// The device may write to our memory for ever.
-    pub(crate) fn quarantine(self) {
+    pub(crate) fn quarantine(mut self) {
         self.abandoned.into_iter().flatten().for_each(DmaBuf::quarantine);
         self.queue.quarantine();
     }

@@ -97,7 +97,7 @@ impl Controller {
             transport.doorbell(cq_head_doorbell(0, cap.dstrd()))?,
             true,
         )?;
-        let mut admin = AdminQueue::new(QueuePair::new(0, ring));
+        let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0));
         let found = start(transport.as_ref(), &clock, cap, &admin)
             .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin));
         let (info, namespaces, unusable) = match found {
@@ -228,24 +228,31 @@ impl Controller {
         self.lock().execute(&self.context(), command, sqe, data)
     }
 
-    /// Creates an I/O queue pair for up to `depth` commands in flight; with an interrupt vector or without.
+    /// Creates an I/O queue pair for up to `depth` commands in flight; with an interrupt vector or without. The caller assigns
+    /// the first `assigned` slots itself.
     ///
     /// # Errors
     /// No queue or vector left, no memory, or the controller refused.
-    pub fn create_io_queue(self: &Arc<Self>, depth: u16, interrupt: bool) -> Result<IoQueue> {
+    pub(crate) fn create_io_queue(self: &Arc<Self>, depth: u16, assigned: u16, interrupt: bool) -> Result<IoQueue> {
         let entries = depth.saturating_add(1).clamp(2, self.max_queue_entries());
         let mut admin = self.lock();
         let qid = admin.take_qid()?;
         let vector = if interrupt { Some(admin.take_vector(qid)?) } else { None };
         drop(admin);
-        let made = self.make_queue(qid, entries, vector);
+        let made = self.make_queue(qid, entries, assigned.min(entries - 1), vector);
         if made.is_err() {
             self.lock().put_back(qid, vector);
         }
         made
     }
 
-    fn make_queue(self: &Arc<Self>, qid: u16, entries: u16, vector: Option<u16>) -> Result<IoQueue> {
+    fn make_queue(
+        self: &Arc<Self>,
+        qid: u16,
+        entries: u16,
+        assigned: u16,
+        vector: Option<u16>,
+    ) -> Result<IoQueue> {
         let ring = Ring::new(
             &self.heap,
             entries,
@@ -261,7 +268,7 @@ impl Controller {
                 Some(event)
             }
         };
-        let pair = QueuePair::new(qid, ring);
+        let pair = QueuePair::new(qid, ring, assigned);
         let epoch = self.epoch();
         self.register_queue(&pair, vector)?;
         Ok(IoQueue::new(Arc::clone(self), pair, event, vector, epoch))

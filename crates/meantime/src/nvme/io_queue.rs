@@ -3,32 +3,24 @@
 use std::sync::Arc;
 
 use super::controller::Controller;
-use super::queue::{Command, CommandError, Outcome, QueueCounters, QueueFull, QueuePair};
+use super::queue::{Command, CommandError, Completed, Outcome, QueueCounters, QueuePair, Tag};
 use super::{Error, Result};
 use crate::hw::{Clock, EventFd};
 
-/// Why a command was not staged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum StageError {
-    /// No free slot.
-    #[error(transparent)]
-    Full(#[from] QueueFull),
-    /// The controller was reset meanwhile: call [`IoQueue::check`] and try again.
-    #[error("the controller was reset")]
-    Stale,
-}
+/// No epoch of a controller: those are even or [`u32::MAX`].
+const UNREGISTERED: u32 = u32::MAX - 2;
 
 /// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. Belongs to one thread.
 pub struct IoQueue {
     controller: Arc<Controller>,
-    /// Always there, but in `drop`.
-    pair: Option<QueuePair>,
+    pair: QueuePair,
     event: Option<EventFd>,
     vector: Option<u16>,
     /// The epoch of the controller that knows this queue.
     epoch: u32,
-    /// Whether the controller knows the queue.
-    registered: bool,
+    /// `epoch` while the controller knows the queue, else [`UNREGISTERED`]: what the controller's must equal for a command
+    /// to be staged.
+    staging_epoch: u32,
     next_sweep_ns: u64,
 }
 
@@ -40,17 +32,11 @@ impl IoQueue {
         vector: Option<u16>,
         epoch: u32,
     ) -> Self {
-        Self { controller, pair: Some(pair), event, vector, epoch, registered: true, next_sweep_ns: 0 }
+        Self { controller, pair, event, vector, epoch, staging_epoch: epoch, next_sweep_ns: 0 }
     }
 
-    #[inline(always)]
-    fn pair(&self) -> &QueuePair {
-        self.pair.as_ref().expect("only taken in drop")
-    }
-
-    #[inline(always)]
-    fn pair_mut(&mut self) -> &mut QueuePair {
-        self.pair.as_mut().expect("only taken in drop")
+    fn is_registered(&self) -> bool {
+        self.staging_epoch == self.epoch
     }
 
     /// The controller.
@@ -73,52 +59,76 @@ impl IoQueue {
     /// How many commands are in flight.
     #[inline(always)]
     pub fn in_flight(&self) -> u16 {
-        self.pair().in_flight()
+        self.pair.in_flight()
     }
 
     /// How many commands can be in flight.
     pub fn slots(&self) -> u16 {
-        self.pair().slots()
+        self.pair.slots()
     }
 
     /// The queue identifier.
     pub fn qid(&self) -> u16 {
-        self.pair().qid()
+        self.pair.qid()
     }
 
     /// What was counted so far.
     pub fn counters(&self) -> QueueCounters {
-        self.pair().counters()
+        self.pair.counters()
+    }
+
+    /// A slot to stage one command in. `None` if the queue is full, or if the controller was reset meanwhile:
+    /// [`IoQueue::check`] catches up with that.
+    #[inline(always)]
+    pub(crate) fn take_tag(&mut self) -> Option<Tag> {
+        if self.is_current() { self.pair.take_tag() } else { None }
+    }
+
+    /// Whether the controller knows this queue, so that commands can be staged. If not, [`IoQueue::check`] may help.
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        self.controller.epoch() == self.staging_epoch
     }
 
     /// Stages `command`; see [`QueuePair::stage`].
-    ///
-    /// # Errors
-    /// [`StageError`]; the command was not taken then.
     #[inline(always)]
-    pub fn stage(&mut self, owner: u16, command: &Command) -> std::result::Result<(), StageError> {
-        if self.controller.epoch() != self.epoch || !self.registered {
-            return Err(StageError::Stale);
-        }
-        Ok(self.pair_mut().stage(owner, command)?)
+    pub(crate) fn stage(&mut self, tag: Tag, owner: u16, command: &Command) {
+        self.pair.stage(tag, owner, command);
+    }
+
+    /// Whether everything that can be is in flight.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pair.free_tags() == 0
+    }
+
+    /// Tells the device of what was just staged.
+    #[inline(always)]
+    pub fn ring_now(&mut self) {
+        self.pair.ring_now();
     }
 
     /// Tells the device of everything staged.
     #[inline(always)]
     pub fn ring_doorbell(&mut self) {
-        self.pair_mut().ring_doorbell();
+        self.pair.ring_doorbell();
     }
 
     /// Takes what has completed; see [`QueuePair::reap`].
     #[inline(always)]
     pub fn reap(&mut self, sink: impl FnMut(u16, Outcome)) -> usize {
-        self.pair_mut().reap(sink)
+        self.pair.reap(sink)
+    }
+
+    /// Takes one completion; see [`QueuePair::reap_one`].
+    #[inline(always)]
+    pub fn reap_one(&mut self) -> Option<Completed> {
+        self.pair.reap_one()
     }
 
     /// Whether a completion waits to be reaped.
     #[inline(always)]
     pub fn has_completion(&self) -> bool {
-        self.pair().has_completion()
+        self.pair.has_completion()
     }
 
     /// How often deadlines are looked at, in ns: a command is found overdue at most this much late.
@@ -146,11 +156,11 @@ impl IoQueue {
             ended += 1;
             sink(owner, outcome);
         };
-        if self.controller.epoch() != self.epoch || !self.registered {
+        if self.controller.epoch() != self.epoch || !self.is_registered() {
             self.catch_up(&mut counting);
         } else if self.in_flight() > 0 {
             let timeout_ns = self.controller.options().io_timeout_ns;
-            if let Some(cid) = self.pair_mut().sweep(now_ns, timeout_ns) {
+            if let Some(cid) = self.pair.sweep(now_ns, timeout_ns) {
                 self.climb(cid, &mut counting);
             } else if self.controller.is_fatal() {
                 self.controller.reset(self.epoch);
@@ -164,8 +174,8 @@ impl IoQueue {
     fn climb(&mut self, cid: u16, sink: &mut dyn FnMut(u16, Outcome)) {
         // Step 1: perhaps it is there already, and nobody looked.
         self.reap(&mut *sink);
-        if !self.pair().is_busy(cid) {
-            self.pair_mut().counters_mut().late += 1;
+        if !self.pair.is_busy(cid) {
+            self.pair.counters_mut().late += 1;
             return;
         }
         tracing::warn!(device = %self.controller.describe(), qid = self.qid(), cid, "command timed out");
@@ -179,7 +189,7 @@ impl IoQueue {
 
     /// Step 2. True if the command came back.
     fn abort(&mut self, cid: u16, sink: &mut dyn FnMut(u16, Outcome)) -> bool {
-        self.pair_mut().counters_mut().aborts += 1;
+        self.pair.counters_mut().aborts += 1;
         if self.controller.abort(self.qid(), cid).is_err() {
             return false;
         }
@@ -187,7 +197,7 @@ impl IoQueue {
         let deadline_ns = clock.now_ns().saturating_add(self.controller.options().abort_grace_ns);
         loop {
             self.reap_aborted(&mut *sink);
-            if !self.pair().is_busy(cid) {
+            if !self.pair.is_busy(cid) {
                 return true;
             }
             let now_ns = clock.now_ns();
@@ -221,17 +231,17 @@ impl IoQueue {
         }
         // What the device completed before it deleted the queue is in the ring.
         self.reap_aborted(&mut *sink);
-        self.pair_mut().fail_all(Some(victim), CommandError::Reset, sink);
-        self.registered = false;
+        self.pair.fail_all(Some(victim), CommandError::Reset, sink);
+        self.staging_epoch = UNREGISTERED;
         self.register().is_ok()
     }
 
     /// Makes the controller know this queue again, with empty rings.
     fn register(&mut self) -> Result<()> {
-        self.pair_mut().reset_rings();
-        self.pair_mut().counters_mut().recreations += 1;
-        self.controller.register_queue(self.pair(), self.vector)?;
-        self.registered = true;
+        self.pair.reset_rings();
+        self.pair.counters_mut().recreations += 1;
+        self.controller.register_queue(&self.pair, self.vector)?;
+        self.staging_epoch = self.epoch;
         Ok(())
     }
 
@@ -245,19 +255,19 @@ impl IoQueue {
         let epoch = self.controller.settled_epoch();
         if let Some(memory_released) = self.controller.gone() {
             self.epoch = epoch;
-            self.registered = false;
-            self.pair_mut().fail_all(None, CommandError::Gone { memory_released }, sink);
+            self.staging_epoch = UNREGISTERED;
+            self.pair.fail_all(None, CommandError::Gone { memory_released }, sink);
             return;
         }
         if epoch != self.epoch {
             // RDY = 0 was read on the way to the new epoch: the device has let go of every buffer. It may have completed
             // commands before that; those entries are whole, and are taken.
             self.reap_aborted(&mut *sink);
-            self.pair_mut().fail_all(victim, CommandError::Reset, sink);
+            self.pair.fail_all(victim, CommandError::Reset, sink);
             self.epoch = epoch;
-            self.registered = false;
+            self.staging_epoch = UNREGISTERED;
         }
-        if !self.registered
+        if !self.is_registered()
             && let Err(error) = self.register()
         {
             tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
@@ -269,7 +279,7 @@ impl IoQueue {
     /// # Errors
     /// [`Error::Gone`] or the reason why the queue could not be recreated.
     pub fn usable(&self) -> Result<()> {
-        match (self.controller.gone(), self.registered) {
+        match (self.controller.gone(), self.is_registered()) {
             (Some(_), _) => Err(Error::Gone),
             (None, true) => Ok(()),
             (None, false) => Err(Error::Unsupported(format!("queue {} could not be recreated", self.qid()))),
@@ -295,8 +305,8 @@ impl IoQueue {
                 self.catch_up(sink);
             } else {
                 self.reap_aborted(&mut *sink);
-                self.pair_mut().fail_all(None, CommandError::TimedOut, sink);
-                self.registered = false;
+                self.pair.fail_all(None, CommandError::TimedOut, sink);
+                self.staging_epoch = UNREGISTERED;
             }
         }
     }
@@ -308,15 +318,15 @@ impl Drop for IoQueue {
         if self.in_flight() > 0 {
             self.drain(&mut |_, _| {});
         }
-        if self.registered && self.controller.epoch() == self.epoch {
+        if self.is_registered() && self.controller.epoch() == self.epoch {
             let unknown = self.controller.unregister_queue(self.qid()).is_err();
             if unknown {
                 self.controller.reset(self.epoch);
             }
         }
         self.controller.release_queue(self.qid(), self.vector);
-        if let (Some(false), Some(pair)) = (self.controller.gone(), self.pair.take()) {
-            pair.quarantine();
+        if self.controller.gone() == Some(false) {
+            self.pair.quarantine();
         }
     }
 }

@@ -11,7 +11,7 @@ mod ring;
 pub use controller::{Controller, ControllerOptions};
 pub use identify::{ControllerInfo, NamespaceInfo};
 pub use io_queue::IoQueue;
-pub use queue::{Command, CommandError, Op, Outcome, QueueCounters, QueueFull, QueuePair};
+pub use queue::{Command, CommandError, Completed, Op, Outcome, QueueCounters, QueueFull, QueuePair};
 
 use crate::hw::HwError;
 use meantime_spec::status::Status;

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use meantime_spec::cqe::Cqe;
+use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::Status;
 
@@ -17,23 +18,32 @@ const TAG_BITS: u32 = 10;
 pub const MAX_SLOTS: u16 = 1 << TAG_BITS;
 
 const TAG_MASK: u16 = MAX_SLOTS - 1;
-const GENERATIONS: u8 = 1 << (16 - TAG_BITS);
 
-const _: () = assert!(TAG_BITS < 16 && GENERATIONS == 64);
+/// Added to a CID it gives the same tag's next generation; 64 of them, then the 16 bits wrap around.
+const NEXT_GENERATION: u16 = 1 << TAG_BITS;
 
 /// What an I/O command does (NVM command set, NVMe Base 1.4 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Op {
     /// Read.
-    Read,
+    Read = io::READ,
     /// Write.
-    Write,
+    Write = io::WRITE,
     /// Make everything durable that completed before.
-    Flush,
+    Flush = io::FLUSH,
     /// Write zeroes without a buffer.
-    WriteZeroes,
+    WriteZeroes = io::WRITE_ZEROES,
     /// Tell the device that the contents are no longer needed.
-    Deallocate,
+    Deallocate = io::DATASET_MANAGEMENT,
+}
+
+impl Op {
+    /// Whether a buffer goes with it.
+    #[inline(always)]
+    pub fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
 }
 
 /// One command: never more than the device takes at once.
@@ -57,6 +67,25 @@ pub struct Command {
 
 /// How a command ended.
 pub type Outcome = Result<u32, CommandError>;
+
+/// A command that its own completion queue entry has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Completed {
+    /// Whose command it was.
+    pub owner: u16,
+    /// How it ended.
+    pub status: Status,
+    /// Command specific.
+    pub dw0: u32,
+}
+
+impl Completed {
+    /// As a `Result`.
+    #[inline(always)]
+    pub fn outcome(self) -> Outcome {
+        if self.status.is_success() { Ok(self.dw0) } else { Err(CommandError::Status(self.status)) }
+    }
+}
 
 /// Why a command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -86,8 +115,6 @@ pub struct QueueFull;
 /// What a queue pair has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Commands submitted.
-    pub submitted: u64,
     /// Commands completed by their own entry.
     pub completed: u64,
     /// Entries refused because their CID was unknown, stale or of another queue.
@@ -102,26 +129,69 @@ pub struct QueueCounters {
     pub recreations: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// A slot's index, whatever bits it came in: no bounds to be checked.
+#[inline(always)]
+const fn index(tag: u16) -> usize {
+    (tag & TAG_MASK) as usize
+}
+
+#[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// Bumped at each release.
-    generation: u8,
-    busy: bool,
+    /// What the middle of a CQE's upper word must be to end this slot's command: the SQ identifier, and above it the
+    /// CID. With [`VACANT`], which no CQE can match, while there is no command.
+    key: u64,
+    /// When the deadline sweep first met this command, in µs (which may wrap); 0 if it has not yet.
+    first_swept_us: u32,
     /// Whose command this is, in the terms of the layer above.
     owner: u16,
-    /// When the deadline sweep first met this command; 0 if it has not yet.
-    first_swept_ns: u64,
+}
+
+/// Above the 32 bits that a CQE has.
+const VACANT: u64 = 1 << 63;
+
+const _: () = assert!(size_of::<Slot>() == 16);
+
+impl Slot {
+    #[inline(always)]
+    fn cid(&self) -> u16 {
+        (self.key >> 16) as u16
+    }
+
+    #[inline(always)]
+    fn is_busy(&self) -> bool {
+        self.key & VACANT == 0
+    }
+
+    /// No command any more; the next one is of the next generation.
+    #[inline(always)]
+    fn vacate(&mut self) {
+        self.key = u64::from((self.key as u32).wrapping_add(u32::from(NEXT_GENERATION) << 16)) | VACANT;
+    }
+}
+
+/// A free slot, to stage one command in.
+#[derive(Debug)]
+pub(crate) struct Tag(u16);
+
+impl Tag {
+    /// One of the slots that are the caller's to assign, which has no command in flight on the queue.
+    #[inline(always)]
+    pub(crate) fn assigned(slot: u16) -> Self {
+        Self(slot)
+    }
 }
 
 /// A submission and a completion queue, with a slot for each command in flight. Belongs to one thread.
 pub struct QueuePair {
     ring: Ring,
-    slots: Box<[Slot]>,
-    /// Indices of free slots; the one freed last is used next, while its lines are warm.
+    slots: Box<[Slot; MAX_SLOTS as usize]>,
+    count: u16,
+    /// The first so many slots are the caller's to assign.
+    assigned: u16,
+    /// Indices of the other free slots; the one freed last is used next, while its lines are warm.
     free: Vec<u16>,
+    in_flight: u16,
     qid: u16,
-    /// The head of the submission queue that the device reported last.
-    sq_head: u16,
     /// The tail that the device was told last.
     tail_rung: u16,
     counters: QueueCounters,
@@ -129,15 +199,24 @@ pub struct QueuePair {
 
 impl QueuePair {
     /// A queue pair with as many slots as `ring` has entries, less the one that tells full from empty.
-    pub(crate) fn new(qid: u16, ring: Ring) -> Self {
+    ///
+    /// The caller assigns the first `assigned` slots itself, by [`Tag::assigned`], one command at a time to each; the others
+    /// are had from [`QueuePair::take_tag`].
+    pub(crate) fn new(qid: u16, ring: Ring, assigned: u16) -> Self {
         let count = ring.entries() - 1;
         assert!(count <= MAX_SLOTS, "a queue of {count} slots does not fit the CID");
+        assert!(assigned <= count, "{assigned} slots cannot be assigned of {count}");
+        let free =
+            |tag| Slot { key: u64::from(tag) << 16 | u64::from(qid) | VACANT, owner: 0, first_swept_us: 0 };
+        let slots: Vec<Slot> = (0..MAX_SLOTS).map(free).collect();
         Self {
             ring,
-            slots: vec![Slot::default(); usize::from(count)].into(),
-            free: (0..count).rev().collect(),
+            slots: slots.try_into().expect("as many as there can be"),
+            count,
+            assigned,
+            free: (assigned..count).rev().collect(),
+            in_flight: 0,
             qid,
-            sq_head: 0,
             tail_rung: 0,
             counters: QueueCounters::default(),
         }
@@ -150,13 +229,13 @@ impl QueuePair {
 
     /// How many commands can be in flight.
     pub fn slots(&self) -> u16 {
-        self.slots.len() as u16
+        self.count
     }
 
     /// How many commands are in flight.
     #[inline(always)]
     pub fn in_flight(&self) -> u16 {
-        (self.slots.len() - self.free.len()) as u16
+        self.in_flight
     }
 
     /// What was counted so far.
@@ -172,24 +251,28 @@ impl QueuePair {
         &self.ring
     }
 
-    /// Stages `command` for `owner`. Nothing reaches the device before [`QueuePair::ring_doorbell`].
+    /// How many slots [`QueuePair::take_tag`] can give.
+    pub(crate) fn free_tags(&self) -> usize {
+        self.free.len()
+    }
+
+    /// A free slot for [`QueuePair::stage`].
     #[inline(always)]
-    pub fn stage(&mut self, owner: u16, command: &Command) -> Result<(), QueueFull> {
-        let tag = self.free.pop().ok_or(QueueFull)?;
+    pub(crate) fn take_tag(&mut self) -> Option<Tag> {
+        self.free.pop().map(Tag)
+    }
+
+    /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before [`QueuePair::ring_doorbell`].
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
         let &Command { nsid, slba, nlb, fua, .. } = command;
         let sqe = match command.op {
-            Op::Read => {
-                let (prp1, prp2) = self.prps(tag, command);
-                if fua {
-                    Sqe::read_fua(cid, nsid, slba, nlb, prp1, prp2)
-                } else {
-                    Sqe::read(cid, nsid, slba, nlb, prp1, prp2)
-                }
-            }
-            Op::Write => {
-                let (prp1, prp2) = self.prps(tag, command);
-                Sqe::write(cid, nsid, slba, nlb, prp1, prp2, fua)
+            Op::Read | Op::Write => {
+                let (list, list_iova) = self.ring.list(tag);
+                let (prp1, prp2) = prp::fill(command.data, command.data_bytes, list, list_iova);
+                // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
+                Sqe::transfer(command.op as u8, cid, nsid, slba, nlb.wrapping_sub(1) as u16, prp1, prp2, fua)
             }
             Op::Flush => Sqe::flush(cid, nsid),
             Op::WriteZeroes => Sqe::write_zeroes(cid, nsid, slba, nlb, false, fua),
@@ -199,8 +282,6 @@ impl QueuePair {
             }
         };
         self.ring.push(&sqe);
-        self.counters.submitted += 1;
-        Ok(())
     }
 
     /// Stages an entry as it is, but for its CID.
@@ -208,24 +289,18 @@ impl QueuePair {
         let tag = self.free.pop().ok_or(QueueFull)?;
         sqe.set_cid(self.occupy(tag, owner));
         self.ring.push(&sqe);
-        self.counters.submitted += 1;
         Ok(())
     }
 
     #[inline(always)]
     fn occupy(&mut self, tag: u16, owner: u16) -> u16 {
-        let slot = &mut self.slots[usize::from(tag)];
-        debug_assert!(!slot.busy);
-        slot.busy = true;
+        let slot = &mut self.slots[index(tag)];
+        debug_assert!(!slot.is_busy(), "slot {tag} has a command already");
+        slot.key &= !VACANT;
         slot.owner = owner;
-        slot.first_swept_ns = 0;
-        u16::from(slot.generation) << TAG_BITS | tag
-    }
-
-    #[inline(always)]
-    fn prps(&self, tag: u16, command: &Command) -> (u64, u64) {
-        let (list, list_iova) = self.ring.list(tag);
-        prp::fill(command.data, command.data_bytes, list, list_iova)
+        slot.first_swept_us = 0;
+        self.in_flight += 1;
+        slot.cid()
     }
 
     /// Writes the one range of a deallocation into the slot's own page (NVMe Base 1.4 §6.7, figure "Range Definition").
@@ -234,6 +309,13 @@ impl QueuePair {
         page[0].store((u64::from(nlb) << 32).to_le(), Ordering::Relaxed);
         page[1].store(slba.to_le(), Ordering::Relaxed);
         iova
+    }
+
+    /// Tells the device of what was just staged.
+    #[inline(always)]
+    pub fn ring_now(&mut self) {
+        self.tail_rung = self.ring.sq_tail();
+        self.ring.ring_tail();
     }
 
     /// Tells the device of everything staged, if anything was.
@@ -260,37 +342,50 @@ impl QueuePair {
         // Bounded: a device that writes entries without end must not keep us here.
         for _ in 0..self.ring.entries() {
             let Some(cqe) = self.ring.take() else { break };
-            if let Some(owner) = self.accept(&cqe) {
-                let status = cqe.status();
-                let outcome =
-                    if status.is_success() { Ok(cqe.dw0.get()) } else { Err(CommandError::Status(status)) };
-                sink(owner, outcome);
+            if let Some(completed) = self.accept(&cqe) {
+                sink(completed.owner, completed.outcome());
                 ended += 1;
             }
         }
-        self.ring.report_head();
+        if ended > 0 {
+            self.ring.end_batch();
+        }
         ended
     }
 
-    /// The owner of the command that `cqe` completes, whose slot is free from now on; `None` for a stray.
+    /// As [`QueuePair::reap`], one entry at the most: for who waits for one command.
     #[inline(always)]
-    fn accept(&mut self, cqe: &Cqe) -> Option<u16> {
-        self.note_sq_head(cqe.sqhd.get());
+    pub fn reap_one(&mut self) -> Option<Completed> {
+        let cqe = self.ring.take()?;
+        self.accept(&cqe)
+    }
+
+    /// The command that `cqe` completes, whose slot is free from now on; `None` for a stray.
+    #[inline(always)]
+    fn accept(&mut self, cqe: &Cqe) -> Option<Completed> {
+        // A head that cannot be is counted; nothing goes by it, since slots bound what is in the ring.
+        if cqe.sqhd.get() >= self.ring.entries() {
+            self.counters.bad_sqhd += 1;
+        }
         let cid = cqe.cid.get();
-        let tag = cid & TAG_MASK;
-        match self.slots.get(usize::from(tag)) {
-            Some(slot)
-                if slot.busy && u16::from(slot.generation) == cid >> TAG_BITS && cqe.sqid.get() == self.qid =>
-            {
-                let owner = slot.owner;
-                self.release(tag);
-                self.counters.completed += 1;
-                Some(owner)
-            }
-            _ => {
-                self.refuse(cqe);
-                None
-            }
+        let slot = &mut self.slots[index(cid)];
+        // One comparison: the slot is busy, the generation is its own, and the queue is this one.
+        if slot.key != u64::from(u32::from(cid) << 16 | u32::from(cqe.sqid.get())) {
+            self.refuse(cqe);
+            return None;
+        }
+        slot.vacate();
+        let owner = slot.owner;
+        self.vacated(cid & TAG_MASK);
+        self.counters.completed += 1;
+        Some(Completed { owner, status: cqe.status(), dw0: cqe.dw0.get() })
+    }
+
+    #[inline(always)]
+    fn vacated(&mut self, tag: u16) {
+        self.in_flight -= 1;
+        if tag >= self.assigned {
+            self.free.push(tag);
         }
     }
 
@@ -301,36 +396,16 @@ impl QueuePair {
         tracing::warn!(qid = self.qid, cid = cqe.cid.get(), sqid = cqe.sqid.get(), "stray completion refused");
     }
 
-    /// A head must lie between the last one and the tail.
-    #[inline(always)]
-    fn note_sq_head(&mut self, head: u16) {
-        let entries = self.ring.entries();
-        let distance = |to: u16| if to >= self.sq_head { to - self.sq_head } else { to + entries - self.sq_head };
-        if head < entries && distance(head) <= distance(self.tail_rung) {
-            self.sq_head = head;
-        } else {
-            self.counters.bad_sqhd += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn release(&mut self, tag: u16) {
-        let slot = &mut self.slots[usize::from(tag)];
-        slot.busy = false;
-        slot.generation = (slot.generation + 1) % GENERATIONS;
-        self.free.push(tag);
-    }
-
     /// Looks at every command in flight; the CID of one that has been so for `timeout_ns`, counted from the first sweep
     /// that met it. (No clock is read when a command is submitted.)
     pub(crate) fn sweep(&mut self, now_ns: u64, timeout_ns: u64) -> Option<u16> {
-        let now_ns = now_ns.max(1);
+        let (now_us, timeout_us) = (((now_ns / 1_000) as u32).max(1), timeout_ns.div_ceil(1_000));
         let mut overdue = None;
-        for (tag, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
-            if slot.first_swept_ns == 0 {
-                slot.first_swept_ns = now_ns;
-            } else if now_ns.saturating_sub(slot.first_swept_ns) >= timeout_ns {
-                overdue = Some(u16::from(slot.generation) << TAG_BITS | tag as u16);
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_busy()) {
+            if slot.first_swept_us == 0 {
+                slot.first_swept_us = now_us;
+            } else if u64::from(now_us.wrapping_sub(slot.first_swept_us)) >= timeout_us {
+                overdue = Some(slot.cid());
             }
         }
         overdue
@@ -338,8 +413,8 @@ impl QueuePair {
 
     /// Whether the command with `cid` is still in flight.
     pub(crate) fn is_busy(&self, cid: u16) -> bool {
-        let slot = self.slots.get(usize::from(cid & TAG_MASK));
-        slot.is_some_and(|slot| slot.busy && u16::from(slot.generation) == cid >> TAG_BITS)
+        let slot = &self.slots[index(cid)];
+        slot.is_busy() && slot.cid() == cid
     }
 
     /// Ends every command in flight with `error`, that of `victim` with [`CommandError::TimedOut`].
@@ -350,12 +425,13 @@ impl QueuePair {
         error: CommandError,
         sink: &mut dyn FnMut(u16, Outcome),
     ) {
-        for tag in 0..self.slots.len() as u16 {
-            let slot = self.slots[usize::from(tag)];
-            if slot.busy {
-                let own = u16::from(slot.generation) << TAG_BITS | tag;
-                self.release(tag);
-                sink(slot.owner, Err(if victim == Some(own) { CommandError::TimedOut } else { error }));
+        for tag in 0..self.count {
+            let slot = &mut self.slots[index(tag)];
+            if slot.is_busy() {
+                let (cid, owner) = (slot.cid(), slot.owner);
+                slot.vacate();
+                self.vacated(tag);
+                sink(owner, Err(if victim == Some(cid) { CommandError::TimedOut } else { error }));
             }
         }
     }
@@ -364,12 +440,11 @@ impl QueuePair {
     pub(crate) fn reset_rings(&mut self) {
         assert_eq!(self.in_flight(), 0, "commands in flight would be lost");
         self.ring.reset();
-        self.sq_head = 0;
         self.tail_rung = 0;
     }
 
     /// Gives the rings' memory up for good.
-    pub(crate) fn quarantine(self) {
+    pub(crate) fn quarantine(&mut self) {
         self.ring.quarantine();
     }
 }

@@ -22,14 +22,18 @@ pub(crate) struct Ring {
     entries: u16,
     sq_tail: u16,
     cq_head: u16,
-    /// Entries taken since the head doorbell was last written.
-    cq_taken: u16,
-    /// How many may be taken before it must be: rings of queues with an interrupt report at once.
-    cq_report_at: u16,
+    /// The head doorbell is written when these bits of the head are 0: about every quarter of the ring.
+    report_mask: u16,
+    /// The head doorbell is also written after each batch, so that a controller's idea of what it has to interrupt for is up to
+    /// date.
+    report_batches: bool,
     phase: bool,
     tail_doorbell: Doorbell,
     head_doorbell: Doorbell,
-    memory: Memory,
+    sq_iova: Iova,
+    cq_iova: Iova,
+    /// Only to be freed with the ring; `None` once it was given up.
+    memory: Option<Memory>,
 }
 
 struct Memory {
@@ -44,14 +48,14 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Rings of `entries` slots each.
     ///
-    /// With `report_at_once` the head doorbell follows every [`Ring::report_head`]; otherwise at every quarter of the ring,
-    /// which saves the polled path most of these stores and leaves the controller three quarters to go on with.
+    /// The head doorbell is written at every quarter of the ring, which saves the polled path most of these stores and leaves
+    /// the controller three quarters to go on with; with `report_batches` also after each batch.
     pub(crate) fn new(
         heap: &DmaHeap,
         entries: u16,
         tail_doorbell: Doorbell,
         head_doorbell: Doorbell,
-        report_at_once: bool,
+        report_batches: bool,
     ) -> hw::Result<Self> {
         assert!(entries >= 2, "a queue has at least two entries (NVMe Base 1.4 §4.1.3)");
         let count = usize::from(entries);
@@ -68,21 +72,23 @@ impl Ring {
             entries,
             sq_tail: 0,
             cq_head: 0,
-            cq_taken: 0,
-            cq_report_at: if report_at_once { 1 } else { (entries / 4).max(1) },
+            report_mask: (1 << (entries / 4).max(1).ilog2()) - 1,
+            report_batches,
             phase: true,
             tail_doorbell,
             head_doorbell,
-            memory,
+            sq_iova: memory.sq.iova(),
+            cq_iova: memory.cq.iova(),
+            memory: Some(memory),
         })
     }
 
     pub(crate) fn sq_iova(&self) -> Iova {
-        self.memory.sq.iova()
+        self.sq_iova
     }
 
     pub(crate) fn cq_iova(&self) -> Iova {
-        self.memory.cq.iova()
+        self.cq_iova
     }
 
     pub(crate) fn entries(&self) -> u16 {
@@ -141,10 +147,12 @@ impl Ring {
         }
         let low = entry[0].load(Ordering::Relaxed);
         self.cq_head += 1;
-        self.cq_taken += 1;
         if self.cq_head == self.entries {
             self.cq_head = 0;
             self.phase = !self.phase;
+        }
+        if self.cq_head & self.report_mask == 0 {
+            self.head_doorbell.ring_head(self.cq_head);
         }
         Some(Cqe::from_words([low, high]))
     }
@@ -157,11 +165,10 @@ impl Ring {
         phase_of_high_word(entry[1].load(Ordering::Acquire)) == self.phase
     }
 
-    /// Gives taken entries back to the controller, when enough have come together.
+    /// After a batch of entries was taken.
     #[inline(always)]
-    pub(crate) fn report_head(&mut self) {
-        if self.cq_taken >= self.cq_report_at {
-            self.cq_taken = 0;
+    pub(crate) fn end_batch(&self) {
+        if self.report_batches {
             self.head_doorbell.ring_head(self.cq_head);
         }
     }
@@ -176,15 +183,15 @@ impl Ring {
         }
         self.sq_tail = 0;
         self.cq_head = 0;
-        self.cq_taken = 0;
         self.phase = true;
     }
 
-    /// The controller may write here for ever: the memory is given up.
-    pub(crate) fn quarantine(self) {
-        let Memory { sq, cq, lists } = self.memory;
-        sq.quarantine();
-        cq.quarantine();
-        lists.quarantine();
+    /// The controller may write here for ever: the memory is given up, and stays where it is.
+    pub(crate) fn quarantine(&mut self) {
+        if let Some(Memory { sq, cq, lists }) = self.memory.take() {
+            sq.quarantine();
+            cq.quarantine();
+            lists.quarantine();
+        }
     }
 }

@@ -95,7 +95,7 @@ impl Controller {
             return Err(self.refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
         }
         let base = sqe.prp1.get();
-        if base % PAGE_BYTES != 0 {
+        if !base.is_multiple_of(PAGE_BYTES) {
             let reason = "queue base not aligned to a page";
             return Err(self.refuse(0, cid, StatusCode::PrpOffsetInvalid, reason));
         }
@@ -166,7 +166,14 @@ impl Controller {
         let (cid, qid) = (sqe.cid(), sqe.qid());
         let bound = match self.cqs.get(usize::from(qid)) {
             Some(Some(cq)) if qid != 0 => cq.sqs,
-            _ => return Err(self.refuse(0, cid, StatusCode::InvalidQueueIdentifier, "no such completion queue")),
+            _ => {
+                return Err(self.refuse(
+                    0,
+                    cid,
+                    StatusCode::InvalidQueueIdentifier,
+                    "no such completion queue",
+                ));
+            }
         };
         if bound > 0 {
             let reason = "completion queue with submission queues bound to it";

@@ -79,7 +79,8 @@ impl Controller {
         }
         if command.stray && room >= 2 {
             // An identifier that is not outstanding; there is one, unless all 65536 are.
-            let cid = (0..=u16::MAX).map(|d| command.cid ^ 0x8000 ^ d).find(|&c| !self.sqs[index].cids.contains(c));
+            let cid =
+                (0..=u16::MAX).map(|d| command.cid ^ 0x8000 ^ d).find(|&c| !self.sqs[index].cids.contains(c));
             if let Some(cid) = cid {
                 self.post(index, cid, Outcome::OK);
                 self.counters.injected_strays.add(1);

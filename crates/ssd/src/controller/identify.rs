@@ -1,8 +1,8 @@
 //! Identify (1.4 §5.15).
 
 use meantime_spec::identify::{
-    ActiveNamespaceList, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor, cns, dlfeat, lpa,
-    nidt, nsfeat, oncs, vwc,
+    ActiveNamespaceList, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor, cns,
+    dlfeat, lpa, nidt, nsfeat, oncs, vwc,
 };
 use meantime_spec::regs;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
@@ -72,8 +72,7 @@ impl Controller {
         c.set_model(&config.model_number);
         c.set_firmware(&config.firmware);
         c.set_subsystem_nqn(&format!("nqn.2026-01.io.meantime:{}", config.serial));
-        // MDTS is in units of the smallest page; pages are 4 KiB, and a single one is 2^0 units, which means "no
-        // limit": such a device says 8 KiB less than it can tell, and refuses what is longer than a page all the same.
+        // In units of the smallest page, as a power of two; 0 is no limit (1.4 Figure 247).
         c.mdts = match config.mdts_bytes {
             0 => 0,
             bytes => (bytes.trailing_zeros() - 12) as u8,

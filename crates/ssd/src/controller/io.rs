@@ -128,13 +128,21 @@ impl Controller {
         let len = u64::from(sqe.nlb()) << ns.lba_shift;
         let mdts = u64::from(self.config.mdts_bytes);
         if transfers && mdts != 0 && len > mdts {
-            return Err(self.refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, "transfer beyond MDTS"));
+            return Err(self.refuse(
+                qid,
+                sqe.cid(),
+                StatusCode::InvalidFieldInCommand,
+                "transfer beyond MDTS",
+            ));
         }
         match ns.locate(sqe.slba(), u64::from(sqe.nlb())) {
             Some(offset) => Ok(Extent { offset, len, block_bytes: ns.block_bytes() }),
-            None => {
-                Err(self.refuse(qid, sqe.cid(), StatusCode::LbaOutOfRange, "blocks beyond the namespace's end"))
-            }
+            None => Err(self.refuse(
+                qid,
+                sqe.cid(),
+                StatusCode::LbaOutOfRange,
+                "blocks beyond the namespace's end",
+            )),
         }
     }
 
@@ -144,7 +152,9 @@ impl Controller {
         gathered.map_err(|error| {
             let (code, reason) = match error {
                 PrpError::Offset => (StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset"),
-                PrpError::Missing => (StatusCode::InvalidFieldInCommand, "PRP entry zero where one is needed"),
+                PrpError::Missing => {
+                    (StatusCode::InvalidFieldInCommand, "PRP entry zero where one is needed")
+                }
                 PrpError::Unmapped(iova) => {
                     self.counters.dma_errors.add(1);
                     tracing::debug!(iova, "transfer to memory that is not mapped");
@@ -209,7 +219,12 @@ impl Controller {
     fn flush(&mut self, qid: u16, sqe: &Sqe) -> Result<Executed, Status> {
         let nsid = sqe.nsid.get();
         if nsid != NSID_BROADCAST && self.store.namespace(nsid).is_none() {
-            return Err(self.refuse(qid, sqe.cid(), StatusCode::InvalidNamespaceOrFormat, "no such namespace"));
+            return Err(self.refuse(
+                qid,
+                sqe.cid(),
+                StatusCode::InvalidNamespaceOrFormat,
+                "no such namespace",
+            ));
         }
         let stored = self.store.flush();
         self.counters.flushes.add(1);
@@ -234,7 +249,12 @@ impl Controller {
         // All are checked before the first is touched.
         for range in ranges.clone() {
             if ns.locate(range.slba.get(), u64::from(range.length.get())).is_none() {
-                return Err(self.refuse(qid, sqe.cid(), StatusCode::LbaOutOfRange, "range beyond the namespace"));
+                return Err(self.refuse(
+                    qid,
+                    sqe.cid(),
+                    StatusCode::LbaOutOfRange,
+                    "range beyond the namespace",
+                ));
             }
         }
         let mut first = 0;
@@ -242,7 +262,9 @@ impl Controller {
         if sqe.cdw11.get() & DSM_AD != 0 {
             for range in ranges {
                 let blocks = u64::from(range.length.get());
-                let Some(offset) = ns.locate(range.slba.get(), blocks).filter(|_| blocks > 0) else { continue };
+                let Some(offset) = ns.locate(range.slba.get(), blocks).filter(|_| blocks > 0) else {
+                    continue;
+                };
                 let extent = Extent { offset, len: blocks << ns.lba_shift, block_bytes: ns.block_bytes() };
                 let stored = self.store.zero(extent, false);
                 self.stored(qid, sqe.cid(), stored)?;
@@ -352,7 +374,9 @@ impl Controller {
 impl Segment {
     /// The segment in pieces of at most `max` bytes.
     fn parts(self, max: u32) -> impl Iterator<Item = Self> {
-        (0..self.len()).step_by(max as usize).map(move |at| self.part(at as u64, max.min((self.len() - at) as u32)))
+        (0..self.len())
+            .step_by(max as usize)
+            .map(move |at| self.part(at as u64, max.min((self.len() - at) as u32)))
     }
 
     /// The byte at `at`, if it is that long.

@@ -68,7 +68,12 @@ impl Controller {
         };
         // LPA bit 0 is clear: no log page is per namespace.
         if sqe.nsid.get() != 0 && sqe.nsid.get() != NSID_BROADCAST {
-            return Err(self.refuse(0, sqe.cid(), invalid, "log page of a namespace, though LPA offers none"));
+            return Err(self.refuse(
+                0,
+                sqe.cid(),
+                invalid,
+                "log page of a namespace, though LPA offers none",
+            ));
         }
         let offset = sqe.log_page_offset();
         if offset & 3 != 0 || offset > page.len() as u64 {

@@ -233,10 +233,9 @@ impl Controller {
         let mut index = 0;
         while let Some(sq) = self.sqs.get(index) {
             let tail = sq.doorbell.load();
-            if tail == sq.head {
-                // The entry's line comes along with the doorbell's when the host has written both.
-                sq.ring.prefetch_sqe(sq.head);
-            } else {
+            // Fetching the next entry's line already while there is no doorbell was tried, and takes it away from the
+            // host that is about to write it: no gain near, a loss far.
+            if tail != sq.head {
                 worked |= self.serve(index, tail, clock);
             }
             index += 1;
@@ -267,7 +266,11 @@ impl Controller {
         if index == 0 {
             return self.serve_admin(tail, clock);
         }
-        if self.immediate { self.serve_at_once(index, tail, clock) } else { self.serve_timed(index, tail, clock) }
+        if self.immediate {
+            self.serve_at_once(index, tail, clock)
+        } else {
+            self.serve_timed(index, tail, clock)
+        }
     }
 
     /// Room for completions of the commands of `sqs[index]`, after looking at the head doorbell if there seems to
@@ -286,10 +289,13 @@ impl Controller {
     }
 
     fn bad_head(&mut self, cqid: u16, bad: BadHead) {
-        self.bad_doorbell(cqid, match bad {
-            BadHead::BeyondQueue => "completion queue head beyond the queue",
-            BadHead::BeyondTail => "completion queue head beyond the entries written",
-        });
+        self.bad_doorbell(
+            cqid,
+            match bad {
+                BadHead::BeyondQueue => "completion queue head beyond the queue",
+                BadHead::BeyondTail => "completion queue head beyond the entries written",
+            },
+        );
     }
 
     /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be faulty.
@@ -343,8 +349,9 @@ impl Controller {
     }
 
     fn update_timed(&mut self) {
-        self.timed =
-            !self.pending.is_empty() || self.ready_at_ns.is_some() || self.interrupts.next_deadline_ns().is_some();
+        self.timed = !self.pending.is_empty()
+            || self.ready_at_ns.is_some()
+            || self.interrupts.next_deadline_ns().is_some();
     }
 
     /// Does what is due by `now_ns`.

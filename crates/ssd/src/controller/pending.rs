@@ -88,7 +88,8 @@ impl Pending {
 
     /// Takes command `cid` of queue `qid` out.
     pub(super) fn take(&mut self, qid: u16, cid: u16) -> Option<Command> {
-        let is_it = |s: &Option<(u64, Command)>| s.as_ref().is_some_and(|(_, c)| c.qid == qid && c.cid == cid);
+        let is_it =
+            |s: &Option<(u64, Command)>| s.as_ref().is_some_and(|(_, c)| c.qid == qid && c.cid == cid);
         let slot = self.slots.iter().position(is_it)?;
         self.release(slot)
     }
@@ -102,7 +103,8 @@ impl Pending {
         found.into_iter().filter_map(|(_, slot)| self.release(slot)).collect()
     }
 
-    /// Makes every command that transfers to or from `len` bytes at `iova` end with `status`. Returns how many.
+    /// Makes every command whose PRP1 or PRP2 lies in the `len` bytes at `iova` end with `status`. Returns how many. Their
+    /// data has been transferred already: this is for the host, which must not take such a buffer for good.
     pub(super) fn fail_transfers(&mut self, iova: u64, len: u64, status: Status) -> u64 {
         let within = |at: u64| at.wrapping_sub(iova) < len;
         let mut failed = 0;

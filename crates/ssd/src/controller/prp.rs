@@ -47,13 +47,13 @@ pub(super) fn gather(
     }
     if left <= PAGE_BYTES {
         // The second entry of two: only the first may have an offset.
-        if prp2 % PAGE_BYTES != 0 {
+        if !prp2.is_multiple_of(PAGE_BYTES) {
             return Err(PrpError::Offset);
         }
         return add(host, to, prp2, left);
     }
     // A pointer to a list; the first list may begin anywhere in its page, at a qword.
-    if prp2 % ENTRY_BYTES != 0 {
+    if !prp2.is_multiple_of(ENTRY_BYTES) {
         return Err(PrpError::Offset);
     }
     let mut list = prp2;
@@ -71,7 +71,7 @@ pub(super) fn gather(
                 return Err(PrpError::Missing);
             }
             // Lists after the first begin at a page too, so that every entry here is page-aligned.
-            if entry % PAGE_BYTES != 0 {
+            if !entry.is_multiple_of(PAGE_BYTES) {
                 return Err(PrpError::Offset);
             }
             if needed > room && i as u64 == room - 1 {

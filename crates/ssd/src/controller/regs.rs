@@ -304,7 +304,7 @@ impl Controller {
         }
         let asq = self.regs.asq.load(Ordering::Acquire);
         let acq = self.regs.acq.load(Ordering::Acquire);
-        if asq % PAGE_BYTES != 0 || acq % PAGE_BYTES != 0 {
+        if !asq.is_multiple_of(PAGE_BYTES) || !acq.is_multiple_of(PAGE_BYTES) {
             return Err("ASQ or ACQ not aligned to a page");
         }
         let sq_ring = self.host.ring(asq, aqa.asqs(), 64).ok_or("ASQ is not in mapped memory")?;

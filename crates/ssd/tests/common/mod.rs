@@ -310,7 +310,16 @@ impl Host {
         ok(self.admin(Sqe::create_io_cq(0, qid, entries, cq_iova, vector)));
         ok(self.admin(Sqe::create_io_sq(0, qid, entries, sq_iova, qid, 0)));
         let (sq_entries, cq_entries) = (entries, entries);
-        self.queues.push(Queue { qid, sq_iova, cq_iova, sq_entries, cq_entries, tail: 0, head: 0, phase: true });
+        self.queues.push(Queue {
+            qid,
+            sq_iova,
+            cq_iova,
+            sq_entries,
+            cq_entries,
+            tail: 0,
+            head: 0,
+            phase: true,
+        });
     }
 }
 

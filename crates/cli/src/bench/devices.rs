@@ -1,0 +1,140 @@
+//! The devices of a run: opened once, before anything runs, and open until the end.
+
+use std::path::PathBuf;
+
+use meantime::block::{BlockDevice, NvmeDevice, OpenOptions, Uri};
+use meantime::hw::cpu;
+
+use super::plan;
+use crate::failure::{Failure, named};
+
+struct Opened {
+    device: NvmeDevice,
+    uri: String,
+    /// The CPU of its software SSD's thread, if it is bound to one.
+    ssd_cpu: Option<usize>,
+    /// Its medium begins empty: memory.
+    begins_empty: bool,
+    /// How far from its beginning it has been filled, in bytes.
+    filled: Vec<(u64, u64)>,
+}
+
+/// All devices of a run.
+#[derive(Default)]
+pub struct Devices {
+    opened: Vec<Opened>,
+    created: Created,
+}
+
+/// Files that opening the devices created. They are removed again if nothing is run on them after all.
+#[derive(Default)]
+struct Created(Vec<PathBuf>);
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Devices {
+    /// Opens each of `uris` once.
+    pub fn open(uris: &[String]) -> Result<Self, Failure> {
+        let mut distinct: Vec<&String> = Vec::new();
+        let mut files: Vec<(String, PathBuf)> = Vec::new();
+        let mut parsed = Vec::new();
+        for uri in uris {
+            if distinct.contains(&uri) {
+                continue;
+            }
+            let what: Uri = uri.parse().map_err(Failure::new)?;
+            if let Uri::File { path, .. } = &what {
+                files.push((uri.clone(), path.clone()));
+            }
+            distinct.push(uri);
+            parsed.push(what);
+        }
+        plan::check_files(&files)?;
+        let allowed = cpu::allowed();
+        let mut devices = Self::default();
+        for (uri, what) in distinct.into_iter().zip(parsed) {
+            let (soft, begins_empty) = match &what {
+                Uri::Mem { soft, .. } => (Some(soft), true),
+                Uri::File { soft, .. } => (Some(soft), false),
+                _ => (None, false),
+            };
+            // As the library chooses it: told to it, so that the two cannot differ.
+            let default = allowed.last().copied().filter(|_| allowed.len() > 1);
+            let ssd_cpu = soft.and_then(|soft| soft.cpu).or(default);
+            if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
+                let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
+                return Err(Failure::new(format_args!("device {uri}: {what}")));
+            }
+            let options = OpenOptions { ssd_cpu, ..OpenOptions::default() };
+            if let Uri::File { path, soft } = &what
+                && soft.create_bytes.is_some()
+                && !path.exists()
+            {
+                devices.created.0.push(path.clone());
+            }
+            let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
+            devices.opened.push(Opened {
+                device,
+                uri: uri.clone(),
+                ssd_cpu,
+                begins_empty,
+                filled: Vec::new(),
+            });
+        }
+        Ok(devices)
+    }
+
+    /// From now on the files hold results.
+    pub fn keep_created(&mut self) {
+        self.created.0.clear();
+    }
+
+    /// The device of that index.
+    pub fn get(&self, index: usize) -> &NvmeDevice {
+        &self.opened[index].device
+    }
+
+    /// The URI as it was given.
+    pub fn uri(&self, index: usize) -> &str {
+        &self.opened[index].uri
+    }
+
+    /// The CPU of the device's software SSD.
+    pub fn ssd_cpu(&self, index: usize) -> Option<usize> {
+        self.opened[index].ssd_cpu
+    }
+
+    /// Indices of `uris`, which were opened before.
+    pub fn indices(&self, uris: &[String]) -> Vec<usize> {
+        uris.iter().filter_map(|uri| self.opened.iter().position(|opened| opened.uri == *uri)).collect()
+    }
+
+    /// Memory that the floors of `indices` need.
+    pub fn floor_bytes(&self, indices: &[usize]) -> u64 {
+        indices.iter().map(|index| self.get(*index).info().bytes()).fold(0, u64::saturating_add)
+    }
+
+    /// What of the range `offset_bytes`, `bytes` of a medium that began empty has yet to be filled; counts as filled
+    /// from now on.
+    pub fn take_unfilled(&mut self, index: usize, offset_bytes: u64, bytes: u64) -> Option<(u64, u64)> {
+        let opened = &mut self.opened[index];
+        let end = offset_bytes + bytes;
+        let covered = opened.filled.iter().any(|(from, to)| *from <= offset_bytes && end <= *to);
+        if !opened.begins_empty || covered {
+            return None;
+        }
+        opened.filled.push((offset_bytes, end));
+        Some((offset_bytes, bytes))
+    }
+
+    /// What the DMA memory is made of.
+    pub fn page_kind(&self) -> Option<&'static str> {
+        self.opened.first().and_then(|opened| opened.device.heap().page_kind()).map(|kind| kind.name())
+    }
+}

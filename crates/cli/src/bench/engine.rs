@@ -1,0 +1,322 @@
+//! The I/O loop: keeps so many I/Os in flight, and takes the times.
+//!
+//! It is generic over the channel and over what chooses the I/Os, so that nothing on the path is dispatched dynamically;
+//! and it allocates nothing: buffers and slots are there before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use meantime::block::{BlockChannel, Done, Request};
+use meantime::hw::{Clock, DmaBuf};
+use meantime::nvme::CommandError;
+
+use super::pattern::{Dir, Io, Pattern, Rng};
+use super::tally::Tally;
+
+/// Chooses I/Os, and hears how they ended.
+pub trait Source {
+    /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no latency has the filling
+    /// of another one's buffer in it.
+    const SLOW_TO_PREPARE: bool;
+    /// The next I/O; `None`: no more for now.
+    fn next(&mut self) -> Option<Io>;
+    /// Called before `io` is submitted from `slot`; fills the buffer of a write.
+    fn prepare(&mut self, slot: usize, io: &Io, buf: &mut DmaBuf);
+    /// Called when the I/O of `slot` has ended, with its buffer.
+    fn ended(&mut self, slot: usize, io: &Io, buf: &DmaBuf, done: bool);
+}
+
+/// I/Os of a pattern; writes write whatever is in the buffer.
+#[derive(Debug)]
+pub struct Plain(pub Pattern);
+
+impl Source for Plain {
+    const SLOW_TO_PREPARE: bool = false;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Io> {
+        self.0.next()
+    }
+
+    #[inline(always)]
+    fn prepare(&mut self, _: usize, _: &Io, _: &mut DmaBuf) {}
+
+    #[inline(always)]
+    fn ended(&mut self, _: usize, _: &Io, _: &DmaBuf, _: bool) {}
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    io: Io,
+    start_ns: u64,
+    rung_ns: u64,
+}
+
+/// The buffers of one thread on one device, one for each I/O in flight.
+#[derive(Debug)]
+pub struct Slots {
+    bufs: Vec<Option<DmaBuf>>,
+    flights: Vec<Flight>,
+    free: Vec<usize>,
+    batch: Vec<usize>,
+}
+
+impl Slots {
+    /// `depth` buffers of `bytes`, filled with random data.
+    pub fn new<C: BlockChannel>(
+        channel: &C,
+        depth: usize,
+        bytes: usize,
+    ) -> Result<Self, meantime::hw::HwError> {
+        let mut rng = Rng::new(0x6d65_616e_7469_6d65);
+        let idle = Flight { io: Io { dir: Dir::Read, lba: 0, bytes: 0 }, start_ns: 0, rung_ns: 0 };
+        let mut bufs = Vec::with_capacity(depth);
+        for _ in 0..depth {
+            let mut buf = channel.alloc(bytes)?;
+            rng.fill(&mut buf);
+            bufs.push(Some(buf));
+        }
+        Ok(Self {
+            bufs,
+            flights: vec![idle; depth],
+            free: (0..depth).rev().collect(),
+            batch: Vec::with_capacity(depth),
+        })
+    }
+
+    /// One of the buffers, while nothing is in flight.
+    pub fn any_buf(&mut self) -> Option<&mut DmaBuf> {
+        self.bufs.iter_mut().flatten().next()
+    }
+}
+
+/// When to stop: whichever comes first.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// By the clock.
+    pub until_ns: u64,
+    /// After so many I/Os.
+    pub max_ios: u64,
+}
+
+/// Why the loop stopped. Nothing is in flight any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The limit was reached.
+    Limit,
+    /// The source has no more.
+    Dry,
+    /// A signal asked for the end.
+    Stopped,
+    /// The device takes no more I/O.
+    Lost(String),
+}
+
+/// I/Os that failed.
+#[derive(Debug, Default, Clone)]
+pub struct Faults {
+    /// How many.
+    pub errors: u64,
+    /// The first of them, in words.
+    pub first: Option<String>,
+}
+
+/// A thread's way to a device, and what it needs for I/O on it.
+pub struct Engine<'a, C> {
+    /// The way.
+    pub channel: &'a mut C,
+    /// The buffers.
+    pub slots: &'a mut Slots,
+    /// The clock.
+    pub clock: &'a Clock,
+    /// Set when the end is asked for.
+    pub stop: &'a AtomicBool,
+    /// Counts I/Os that failed.
+    pub faults: &'a mut Faults,
+}
+
+impl<C: BlockChannel> Engine<'_, C> {
+    /// Does I/O until `limit`, and records it in `tally` if there is one.
+    pub fn run<S: Source>(&mut self, source: &mut S, limit: Limit, tally: Option<&mut Tally>) -> Ended {
+        match self.slots.bufs.len() {
+            1 => self.run_one_by_one(source, limit, tally),
+            _ => self.run_deep(source, limit, tally),
+        }
+    }
+
+    fn run_one_by_one<S: Source>(
+        &mut self,
+        source: &mut S,
+        limit: Limit,
+        mut tally: Option<&mut Tally>,
+    ) -> Ended {
+        let mut ios = 0;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ended::Stopped;
+            }
+            let Some(io) = source.next() else { return Ended::Dry };
+            let Some(mut buf) = self.slots.bufs[0].take() else { return quarantined() };
+            buf.set_len(io.bytes);
+            source.prepare(0, &io, &mut buf);
+            let start_ns = self.clock.now_ns();
+            let ticket = match self.channel.submit(request(&io, buf)) {
+                Ok(ticket) => ticket,
+                Err(rejected) => {
+                    self.slots.bufs[0] = rejected.request.buf;
+                    return Ended::Lost(rejected.error.to_string());
+                }
+            };
+            let rung_ns = self.clock.now_ns();
+            let done = self.channel.wait(ticket);
+            let seen_ns = self.clock.now_ns();
+            match self.take_back(source, 0, &io, done) {
+                Ok(true) => {
+                    if let Some(tally) = &mut tally {
+                        tally.record(&io, rung_ns - start_ns, seen_ns - rung_ns);
+                        tally.record_depth(1, 1);
+                    }
+                }
+                Ok(false) => {}
+                Err(lost) => return lost,
+            }
+            ios += 1;
+            if seen_ns >= limit.until_ns || ios >= limit.max_ios {
+                return Ended::Limit;
+            }
+        }
+    }
+
+    /// Submits in batches, one doorbell each; what has completed is reaped as a whole before slots are filled again.
+    fn run_deep<S: Source>(&mut self, source: &mut S, limit: Limit, mut tally: Option<&mut Tally>) -> Ended {
+        let mut ios = 0;
+        let mut ended = None;
+        loop {
+            if ended.is_none() {
+                let room = usize::try_from(limit.max_ios - ios).unwrap_or(usize::MAX);
+                ended = self.submit_batch(source, room);
+                let batch = self.slots.batch.len();
+                ios += batch as u64;
+                if let Some(tally) = &mut tally {
+                    tally.record_depth(self.channel.in_flight().max(1), batch as u64);
+                }
+            }
+            let Some(mut done) = self.channel.wait_done() else {
+                return ended.unwrap_or(Ended::Limit);
+            };
+            let seen_ns = self.clock.now_ns();
+            loop {
+                let slot = done.user_data as usize;
+                let Flight { io, start_ns, rung_ns } = self.slots.flights[slot];
+                match self.take_back(source, slot, &io, done) {
+                    Ok(true) => {
+                        if let Some(tally) = &mut tally {
+                            // An I/O of a batch may be done before the batch's clock reading.
+                            tally.record(&io, rung_ns - start_ns, seen_ns.saturating_sub(rung_ns));
+                        }
+                        self.slots.free.push(slot);
+                    }
+                    Ok(false) => self.slots.free.push(slot),
+                    Err(lost) => ended = Some(lost),
+                }
+                match self.channel.next_done() {
+                    Some(next) => done = next,
+                    None => break,
+                }
+            }
+            if ended.is_none() {
+                if self.stop.load(Ordering::Relaxed) {
+                    ended = Some(Ended::Stopped);
+                } else if seen_ns >= limit.until_ns || ios >= limit.max_ios {
+                    ended = Some(Ended::Limit);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn submit_batch<S: Source>(&mut self, source: &mut S, room: usize) -> Option<Ended> {
+        let mut ended = None;
+        self.slots.batch.clear();
+        if !S::SLOW_TO_PREPARE {
+            self.channel.plug();
+        }
+        let mut start_ns = self.clock.now_ns();
+        while self.slots.batch.len() < room
+            && let Some(slot) = self.slots.free.pop()
+        {
+            let Some(io) = source.next() else {
+                self.slots.free.push(slot);
+                ended = Some(Ended::Dry);
+                break;
+            };
+            let Some(mut buf) = self.slots.bufs[slot].take() else {
+                ended = Some(quarantined());
+                break;
+            };
+            buf.set_len(io.bytes);
+            source.prepare(slot, &io, &mut buf);
+            if S::SLOW_TO_PREPARE {
+                start_ns = self.clock.now_ns();
+            }
+            if let Err(rejected) = self.channel.enqueue(request(&io, buf).user_data(slot as u64)) {
+                self.slots.bufs[slot] = rejected.request.buf;
+                self.slots.free.push(slot);
+                ended = Some(Ended::Lost(rejected.error.to_string()));
+                break;
+            }
+            let rung_ns = if S::SLOW_TO_PREPARE { self.clock.now_ns() } else { start_ns };
+            self.slots.flights[slot] = Flight { io, start_ns, rung_ns };
+            self.slots.batch.push(slot);
+        }
+        if !S::SLOW_TO_PREPARE {
+            self.channel.unplug();
+            let rung_ns = self.clock.now_ns();
+            for slot in &self.slots.batch {
+                self.slots.flights[*slot].rung_ns = rung_ns;
+            }
+        }
+        ended
+    }
+
+    /// The buffer back into its slot; whether the I/O was done.
+    #[inline(always)]
+    fn take_back<S: Source>(
+        &mut self,
+        source: &mut S,
+        slot: usize,
+        io: &Io,
+        done: Done,
+    ) -> Result<bool, Ended> {
+        let good = done.result.is_ok();
+        if let Some(buf) = &done.buf {
+            source.ended(slot, io, buf, good);
+        }
+        let lost = done.buf.is_none();
+        self.slots.bufs[slot] = done.buf;
+        match done.result {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                self.faults.errors += 1;
+                self.faults.first.get_or_insert_with(|| error.to_string());
+                match error.kind {
+                    CommandError::Gone { .. } => Err(Ended::Lost(error.to_string())),
+                    _ if lost => Err(quarantined()),
+                    _ => Ok(false),
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn request(io: &Io, buf: DmaBuf) -> Request {
+    match io.dir {
+        Dir::Read => Request::read(io.lba, buf),
+        Dir::Write => Request::write(io.lba, buf),
+    }
+}
+
+#[cold]
+fn quarantined() -> Ended {
+    Ended::Lost("the device is gone, and a buffer that it may still write to was given up".to_owned())
+}

@@ -1,0 +1,88 @@
+//! Filling memory that is going to be read, as fio lays out a file before it reads it.
+//!
+//! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays in the cache: reads of
+//! them would be faster than any device's.
+
+use meantime::block::{BlockChannel, BlockDevice, ChannelOptions};
+use meantime::completion::Policy;
+use meantime::hw::Clock;
+
+use super::devices::Devices;
+use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
+use super::pattern::{Pattern, PatternSpec};
+use super::plan::JobPlan;
+use super::progress::Progress;
+use crate::failure::{Failure, named, warn};
+use crate::figures;
+use crate::machine;
+use crate::signal;
+
+const BLOCK_BYTES: u64 = 256 << 10;
+const DEPTH: u16 = 8;
+
+/// Fills what `plan` reads or writes of media that began empty, unless it was filled before.
+pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Result<(), Failure> {
+    for index in &plan.devices {
+        let (offset_bytes, _) = plan.range(devices.get(*index).info(), 0);
+        let info = devices.get(*index).info();
+        let (last_bytes, last_len) = plan.range(info, plan.job.numjobs as usize - 1);
+        let bytes = last_bytes + last_len - offset_bytes;
+        let Some((offset_bytes, bytes)) = devices.take_unfilled(*index, offset_bytes, bytes) else {
+            continue;
+        };
+        let uri = devices.uri(*index);
+        if machine::available_bytes().is_some_and(|available_bytes| bytes > available_bytes / 2) {
+            let size = figures::bytes(bytes);
+            warn(format_args!(
+                "{uri}: too little memory to fill {size} beforehand: figures of reads will be too good"
+            ));
+            continue;
+        }
+        progress.filling(uri);
+        fill_range(devices, *index, offset_bytes, bytes)?;
+    }
+    Ok(())
+}
+
+fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {
+    let (device, uri) = (devices.get(index), devices.uri(index));
+    let options = ChannelOptions { depth: DEPTH, policy: Policy::Poll, interrupt: None };
+    let mut channel = device.channel(&options).map_err(|error| named(uri, &error))?;
+    let block_bytes = BLOCK_BYTES.min(bytes);
+    let rest_bytes = bytes % block_bytes;
+    for (from, length, block_bytes) in [
+        (offset_bytes, bytes - rest_bytes, block_bytes),
+        (offset_bytes + bytes - rest_bytes, rest_bytes, rest_bytes),
+    ] {
+        if length == 0 {
+            continue;
+        }
+        let pattern = Pattern::new(PatternSpec {
+            offset_bytes: from,
+            range_bytes: length,
+            block_shift: device.info().block_bytes.trailing_zeros(),
+            bs_read_bytes: block_bytes,
+            bs_write_bytes: block_bytes,
+            random: false,
+            read_percent: 0,
+            passes: Some(1),
+            seed: 0,
+        });
+        let mut slots = Slots::new(&channel, usize::from(DEPTH), block_bytes as usize)
+            .map_err(|error| named(uri, &error))?;
+        let (clock, mut faults) = (Clock::real(), Faults::default());
+        let mut engine = Engine {
+            channel: &mut channel as &mut <meantime::block::NvmeDevice as BlockDevice>::Channel,
+            slots: &mut slots,
+            clock: &clock,
+            stop: &signal::STOP,
+            faults: &mut faults,
+        };
+        let ended = engine.run(&mut Plain(pattern), Limit { until_ns: u64::MAX, max_ios: u64::MAX }, None);
+        if let (Ended::Lost(why), _) | (_, Some(why)) = (ended, faults.first) {
+            return Err(Failure::new(format_args!("{uri}: filling it before the run: {why}")));
+        }
+    }
+    debug_assert_eq!(channel.in_flight(), 0);
+    Ok(())
+}

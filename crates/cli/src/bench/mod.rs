@@ -1,0 +1,166 @@
+//! `meantime bench`: runs jobs, compares devices and ways to wait.
+
+mod devices;
+mod engine;
+mod fill;
+mod pattern;
+mod plan;
+mod progress;
+mod results;
+mod run;
+mod schedule;
+mod tally;
+mod usage;
+mod verify;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::BenchArgs;
+use crate::failure::{FAILED, Failure};
+use crate::machine::Machine;
+use crate::output::{self, JsonTarget};
+use crate::report::{RunResult, comparison_table, report_json, run_text};
+use crate::signal;
+
+use devices::Devices;
+use plan::JobPlan;
+use progress::Progress;
+use schedule::Rtts;
+
+/// Everything that was measured.
+#[derive(Default)]
+struct Measured {
+    results: Vec<RunResult>,
+    /// By job: its name, and the cache-line time.
+    rtts: Vec<(String, Rtts)>,
+}
+
+/// Runs the command.
+pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    let jobs = plan::jobs(args)?;
+    let uris = jobs.iter().map(|job| plan::uris(job, args)).collect::<Result<Vec<_>, _>>()?;
+    let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
+    // From here on there are threads and devices to end properly.
+    signal::catch();
+    let mut devices = Devices::open(&uris.concat())?;
+    let mut plans = Vec::with_capacity(jobs.len());
+    for (job, uris) in jobs.into_iter().zip(&uris) {
+        plans.push(plan::plan(job, &devices, devices.indices(uris), args.floor)?);
+    }
+    devices.keep_created();
+    let machine = Machine::probe();
+    let show = |text: &str| match target {
+        // Stdout is the JSON's alone then.
+        Some(JsonTarget::Stdout) => {
+            eprint!("{text}");
+            Ok(())
+        }
+        _ => output::print(text),
+    };
+
+    let mut measured = Measured::default();
+    let failed = run_jobs(args, &plans, &mut devices, &mut measured, &show);
+    if !measured.results.is_empty() {
+        show(&summary(&measured, &machine, devices.page_kind()))?;
+        if let Some(target) = &target {
+            let facts = facts(&measured, &machine, devices.page_kind());
+            target.write(&report_json(&measured.results, &[], facts, SystemTime::now()))?;
+        }
+    }
+    failed?;
+    if let Some(code) = signal::exit_code() {
+        eprintln!("meantime: ended by a signal; the results are those measured until then");
+        return Ok(ExitCode::from(code));
+    }
+    let bad = measured.results.iter().any(|result| result.errors + result.verify_errors > 0);
+    Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn run_jobs(
+    args: &BenchArgs,
+    plans: &[JobPlan],
+    devices: &mut Devices,
+    measured: &mut Measured,
+    show: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut progress = Progress::new(plans.len());
+    for plan in plans.iter().take_while(|_| !signal::stopped()) {
+        let outcome = run::run(plan, devices, args.rounds, args.floor, &mut progress);
+        let outcome = outcome.inspect_err(|_| progress.clear())?;
+        let text: String = outcome.results.iter().map(|result| run_text(result) + "\n").collect();
+        let mut shown = Ok(());
+        progress.above(|| shown = show(&text));
+        shown?;
+        measured.results.extend(outcome.results);
+        measured.rtts.push((plan.job.name.clone(), outcome.rtts));
+    }
+    progress.clear();
+    Ok(())
+}
+
+/// The table, what its columns are, and the machine.
+fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> String {
+    let mut text = comparison_table(&measured.results);
+    text += "Latencies from submission to having seen the completion; CPU is user + system time of the waiting \
+             threads over\nwall time; \"vs first\" is the change of the mean against the job's first row";
+    if measured.results.iter().any(|result| result.floor_ratio.is_some()) {
+        text +=
+            "; floor ratio is the median,\nover all turns, of a turn's median latency to the floor around it";
+    }
+    text += ".\n\n";
+    let _ = writeln!(text, "{}", machine.line());
+    let _ = writeln!(text, "DMA memory in {}", page_kind.unwrap_or("pages of unknown kind"));
+    let rtts: Vec<String> = measured.rtts.iter().filter_map(|(name, rtts)| rtt_text(name, rtts)).collect();
+    if !rtts.is_empty() {
+        let _ = writeln!(text, "Cache-line round trip: {}", rtts.join("; "));
+        let (repeated, disturbed) = moves(measured);
+        if repeated + disturbed > 0 {
+            let _ = writeln!(
+                text,
+                "The CPUs moved: it changed by more than half around {} turns, of which {repeated} were repeated and \
+                 {disturbed} count all the same",
+                repeated + disturbed
+            );
+        }
+    }
+    text
+}
+
+fn rtt_text(name: &str, rtts: &Rtts) -> Option<String> {
+    let (before_ns, after_ns) = rtts.ends_ns()?;
+    let (low, high) = (rtts.probes_ns.iter().min()?, rtts.probes_ns.iter().max()?);
+    Some(format!("{name} {before_ns} ns before, {after_ns} after ({low} to {high})"))
+}
+
+/// Turns around which the cache-line time changed: repeated, and counted all the same.
+fn moves(measured: &Measured) -> (u64, u64) {
+    let sum = |of: fn(&Rtts) -> u64| measured.rtts.iter().map(|(_, rtts)| of(rtts)).sum();
+    (sum(|rtts| rtts.repeated), sum(|rtts| rtts.disturbed))
+}
+
+/// The JSON's `meantime` object.
+fn facts(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> Map<String, Value> {
+    let mut facts = machine.json();
+    let (repeated, disturbed) = moves(measured);
+    let probes: Vec<u64> =
+        measured.rtts.iter().flat_map(|(_, rtts)| rtts.probes_ns.iter().copied()).collect();
+    let probes_ns: Vec<f64> = probes.iter().map(|ns| *ns as f64).collect();
+    let by_job = measured.rtts.iter().map(|(name, rtts)| {
+        json!({ "jobname": name, "before": rtts.ends_ns().map(|ends| ends.0), "after": rtts.ends_ns().map(|ends| ends.1) })
+    });
+    facts.insert("dma_pages".to_owned(), json!(page_kind));
+    facts.insert("cacheline_rtt_ns".to_owned(), json!(schedule::median(&probes_ns)));
+    facts.insert("cacheline_rtt_ns_by_job".to_owned(), by_job.collect());
+    facts.insert("turns_repeated".to_owned(), json!(repeated));
+    facts.insert("turns_disturbed".to_owned(), json!(disturbed));
+    facts.insert("interrupted".to_owned(), json!(signal::stopped()));
+    facts
+}

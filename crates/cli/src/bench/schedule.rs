@@ -1,0 +1,195 @@
+//! Whose turn it is, for how long, and what each turn's figures are worth.
+
+use std::time::Duration;
+
+use super::plan::JobPlan;
+use super::worker::{Visit, VisitReport, WARM_UP_NS};
+
+/// How long a turn is to take.
+const TURN_NS: u64 = 500_000_000;
+
+/// With a floor, whose drift is quicker.
+const TURN_WITH_FLOOR_NS: u64 = 250_000_000;
+
+/// A median of fewer pairs is not worth quoting (DESIGN §7).
+const PAIRS_MIN: u64 = 9;
+
+/// Beyond this factor between two probes the CPUs have moved.
+const MOVED: f64 = 1.5;
+
+/// The mean that `hybrid` sleeps by is first known after 100 ms.
+const FIRST_MEAN_NS: u64 = 120_000_000;
+
+/// How long a job's turns are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turns {
+    /// Measure each cell for so long; `None`: until all is transferred.
+    pub runtime_ns: Option<u64>,
+    /// A turn takes so long at most.
+    pub turn_ns: u64,
+    /// A turn takes so many I/Os per thread at most.
+    pub turn_ios: u64,
+    /// How much a cell transfers in all, if that ends it.
+    pub total_bytes: Option<u64>,
+}
+
+impl Turns {
+    /// Of `plan`; a thread transfers `thread_bytes` if the job ends by that.
+    pub fn new(plan: &JobPlan, thread_bytes: Option<u64>, rounds: Option<u32>, floor: bool) -> Self {
+        let runtime_ns = plan.runtime.map(nanos);
+        let usual_ns = if floor { TURN_WITH_FLOOR_NS } else { TURN_NS };
+        let least = if floor { PAIRS_MIN } else { 1 };
+        let total_bytes = thread_bytes.map(|bytes| bytes.saturating_mul(u64::from(plan.job.numjobs)));
+        let (mut turn_ns, mut turn_ios) = (usual_ns, u64::MAX);
+        match (runtime_ns, thread_bytes) {
+            // By time.
+            (Some(runtime_ns), None) => {
+                let rounds = rounds.map_or(runtime_ns.div_ceil(usual_ns), u64::from).max(least);
+                turn_ns = runtime_ns.div_ceil(rounds).max(1);
+            }
+            // By amount.
+            (_, Some(bytes)) if rounds.is_some() || floor => {
+                let rounds = rounds.map_or(least, u64::from).max(least);
+                turn_ios = (bytes / plan.job.bs_max_bytes()).div_ceil(rounds).max(1);
+                turn_ns = u64::MAX;
+            }
+            _ => {}
+        }
+        Self { runtime_ns, turn_ns, turn_ios, total_bytes }
+    }
+
+    /// The next turn of a cell; `None` when it has had enough.
+    pub fn next(&self, cell: &CellState, warm_up_ns: u64) -> Option<Visit> {
+        if cell.finished || cell.lost.is_some() {
+            return None;
+        }
+        let left_ns = match self.runtime_ns {
+            Some(runtime_ns) => runtime_ns.saturating_sub(cell.wall_ns),
+            None => u64::MAX,
+        };
+        // Turns run over their time by an I/O each; what that leaves of the last is no turn.
+        if left_ns < (self.turn_ns / 20).min(self.runtime_ns.unwrap_or(u64::MAX)).max(1) {
+            return None;
+        }
+        // A sum with the clock must not overflow.
+        let limit_ns = self.turn_ns.min(left_ns).min(u64::MAX / 4);
+        Some(Visit { warm_up_ns, limit_ns, max_ios: self.turn_ios })
+    }
+
+    /// How much of a cell's work is done, from 0 to 1.
+    pub fn progress(&self, cell: &CellState) -> f64 {
+        if cell.finished || cell.lost.is_some() {
+            return 1.0;
+        }
+        let by_time = self.runtime_ns.map_or(0.0, |ns| cell.wall_ns as f64 / ns.max(1) as f64);
+        let by_amount = self.total_bytes.map_or(0.0, |bytes| cell.bytes as f64 / bytes.max(1) as f64);
+        by_time.max(by_amount).min(1.0)
+    }
+}
+
+/// A device and policy, and how far it is.
+#[derive(Debug, Default)]
+pub struct CellState {
+    /// How long it was measured.
+    pub wall_ns: u64,
+    /// How much it transferred.
+    pub bytes: u64,
+    /// Turns that count.
+    pub turns: u64,
+    /// All is transferred.
+    pub finished: bool,
+    /// Its device takes no more I/O, and why.
+    pub lost: Option<String>,
+    /// Floors.
+    pub floors_ns: Vec<f64>,
+    /// By turn: its median latency over the floor around it.
+    pub ratios: Vec<f64>,
+    /// What has been told about it already.
+    pub told: Told,
+}
+
+/// Messages that were shown; each is shown once.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// That an I/O failed.
+    pub fault: bool,
+    /// That a block was not what was written.
+    pub mismatch: bool,
+}
+
+impl CellState {
+    /// Takes in a turn whose figures count.
+    pub fn count(&mut self, reports: &[VisitReport], floor_ns: Option<f64>) {
+        let wall_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
+        self.wall_ns += wall_ns;
+        self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
+        self.turns += 1;
+        let median_ns = reports.first().filter(|report| report.ios > 0).map(|report| report.median_ns as f64);
+        if let (Some(floor_ns), Some(median_ns)) = (floor_ns.filter(|ns| *ns > 0.0), median_ns) {
+            self.floors_ns.push(floor_ns);
+            self.ratios.push(median_ns / floor_ns);
+        }
+    }
+}
+
+/// How long to do I/O before a turn of which nothing is recorded.
+pub fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) -> u64 {
+    match first_turn {
+        // What is verified must not be overwritten by a warm-up.
+        _ if plan.verifies() => 0,
+        true if cell_learns => nanos(plan.job.ramp_time).max(FIRST_MEAN_NS),
+        true => nanos(plan.job.ramp_time).max(WARM_UP_NS),
+        false => WARM_UP_NS,
+    }
+}
+
+/// The cache-line time between the two CPUs, as it was probed.
+#[derive(Debug, Default, Clone)]
+pub struct Rtts {
+    /// All probes of a job, in ns.
+    pub probes_ns: Vec<u64>,
+    /// Turns done again since the time changed around them.
+    pub repeated: u64,
+    /// Turns that count although it changed around them.
+    pub disturbed: u64,
+}
+
+impl Rtts {
+    /// Takes in a probe; whether the time has changed since the one before.
+    pub fn moved(&mut self, rtt_ns: Option<u64>) -> bool {
+        let Some(now_ns) = rtt_ns else { return false };
+        let before_ns = self.probes_ns.last().copied();
+        self.probes_ns.push(now_ns);
+        before_ns.is_some_and(|before_ns| {
+            let (low, high) = (before_ns.min(now_ns).max(1) as f64, before_ns.max(now_ns) as f64);
+            high / low > MOVED
+        })
+    }
+
+    /// Before and after the job.
+    pub fn ends_ns(&self) -> Option<(u64, u64)> {
+        Some((*self.probes_ns.first()?, *self.probes_ns.last()?))
+    }
+}
+
+/// The median; `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        len if len % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// Least and greatest; `None` of nothing.
+pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
+    let least = values.iter().copied().reduce(f64::min)?;
+    Some((least, values.iter().copied().reduce(f64::max)?))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
+}

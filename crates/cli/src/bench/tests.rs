@@ -1,0 +1,223 @@
+//! The I/O loop and the verification, on a software SSD that is made to fail.
+
+use std::sync::atomic::AtomicBool;
+
+use meantime::block::{
+    BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, NvmeChannel, NvmeDevice, OpenOptions,
+    Rejected, Request, SubmitError, Ticket,
+};
+use meantime::completion::Policy;
+use meantime::hw::{Clock, DmaBuf, HwError};
+use meantime::nvme::Op;
+
+use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
+use super::pattern::{Pattern, PatternSpec};
+use super::tally::Tally;
+use super::verify::Verified;
+
+const BS: u64 = 4096;
+const NO_LIMIT: Limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };
+
+/// What a device does wrong.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Wrong {
+    Nothing,
+    /// Flips a bit of what is read at an LBA.
+    FlipsReadAt(u64),
+    /// Acknowledges writes to an LBA and does not do them.
+    LosesWriteAt(u64),
+}
+
+/// A channel to a device that does something wrong.
+struct Faulty {
+    inner: NvmeChannel,
+    wrong: Wrong,
+    /// By `user_data`: the LBA in flight.
+    lbas: Vec<u64>,
+}
+
+impl Faulty {
+    fn twist(&mut self, mut request: Request) -> Request {
+        let slot = request.user_data as usize;
+        self.lbas[slot] = if request.op == Op::Read { request.lba } else { u64::MAX };
+        if self.wrong == Wrong::LosesWriteAt(request.lba) {
+            request.op = Op::Read;
+        }
+        request
+    }
+
+    fn spoil(&self, mut done: Done) -> Done {
+        if let (Wrong::FlipsReadAt(lba), Some(buf)) = (self.wrong, &mut done.buf)
+            && self.lbas[done.user_data as usize] == lba
+        {
+            buf[100] ^= 1;
+        }
+        done
+    }
+}
+
+impl BlockChannel for Faulty {
+    fn info(&self) -> &BlockInfo {
+        self.inner.info()
+    }
+    fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError> {
+        self.inner.alloc(bytes)
+    }
+    fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
+        let request = self.twist(request);
+        self.inner.submit(request)
+    }
+    fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
+        let request = self.twist(request);
+        self.inner.enqueue(request)
+    }
+    fn plug(&mut self) {
+        self.inner.plug();
+    }
+    fn unplug(&mut self) {
+        self.inner.unplug();
+    }
+    fn poll(&mut self) -> usize {
+        self.inner.poll()
+    }
+    fn wait(&mut self, ticket: Ticket) -> Done {
+        let done = self.inner.wait(ticket);
+        self.spoil(done)
+    }
+    fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
+        self.inner.try_take(ticket)
+    }
+    fn detach(&mut self, ticket: Ticket) {
+        self.inner.detach(ticket);
+    }
+    fn next_done(&mut self) -> Option<Done> {
+        let done = self.inner.next_done()?;
+        Some(self.spoil(done))
+    }
+    fn wait_done(&mut self) -> Option<Done> {
+        let done = self.inner.wait_done()?;
+        Some(self.spoil(done))
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn policy(&self) -> Policy {
+        self.inner.policy()
+    }
+    fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError> {
+        self.inner.set_policy(policy)
+    }
+}
+
+fn device() -> NvmeDevice {
+    meantime::block::open("mem:1M", &OpenOptions::default()).unwrap()
+}
+
+fn faulty(device: &NvmeDevice, depth: u16, wrong: Wrong) -> Faulty {
+    let options = ChannelOptions { depth, ..ChannelOptions::default() };
+    Faulty { inner: device.channel(&options).unwrap(), wrong, lbas: vec![u64::MAX; usize::from(depth)] }
+}
+
+fn spec(read_percent: u8, passes: Option<u64>) -> PatternSpec {
+    PatternSpec {
+        offset_bytes: 0,
+        range_bytes: 1 << 20,
+        block_shift: 9,
+        bs_read_bytes: BS,
+        bs_write_bytes: BS,
+        random: true,
+        read_percent,
+        passes,
+        seed: 1,
+    }
+}
+
+fn drive<S: Source>(channel: &mut Faulty, source: &mut S, limit: Limit) -> (Ended, Tally, Faults) {
+    let mut slots = Slots::new(channel, channel.lbas.len(), BS as usize).unwrap();
+    let (clock, stop) = (Clock::real(), AtomicBool::new(false));
+    let (mut tally, mut faults) = (Tally::default(), Faults::default());
+    let mut engine = Engine { channel, slots: &mut slots, clock: &clock, stop: &stop, faults: &mut faults };
+    let ended = engine.run(source, limit, Some(&mut tally));
+    (ended, tally, faults)
+}
+
+/// One pass of writes (or a mix of them), and its reading back: (errors, what was found first, blocks checked).
+fn verify(depth: u16, read_percent: u8, passes: u64, wrong: Wrong) -> (u64, String, u64) {
+    let device = device();
+    let mut channel = faulty(&device, depth, wrong);
+    let spec = spec(read_percent, Some(passes));
+    let mut verified = Verified::new(Pattern::new(spec), &spec, usize::from(depth), 7);
+    loop {
+        let (ended, _, faults) = drive(&mut channel, &mut verified, NO_LIMIT);
+        assert_eq!((ended, faults.errors), (Ended::Dry, 0));
+        assert_eq!(drive(&mut channel, &mut verified.read_back(), NO_LIMIT).0, Ended::Dry);
+        if !verified.pattern.begin_pass() {
+            break;
+        }
+    }
+    let findings = verified.findings().clone();
+    (findings.errors, findings.first.unwrap_or_default(), findings.checked)
+}
+
+#[test]
+fn good_data_verifies() {
+    for depth in [1, 16] {
+        assert_eq!(verify(depth, 0, 1, Wrong::Nothing), (0, String::new(), 256));
+        let (errors, first, checked) = verify(depth, 50, 4, Wrong::Nothing);
+        assert_eq!((errors, first.as_str()), (0, ""));
+        assert!(checked > 500, "{checked}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found() {
+    for depth in [1, 16] {
+        let (errors, first, checked) = verify(depth, 0, 1, Wrong::FlipsReadAt(80));
+        assert_eq!((errors, checked), (1, 256));
+        assert!(first.contains("offset 40960") && first.contains("payload"), "{first}");
+    }
+}
+
+#[test]
+fn a_lost_write_is_found() {
+    for depth in [1, 16] {
+        let (errors, first, _) = verify(depth, 0, 1, Wrong::LosesWriteAt(8));
+        assert_eq!(errors, 1);
+        assert!(first.contains("offset 4096") && first.contains("found zeroes"), "{first}");
+    }
+}
+
+#[test]
+fn a_mixed_job_finds_it_too() {
+    let (errors, first, _) = verify(8, 50, 6, Wrong::FlipsReadAt(0));
+    assert!(errors > 0 && first.contains("offset 0 "), "{first}");
+}
+
+#[test]
+fn everything_is_counted_once() {
+    let device = device();
+    for depth in [1, 4, 32] {
+        let mut channel = faulty(&device, depth, Wrong::Nothing);
+        let mut plain = Plain(Pattern::new(spec(30, Some(3))));
+        let (ended, tally, faults) = drive(&mut channel, &mut plain, NO_LIMIT);
+        assert_eq!((ended, tally.ios(), tally.bytes(), faults.errors), (Ended::Dry, 768, 3 << 20, 0));
+        assert_eq!(tally.depths.iter().sum::<u64>(), 768);
+        assert_eq!(tally.read.lat.n() + tally.write.lat.n(), 768);
+        assert!(tally.read.ios > 150 && tally.read.ios < 310);
+        let mut endless = Plain(Pattern::new(spec(100, None)));
+        let (ended, tally, _) = drive(&mut channel, &mut endless, Limit { max_ios: 1000, ..NO_LIMIT });
+        assert_eq!((ended, tally.ios()), (Ended::Limit, 1000));
+        assert_eq!(channel.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_failing_io_is_counted_and_named() {
+    let device = device();
+    let mut channel = faulty(&device, 1, Wrong::Nothing);
+    // Beyond the end: refused by the channel, which no checked job gets to see.
+    let mut plain = Plain(Pattern::new(PatternSpec { offset_bytes: 1 << 20, ..spec(100, None) }));
+    let (ended, tally, _) = drive(&mut channel, &mut plain, NO_LIMIT);
+    assert!(matches!(ended, Ended::Lost(why) if why.contains("beyond the namespace")));
+    assert_eq!(tally.ios(), 0);
+}

@@ -1,0 +1,79 @@
+//! What a thread used of its CPU.
+
+use std::ops::{AddAssign, Sub};
+
+/// What getrusage(2) says, of one thread.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// User time.
+    pub user_ns: u64,
+    /// System time.
+    pub system_ns: u64,
+    /// Context switches, voluntary or not.
+    pub switches: u64,
+    /// Page faults that had to read.
+    pub major_faults: u64,
+    /// Page faults that had not.
+    pub minor_faults: u64,
+}
+
+impl Usage {
+    /// Of the calling thread, since it began.
+    pub fn of_thread() -> Self {
+        // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to nothing else.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            usage
+        };
+        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+        Self {
+            user_ns: ns(usage.ru_utime),
+            system_ns: ns(usage.ru_stime),
+            switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+            major_faults: usage.ru_majflt as u64,
+            minor_faults: usage.ru_minflt as u64,
+        }
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            // The kernel splits the exact total by sampling, and may move a little from one to the other.
+            user_ns: self.user_ns.saturating_sub(before.user_ns),
+            system_ns: self.system_ns.saturating_sub(before.system_ns),
+            switches: self.switches - before.switches,
+            major_faults: self.major_faults - before.major_faults,
+            minor_faults: self.minor_faults - before.minor_faults,
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.switches += other.switches;
+        self.major_faults += other.major_faults;
+        self.minor_faults += other.minor_faults;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_thread_is_charged() {
+        let before = Usage::of_thread();
+        let start = std::time::Instant::now();
+        while start.elapsed().as_millis() < 50 {
+            std::hint::spin_loop();
+        }
+        let used = Usage::of_thread() - before;
+        assert!(used.user_ns + used.system_ns > 5_000_000, "{used:?}");
+    }
+}

@@ -1,0 +1,334 @@
+//! `verify=crc32c`: each block written carries its place, a number and checksums, and is read back and checked.
+
+use std::fmt;
+
+use meantime::hw::DmaBuf;
+
+use super::engine::Source;
+use super::pattern::{Dir, Io, Pattern, PatternSpec, Rng};
+
+/// `MTVERIF1`, little-endian.
+const MAGIC: u64 = u64::from_le_bytes(*b"MTVERIF1");
+
+/// Length of the header at the beginning of each block.
+///
+/// All fields little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4), CRC-32C of the payload (4),
+/// CRC-32C of the 40 bytes before (4).
+pub const HEADER_BYTES: usize = 44;
+
+/// What a block should say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Where it is, in bytes from the start of the namespace.
+    pub offset_bytes: u64,
+    /// The how-manieth write of its thread it is, from 1.
+    pub number: u64,
+    /// Of the thread.
+    pub seed: u64,
+}
+
+/// What is wrong with a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mismatch {
+    /// All zeroes.
+    Zeroes,
+    /// No header.
+    Magic(u64),
+    /// The header's checksum: computed, found.
+    Header(u32, u32),
+    /// A block of another place.
+    Offset(u64),
+    /// A block of another size.
+    Length(u32),
+    /// A block of another thread or run.
+    Seed(u64),
+    /// Another write to this place.
+    Number(u64),
+    /// The payload's checksum: computed, found.
+    Payload(u32, u32),
+}
+
+/// Writes header and payload of `stamp` to all of `block`.
+pub fn fill(block: &mut [u8], stamp: Stamp) {
+    let length = block.len() as u32;
+    let (header, payload) = block.split_at_mut(HEADER_BYTES);
+    let mut rng = Rng::new(stamp.seed ^ stamp.number.rotate_left(32) ^ stamp.offset_bytes);
+    rng.fill(payload);
+    header[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    header[8..16].copy_from_slice(&stamp.offset_bytes.to_le_bytes());
+    header[16..24].copy_from_slice(&stamp.number.to_le_bytes());
+    header[24..32].copy_from_slice(&stamp.seed.to_le_bytes());
+    header[32..36].copy_from_slice(&length.to_le_bytes());
+    header[36..40].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    let crc = crc32c::crc32c(&header[..40]);
+    header[40..44].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Checks that `block` is what [`fill`] wrote for `stamp`.
+pub fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
+    let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| block[at + i]));
+    let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| block[at + i]));
+    if u64_at(0) != MAGIC {
+        let zeroes = block.iter().all(|byte| *byte == 0);
+        return Err(if zeroes { Mismatch::Zeroes } else { Mismatch::Magic(u64_at(0)) });
+    }
+    let header_crc = crc32c::crc32c(&block[..40]);
+    if header_crc != u32_at(40) {
+        return Err(Mismatch::Header(header_crc, u32_at(40)));
+    }
+    if u64_at(8) != stamp.offset_bytes {
+        return Err(Mismatch::Offset(u64_at(8)));
+    }
+    if u32_at(32) as usize != block.len() {
+        return Err(Mismatch::Length(u32_at(32)));
+    }
+    if u64_at(24) != stamp.seed {
+        return Err(Mismatch::Seed(u64_at(24)));
+    }
+    if u64_at(16) != stamp.number {
+        return Err(Mismatch::Number(u64_at(16)));
+    }
+    let payload_crc = crc32c::crc32c(&block[HEADER_BYTES..]);
+    if payload_crc != u32_at(36) {
+        return Err(Mismatch::Payload(payload_crc, u32_at(36)));
+    }
+    Ok(())
+}
+
+/// A mismatch with what was expected, in words.
+#[derive(Debug, Clone, Copy)]
+pub struct Report(pub Stamp, pub usize, pub Mismatch);
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(stamp, length, mismatch) = self;
+        let number = stamp.number;
+        write!(f, "the block of {length} bytes at offset {} is not what was written: ", stamp.offset_bytes)?;
+        match mismatch {
+            Mismatch::Zeroes => write!(f, "expected write {number}, found zeroes"),
+            Mismatch::Magic(found) => write!(f, "expected the magic {MAGIC:#018x}, found {found:#018x}"),
+            Mismatch::Header(want, found) => {
+                write!(f, "its header's CRC-32C is {found:#010x} where its bytes give {want:#010x}")
+            }
+            Mismatch::Offset(found) => write!(f, "found the block of offset {found}"),
+            Mismatch::Length(found) => write!(f, "found a block of {found} bytes"),
+            Mismatch::Seed(found) => {
+                write!(f, "expected a block of seed {:#x}, found one of {found:#x}", stamp.seed)
+            }
+            Mismatch::Number(found) if *found < number => {
+                write!(f, "expected write {number}, found the older write {found}")
+            }
+            Mismatch::Number(found) => write!(f, "expected write {number}, found write {found}"),
+            Mismatch::Payload(want, found) => {
+                write!(f, "its payload's CRC-32C should be {found:#010x}, its bytes give {want:#010x}")
+            }
+        }
+    }
+}
+
+/// What the checks came to.
+#[derive(Debug, Default, Clone)]
+pub struct Findings {
+    /// Blocks read and checked.
+    pub checked: u64,
+    /// Blocks that were not what had been written.
+    pub errors: u64,
+    /// The first of them, in words.
+    pub first: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    block: u64,
+    is_write: bool,
+    /// Of a write: its number. Of a read: the number to expect; 0 for no check.
+    number: u64,
+}
+
+/// I/Os of a pattern, pass by pass; knows what it wrote where.
+#[derive(Debug)]
+pub struct Verified {
+    /// Where the I/Os go.
+    pub pattern: Pattern,
+    offset_bytes: u64,
+    block_shift: u32,
+    bs_bytes: u64,
+    seed: u64,
+    /// By block of the range: the number of the write that completed last; 0 if none did, or nobody knows.
+    numbers: Vec<u64>,
+    next_number: u64,
+    /// By slot: what is in flight.
+    marks: Vec<Option<Mark>>,
+    findings: Findings,
+}
+
+impl Verified {
+    /// Verifies `pattern`, which was made from `spec` and whose blocks are all of the size of its writes.
+    pub fn new(pattern: Pattern, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
+        Self {
+            pattern,
+            offset_bytes: spec.offset_bytes,
+            block_shift: spec.block_shift,
+            bs_bytes: spec.bs_write_bytes,
+            seed,
+            numbers: vec![0; (spec.range_bytes / spec.bs_write_bytes) as usize],
+            next_number: 1,
+            marks: vec![None; depth],
+            findings: Findings::default(),
+        }
+    }
+
+    /// What the checks came to so far.
+    pub fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// Reads everything back that was written.
+    pub fn read_back(&mut self) -> ReadBack<'_> {
+        ReadBack { verified: self, block: 0 }
+    }
+
+    fn block_of(&self, io: &Io) -> u64 {
+        ((io.lba << self.block_shift) - self.offset_bytes) / self.bs_bytes
+    }
+
+    fn stamp(&self, block: u64, number: u64) -> Stamp {
+        Stamp { offset_bytes: self.offset_bytes + block * self.bs_bytes, number, seed: self.seed }
+    }
+
+    fn examine(&mut self, block: u64, number: u64, buf: &[u8]) {
+        let stamp = self.stamp(block, number);
+        self.findings.checked += 1;
+        if let Err(mismatch) = check(buf, stamp) {
+            self.findings.errors += 1;
+            self.findings.first.get_or_insert_with(|| Report(stamp, buf.len(), mismatch).to_string());
+        }
+    }
+}
+
+impl Source for Verified {
+    const SLOW_TO_PREPARE: bool = true;
+
+    fn next(&mut self) -> Option<Io> {
+        // The next pass is begun by whoever has read this one back.
+        self.pattern.next_in_pass()
+    }
+
+    fn prepare(&mut self, slot: usize, io: &Io, buf: &mut DmaBuf) {
+        let block = self.block_of(io);
+        let mark = match io.dir {
+            Dir::Write => {
+                // A read of this block under way may see the old or the new one.
+                for mark in self.marks.iter_mut().flatten().filter(|mark| mark.block == block) {
+                    mark.number = if mark.is_write { mark.number } else { 0 };
+                }
+                let number = self.next_number;
+                self.next_number += 1;
+                fill(buf, self.stamp(block, number));
+                Mark { block, is_write: true, number }
+            }
+            Dir::Read => {
+                let contended = self.marks.iter().flatten().any(|mark| mark.is_write && mark.block == block);
+                let number = if contended { 0 } else { self.numbers[block as usize] };
+                Mark { block, is_write: false, number }
+            }
+        };
+        self.marks[slot] = Some(mark);
+    }
+
+    fn ended(&mut self, slot: usize, _: &Io, buf: &DmaBuf, done: bool) {
+        let Some(Mark { block, is_write, number }) = self.marks[slot].take() else { return };
+        if is_write {
+            // After a write that failed the block may be old, new or torn.
+            self.numbers[block as usize] = if done { number } else { 0 };
+        } else if done && number != 0 {
+            self.examine(block, number, buf);
+        }
+    }
+}
+
+/// Reads of every block that was written, in order.
+#[derive(Debug)]
+pub struct ReadBack<'a> {
+    verified: &'a mut Verified,
+    block: u64,
+}
+
+impl Source for ReadBack<'_> {
+    const SLOW_TO_PREPARE: bool = false;
+
+    fn next(&mut self) -> Option<Io> {
+        let written = self.verified.numbers[self.block as usize..].iter().position(|number| *number != 0)?;
+        let block = self.block + written as u64;
+        self.block = block + 1;
+        let lba = self.verified.stamp(block, 0).offset_bytes >> self.verified.block_shift;
+        Some(Io { dir: Dir::Read, lba, bytes: self.verified.bs_bytes as usize })
+    }
+
+    fn prepare(&mut self, _: usize, _: &Io, buf: &mut DmaBuf) {
+        // What the device does not write must not be taken for data: the buffer may hold this very block.
+        buf[..HEADER_BYTES].fill(0xa5);
+    }
+
+    fn ended(&mut self, _: usize, io: &Io, buf: &DmaBuf, done: bool) {
+        if done {
+            let block = self.verified.block_of(io);
+            self.verified.examine(block, self.verified.numbers[block as usize], buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp { offset_bytes: 1 << 20, number: 7, seed: 3 };
+
+    fn block() -> Vec<u8> {
+        let mut block = vec![0; 512];
+        fill(&mut block, STAMP);
+        block
+    }
+
+    #[test]
+    fn what_was_written_passes() {
+        assert_eq!(check(&block(), STAMP), Ok(()));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        for at in 0..512 {
+            for bit in 0..8 {
+                let mut block = block();
+                block[at] ^= 1 << bit;
+                assert!(check(&block, STAMP).is_err(), "byte {at}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_mismatch_says_what_was_expected_and_found() {
+        let say =
+            |block: &[u8], stamp| Report(stamp, block.len(), check(block, stamp).unwrap_err()).to_string();
+        assert!(
+            say(&[0; 512], STAMP)
+                .contains("at offset 1048576 is not what was written: expected write 7, found zeroes")
+        );
+        assert!(say(&[1; 512], STAMP).contains("found 0x0101010101010101"));
+        assert!(
+            say(&block(), Stamp { offset_bytes: 0, ..STAMP }).contains("found the block of offset 1048576")
+        );
+        assert!(say(&block(), Stamp { number: 8, ..STAMP }).contains("found the older write 7"));
+        assert!(say(&block(), Stamp { number: 6, ..STAMP }).contains("found write 7"));
+        assert!(say(&block(), Stamp { seed: 4, ..STAMP }).contains("found one of 0x3"));
+        let mut short = block();
+        short.truncate(256);
+        assert!(say(&short, STAMP).contains("found a block of 512 bytes"));
+        let mut torn = block();
+        torn[511] ^= 1;
+        assert!(say(&torn, STAMP).contains("payload"));
+        let mut torn = block();
+        torn[17] ^= 1;
+        assert!(say(&torn, STAMP).contains("header"));
+    }
+}

@@ -1,0 +1,151 @@
+//! The command line.
+
+mod bench;
+mod texts;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+pub use bench::BenchArgs;
+
+use crate::failure::Failure;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "meantime",
+    version = texts::VERSION,
+    about = "A user-space I/O stack for SSDs that answer in microseconds",
+    long_about = texts::ABOUT,
+    after_long_help = texts::AFTER,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure a device: run fio jobs on it and compare ways to wait
+    #[command(long_about = texts::BENCH_ABOUT, after_long_help = texts::BENCH_AFTER)]
+    Bench(Box<BenchArgs>),
+    /// Show what a device says of itself: identify, namespaces, features, SMART
+    #[command(long_about = texts::INFO_ABOUT, after_long_help = texts::INFO_AFTER)]
+    Info(InfoArgs),
+    /// Measure what waiting costs on this machine
+    #[command(long_about = texts::CALIBRATE_ABOUT, after_long_help = texts::CALIBRATE_AFTER)]
+    Calibrate(CalibrateArgs),
+}
+
+/// Options of `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// The device to ask, e.g. mem:1G?model=optane or file:disk.img
+    #[arg(long, value_name = "URI", default_value = "mem:64M", long_help = texts::DEVICE_OF_INFO)]
+    pub device: String,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `calibrate`.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// A tenth of the samples: about a second instead of several
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// A path, or `-` for stdout.
+type JsonPath = PathBuf;
+
+/// Reads the command line. Help and version were printed when it gives an exit code of success.
+pub fn parse() -> Result<Command, ExitCode> {
+    Cli::try_parse().map(|cli| cli.command).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Whoever closed the pipe has read enough.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if std::io::stderr().is_terminal() => {
+            let _ = error.print();
+            ExitCode::from(crate::failure::USAGE)
+        }
+        _ => {
+            let failure = Failure::usage(one_line(&error));
+            failure.show();
+            failure.exit_code()
+        }
+    })
+}
+
+/// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
+fn one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command given: bench, info or calibrate; see `meantime --help`".to_owned();
+    }
+    let text = error.render().to_string();
+    let mut parts = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        }
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        match line.strip_prefix("tip: ") {
+            Some(tip) => parts.push(format!("({tip})")),
+            None if !line.is_empty() => parts.push(line.to_owned()),
+            None => {}
+        }
+    }
+    format!("{}; see `meantime --help`, or `meantime COMMAND --help`", parts.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn errors_are_one_line() {
+        for (args, word) in [
+            (&["meantime", "bench", "--flor"][..], "--floor"),
+            (&["meantime", "bench", "--rounds", "x"], "--rounds"),
+            (&["meantime", "frobnicate"], "frobnicate"),
+            (&["meantime", "info", "--device"], "--device"),
+            (&["meantime"], "no command"),
+        ] {
+            let error = one_line(&Cli::try_parse_from(args).unwrap_err());
+            assert!(error.contains(word) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_keeps_within_100_columns() {
+        let mut command = Cli::command();
+        command.build();
+        for name in ["bench", "info", "calibrate"] {
+            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= 100, "{name}: {widest}");
+            for section in ["EXAMPLES", "EXIT STATUS", "OUTPUT"] {
+                assert!(help.contains(section), "{name} has no {section}");
+            }
+        }
+    }
+}

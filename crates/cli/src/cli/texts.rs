@@ -1,0 +1,169 @@
+//! The longer texts of `--help`.
+
+/// Version and revision.
+pub const VERSION: &str = env!("MEANTIME_VERSION");
+
+/// `meantime --help`, at the top.
+pub const ABOUT: &str = "\
+Meantime drives NVMe SSDs from user space and makes use of the time the device takes: it can sleep until \
+the interrupt, poll, or sleep a while and then poll. This command measures what each way costs, on a \
+software SSD (no hardware, no root and no set-up needed).";
+
+/// `meantime --help`, at the bottom.
+pub const AFTER: &str = "\
+EXAMPLES
+  meantime bench examples/qd1.fio --device mem:256M?model=optane
+  meantime info --device mem:1G?model=nand
+  meantime calibrate
+
+DEVICES
+  mem:SIZE[?KEY=VALUE&…]    software SSD in this process, its medium in memory
+  file:PATH[?KEY=VALUE&…]   the same, its medium a file
+  Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create.
+  See `meantime bench --help`, option --device.";
+
+/// The device, wherever one is named.
+pub const DEVICE_OF_INFO: &str = "\
+The device to ask, e.g. mem:1G?model=optane or file:disk.img. See `meantime bench --help` for what a URI can say.";
+
+/// `bench --help`, at the top.
+pub const BENCH_ABOUT: &str = "\
+Runs fio jobs on one or more devices and compares ways to wait for completions.
+
+Each job is run on each device with each completion policy. These runs alternate in short turns (A B C A B C …), so \
+that whatever drifts on the machine hits all of them alike. Jobs run one after another.";
+
+/// `bench --help`, the job file.
+pub const JOB_FILE: &str = "\
+A fio job file. Obeyed are rw, bs, iodepth, numjobs, size, offset, runtime, time_based, ramp_time, rwmixread, \
+verify=crc32c, cpus_allowed, loops, name and filename (a device URI), with fio's meaning and units, and completion \
+(as the option). Keys that would change what is measured are an error, harmless ones a warning.
+
+Without a job file, the job options below say what to do; with one, they override it for every job.";
+
+/// `bench --device`.
+pub const DEVICE: &str = "\
+Devices to measure. A comma separates URIs, and the option can be repeated. Default: the job's filename.
+
+  mem:SIZE    software SSD in this process, its medium in memory; begins empty, and is filled with
+              random data before it is read
+  file:PATH   the same, its medium a file (create=SIZE makes it); keeps its contents
+
+Parameters follow a question mark, joined by &: model=null (default, takes no time), fast12, dram-nvme, nvram, \
+optane, zssd, nand, or the path of a model file; lba=512 or 4096 (bytes per logical block); vwc=0 or 1 (volatile \
+write cache); cpu=N (the SSD's thread; default the last); mdts=BYTES (most data of one command); boundary=BLOCKS; \
+queues=N; vectors=N; lock=1 (lock the driver's memory); namespaces=N and nsid=N (mem: only).
+
+In a shell, quote URIs: ? and & mean something to it.";
+
+/// `bench --completion`.
+pub const COMPLETION: &str = "\
+Ways to wait, separated by commas. Default: the job's completion key, else interrupt,poll,hybrid.
+
+  interrupt     sleep until the device's interrupt
+  poll          look until the completion is there
+  hybrid        sleep half the mean device time, then poll (as Linux 4.10 did)
+  hybrid=TIME   sleep for TIME, then poll; e.g. hybrid=2us";
+
+/// `bench --floor`.
+pub const FLOOR: &str = "\
+Measure the floor, too: one core sets a flag, the other copies the payload from a random place of a medium as large as \
+the device's and sets a flag back. No queue, no command: no protocol between two cores can beat it. It is \
+measured around every turn, at least 9 times; shown are its median and the median of the ratios of each turn's \
+median latency to it. Needs the device's size in memory once more.";
+
+/// `bench --json`.
+pub const JSON: &str = "\
+Write the results in fio's JSON format to FILE, which is replaced as a whole at the end, or to standard output (-); the \
+text then goes to standard error. Beside fio's keys each job has device and completion in \"job options\", and with \
+--floor floor_ns and floor_ratio; \"meantime\" holds facts of the machine.";
+
+/// `bench --rounds`.
+pub const ROUNDS: &str = "\
+How often each device and policy has its turn within a job. Default: so that a turn takes about half a second (a \
+quarter with --floor, and then at least 9 turns). With one device, one policy and no --floor: turns of half a second, too.";
+
+/// `bench --help`, at the bottom.
+pub const BENCH_AFTER: &str = "\
+OUTPUT
+  Per job, device and policy the figures as fio prints them. slat is the time until the doorbell has been rung,
+  clat from there until the completion was seen, lat the whole. Then a table, a row for each:
+
+    mean … max    latency (lat) in µs, reads and writes together; \"1 in 6,000\" is what the slowest
+                  one in 6,000 reached
+    IOPS, CPU %   I/Os per second; user + system time of the waiting threads over wall time
+    IOPS/CPU-%    what a percent of a CPU bought. Sleeping is not fully charged by the kernel.
+    vs first      change of the mean latency against the job's first row
+    floor         see --floor; ratio 1.20 means 20 % above what two cores can do at best
+
+  Below it, the machine. On a virtual machine CPUs move: the time a cache line takes between them is probed around
+  every turn, and turns in which it changed by more than half are repeated, which the report says.
+
+VERIFY
+  With --verify crc32c each block written carries its place, a number and checksums. When the range has been written
+  once (or time is up), all of it is read back and checked; mixed jobs also check what they read. A block that
+  is not what was written is reported with its offset, and the exit status is 1. Devices and policies then run one
+  after another, not in turns; several threads (--numjobs) share the range, a part each. --ramp-time has no effect.
+
+EXAMPLES
+  Two kinds of SSD, three ways to wait, 4 KiB random reads, 5 s each:
+    meantime bench --rw randread --device 'mem:256M?model=optane,mem:256M?model=zssd'
+
+  How near polling comes to what the machine can do:
+    meantime bench --rw randread --device mem:256M --completion poll --floor
+
+  A fio job file, results for fio's tools:
+    meantime bench examples/qd1.fio --device 'mem:256M?model=fast12' --json result.json
+
+  Write 64 MiB to a disk image in random order, 16 at a time, and check it:
+    meantime bench --rw randwrite --size 64m --iodepth 16 --verify crc32c \\
+        --device 'file:disk.img?create=64M' --completion poll
+
+EXIT STATUS
+  0    everything was measured
+  1    an error (one line on standard error), I/O errors, or data that was not what had been written
+  2    the command line cannot be obeyed
+  130  ended by Ctrl-C; what was measured until then was printed. A second Ctrl-C kills at once.";
+
+/// `info --help`, at the top.
+pub const INFO_ABOUT: &str = "\
+Opens a device and shows what its controller says of itself: model, serial number, firmware and version; what \
+its capability register (CAP) allows; its namespaces, and why one cannot be used; features with their current \
+values; and the SMART / health log.";
+
+/// `info --help`, at the bottom.
+pub const INFO_AFTER: &str = "\
+OUTPUT
+  Four tables: controller, namespaces, features, health. Features the controller does not have are shown with what
+  it answered. With --json one object with the keys controller, namespaces, features, smart.
+
+EXAMPLES
+  meantime info
+  meantime info --device 'mem:1G?model=nand&lba=4096&namespaces=2'
+  meantime info --device file:disk.img --json
+
+EXIT STATUS
+  0 shown · 1 an error (one line on standard error) · 2 the command line cannot be obeyed";
+
+/// `calibrate --help`, at the top.
+pub const CALIBRATE_ABOUT: &str = "\
+Measures what waiting costs on this machine, here and now: how long a cache line takes from one CPU to another and \
+back, what reading the clock costs, how late a thread runs that sleeps on an eventfd (the form an interrupt has \
+here), and how late short sleeps end. No figure of this kind is built into Meantime.
+
+The measuring thread runs on the first CPU this process may use, its peer on the last.";
+
+/// `calibrate --help`, at the bottom.
+pub const CALIBRATE_AFTER: &str = "\
+OUTPUT
+  A row per measurement with median, p99 and maximum. The cache-line row says how far apart two cores are: an I/O
+  through a queue pair needs at least two such trips. Sleeping instead of polling can pay only for I/Os that take
+  longer than the oversleep. With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read,
+  eventfd_wake, oversleep with median_ns, p99_ns, max_ns, mean_ns and count each.
+
+EXAMPLES
+  meantime calibrate
+  meantime calibrate --quick --json
+
+EXIT STATUS
+  0 measured · 1 an error (one line on standard error) · 2 the command line cannot be obeyed · 130 Ctrl-C";

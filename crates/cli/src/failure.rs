@@ -1,0 +1,75 @@
+//! How a command fails: one line on stderr and an exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use crate::job::{JobError, Origin};
+
+/// Something failed, or was found to be wrong.
+pub const FAILED: u8 = 1;
+/// The command line cannot be obeyed as it was written.
+pub const USAGE: u8 = 2;
+
+/// Why a command ends without having done what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// A failure: `message` says what, where, and what to do.
+    pub fn new(message: impl Display) -> Self {
+        Self { message: one_line(&message.to_string()), code: FAILED }
+    }
+
+    /// A command line that cannot be obeyed.
+    pub fn usage(message: impl Display) -> Self {
+        Self { message: one_line(&message.to_string()), code: USAGE }
+    }
+
+    /// The line to stderr.
+    pub fn show(&self) {
+        eprintln!("meantime: {}", self.message);
+    }
+
+    /// For the shell.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<JobError> for Failure {
+    fn from(error: JobError) -> Self {
+        match error.origin {
+            Origin::CommandLine => Self::usage(error),
+            Origin::File { .. } => Self::new(error),
+        }
+    }
+}
+
+/// The error of a device with the device's name, unless it has it already.
+pub fn named(uri: &str, error: &dyn std::error::Error) -> Failure {
+    let text = error.to_string();
+    if text.contains(uri) { Failure::new(text) } else { Failure::new(format_args!("{uri}: {text}")) }
+}
+
+/// A warning to stderr: the command goes on.
+pub fn warn(message: impl Display) {
+    eprintln!("meantime: warning: {}", one_line(&message.to_string()));
+}
+
+/// Whatever a file name or a device's answer contains, a message stays one line.
+fn one_line(text: &str) -> String {
+    text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_stay_one_line() {
+        assert_eq!(one_line("a\nb\r\n  c\n"), "a b c");
+    }
+}

@@ -1,0 +1,144 @@
+//! `meantime info`: what a device says of itself.
+
+mod controller;
+mod features;
+mod smart;
+
+use std::process::ExitCode;
+
+use comfy_table::{CellAlignment, Table};
+use meantime::block::{NvmeDevice, OpenOptions};
+use serde_json::{Value, json};
+
+use crate::cli::InfoArgs;
+use crate::failure::Failure;
+use crate::figures;
+use crate::output;
+
+/// A line of a table: what it is, in words for people, and the same for programs.
+struct Fact {
+    name: &'static str,
+    words: String,
+    key: &'static str,
+    value: Value,
+}
+
+impl Fact {
+    fn new(name: &'static str, words: impl ToString, key: &'static str, value: Value) -> Self {
+        Self { name, words: words.to_string(), key, value }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
+    let uri = args.device.trim();
+    let device = meantime::block::open(uri, &OpenOptions::default())
+        .map_err(|error| crate::failure::named(uri, &error))?;
+    let controller = controller::facts(device.controller().info(), device.controller().max_queue_entries());
+    let features = features::features(&device);
+    let smart = smart::facts(&device);
+    if args.json {
+        let report = json!({
+            "device": uri,
+            "controller": object(&controller),
+            "namespaces": namespaces_json(&device),
+            "features": features.iter().map(features::Feature::json).collect::<Vec<_>>(),
+            "smart": smart.as_ref().map_or_else(|error| json!({ "error": error }), |facts| object(facts)),
+        });
+        output::print(&output::json_text(&report))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = format!("Controller of {uri}\n{}\n", facts_table(&controller));
+    text += &format!("\nNamespaces\n{}\n", namespaces_table(&device));
+    text += &format!("\nFeatures (current values)\n{}\n", features::table(&features));
+    text += &match smart {
+        Ok(facts) => format!("\nHealth (SMART log)\n{}\n", facts_table(&facts)),
+        Err(error) => format!("\nHealth: {error}\n"),
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn object(facts: &[Fact]) -> Value {
+    Value::Object(facts.iter().map(|fact| (fact.key.to_owned(), fact.value.clone())).collect())
+}
+
+/// A table without borders but for a line below the header.
+fn bare_table() -> Table {
+    let mut table = Table::new();
+    table.load_preset("     ─             ");
+    table
+}
+
+fn rendered(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.lines().map(|line| format!("  {}", line.trim_end())).collect::<Vec<_>>().join("\n")
+}
+
+fn facts_table(facts: &[Fact]) -> String {
+    let mut table = bare_table();
+    for fact in facts {
+        table.add_row([fact.name.to_owned(), fact.words.clone()]);
+    }
+    rendered(table)
+}
+
+fn namespaces_table(device: &NvmeDevice) -> String {
+    let mut table = bare_table();
+    table.set_header(["NSID", "size", "blocks", "block", "in use", "most a command", "boundary", "usable"]);
+    for ns in device.controller().namespaces() {
+        let boundary = match ns.optimal_boundary_blocks {
+            0 => "none".to_owned(),
+            blocks => format!("{blocks} blocks"),
+        };
+        table.add_row([
+            ns.nsid.to_string(),
+            figures::bytes(ns.bytes()),
+            ns.blocks.to_string(),
+            figures::bytes(u64::from(ns.block_bytes())),
+            figures::bytes(ns.used_blocks.saturating_mul(u64::from(ns.block_bytes()))),
+            figures::bytes(u64::from(ns.max_blocks) << ns.block_shift),
+            boundary,
+            if ns.nsid == device.namespace().nsid { "yes, opened".to_owned() } else { "yes".to_owned() },
+        ]);
+    }
+    for (nsid, why) in device.controller().unusable_namespaces() {
+        let mut row = vec![nsid.to_string()];
+        row.extend(std::iter::repeat_n("–".to_owned(), 6));
+        row.push(format!("no: {why}"));
+        table.add_row(row);
+    }
+    for at in [0, 2] {
+        if let Some(column) = table.column_mut(at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    rendered(table)
+}
+
+fn namespaces_json(device: &NvmeDevice) -> Value {
+    let usable = device.controller().namespaces().iter().map(|ns| {
+        json!({
+            "nsid": ns.nsid,
+            "usable": true,
+            "opened": ns.nsid == device.namespace().nsid,
+            "bytes": ns.bytes(),
+            "blocks": ns.blocks,
+            "block_bytes": ns.block_bytes(),
+            "used_blocks": ns.used_blocks,
+            "max_blocks_per_command": ns.max_blocks,
+            "optimal_boundary_blocks": ns.optimal_boundary_blocks,
+        })
+    });
+    let unusable = device.controller().unusable_namespaces().iter();
+    let unusable = unusable.map(|(nsid, why)| json!({ "nsid": nsid, "usable": false, "why": why }));
+    Value::Array(usable.chain(unusable).collect())
+}
+
+/// The names of the bits of `bits` that are set, by (bit, name).
+fn names_of(bits: u64, names: &[(u64, &str)]) -> String {
+    let set: Vec<&str> = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
+    if set.is_empty() { "none".to_owned() } else { set.join(", ") }
+}

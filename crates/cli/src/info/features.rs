@@ -1,0 +1,132 @@
+//! Features of interest, with their values in words (NVMe Base 1.4 §5.21.1).
+
+use meantime::block::NvmeDevice;
+use meantime::nvme::{Controller, Error};
+use meantime_spec::features::{
+    Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig, NumberOfQueues,
+    PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
+};
+use serde_json::{Value, json};
+
+use super::{bare_table, rendered};
+
+/// A feature, and its current value or what the controller answered instead.
+pub struct Feature {
+    fid: u8,
+    name: &'static str,
+    value: Result<u32, String>,
+    words: String,
+}
+
+type InWords = fn(u32) -> String;
+
+const FEATURES: &[(u8, &str, InWords)] = &[
+    (fid::ARBITRATION, "Arbitration", |dw0| {
+        let value = Arbitration(dw0);
+        let burst =
+            if value.ab() == 7 { "no limit".to_owned() } else { format!("{} commands", 1u32 << value.ab()) };
+        format!("burst {burst}, weights low {} medium {} high {}", value.lpw(), value.mpw(), value.hpw())
+    }),
+    (fid::POWER_MANAGEMENT, "Power Management", |dw0| {
+        format!("power state {}, workload hint {}", PowerManagement(dw0).ps(), PowerManagement(dw0).wh())
+    }),
+    (fid::TEMPERATURE_THRESHOLD, "Temperature Threshold", |dw0| {
+        super::smart::celsius(TemperatureThreshold(dw0).tmpth())
+    }),
+    (fid::ERROR_RECOVERY, "Error Recovery", |dw0| {
+        let value = ErrorRecovery(dw0);
+        let limit = match value.tler() {
+            0 => "no time limit".to_owned(),
+            units => format!("time limit {} ms", u32::from(units) * 100),
+        };
+        format!("{limit}, error on deallocated blocks {}", on_off(value.dulbe()))
+    }),
+    (fid::VOLATILE_WRITE_CACHE, "Volatile Write Cache", |dw0| {
+        on_off(VolatileWriteCache(dw0).wce()).to_owned()
+    }),
+    (fid::NUMBER_OF_QUEUES, "Number of Queues", |dw0| {
+        let value = NumberOfQueues(dw0);
+        format!("{} submission, {} completion", value.sq(), value.cq())
+    }),
+    (fid::INTERRUPT_COALESCING, "Interrupt Coalescing", |dw0| {
+        let value = InterruptCoalescing(dw0);
+        match (value.thr(), value.time()) {
+            (0, _) | (_, 0) => "off: an interrupt per completion".to_owned(),
+            (threshold, time) => {
+                format!("{} completions or {} µs", u32::from(threshold) + 1, u32::from(time) * 100)
+            }
+        }
+    }),
+    (fid::INTERRUPT_VECTOR_CONFIG, "Interrupt Vector Configuration", |dw0| {
+        let value = InterruptVectorConfig(dw0);
+        format!("vector {}: coalescing {}", value.iv(), if value.cd() { "disabled" } else { "allowed" })
+    }),
+    (fid::WRITE_ATOMICITY, "Write Atomicity Normal", |dw0| {
+        if WriteAtomicity(dw0).dn() { "only over power failures" } else { "as identified" }.to_owned()
+    }),
+    (fid::ASYNC_EVENT_CONFIG, "Asynchronous Event Configuration", |dw0| {
+        let value = AsyncEventConfig(dw0);
+        format!(
+            "SMART warnings {:#04x}, namespace changes {}",
+            value.smart(),
+            on_off(value.namespace_attribute())
+        )
+    }),
+];
+
+fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// Asks the controller of `device`.
+pub fn features(device: &NvmeDevice) -> Vec<Feature> {
+    let nsid = device.namespace().nsid;
+    let controller = device.controller();
+    let ask = |&(fid, name, in_words): &(u8, &'static str, InWords)| {
+        let value = match fid {
+            // Asking all the same would leave an entry in the device's error log.
+            fid::VOLATILE_WRITE_CACHE if !controller.info().volatile_write_cache => {
+                Err("the controller has no volatile write cache".to_owned())
+            }
+            // A namespace's own; the others are the controller's.
+            fid::ERROR_RECOVERY => get(controller, fid, nsid),
+            _ => get(controller, fid, 0),
+        };
+        let words = value.as_ref().map_or_else(Clone::clone, |dw0| in_words(*dw0));
+        Feature { fid, name, value, words }
+    };
+    FEATURES.iter().map(ask).collect()
+}
+
+fn get(controller: &Controller, fid: u8, nsid: u32) -> Result<u32, String> {
+    controller.get_feature(fid, nsid).map_err(|error| match error {
+        Error::Admin { status, .. } => format!("refused: {status}"),
+        other => other.to_string(),
+    })
+}
+
+impl Feature {
+    /// For programs.
+    pub fn json(&self) -> Value {
+        match &self.value {
+            Ok(value) => json!({ "fid": self.fid, "name": self.name, "value": value, "words": self.words }),
+            Err(error) => json!({ "fid": self.fid, "name": self.name, "error": error }),
+        }
+    }
+}
+
+/// For people.
+pub fn table(features: &[Feature]) -> String {
+    let mut table = bare_table();
+    table.set_header(["FID", "feature", "value", "in words"]);
+    for feature in features {
+        let value = feature.value.as_ref().map_or_else(|_| "–".to_owned(), |value| format!("{value:#010x}"));
+        table.add_row([
+            format!("{:02x}h", feature.fid),
+            feature.name.to_owned(),
+            value,
+            feature.words.clone(),
+        ]);
+    }
+    rendered(table)
+}

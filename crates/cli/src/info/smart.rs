@@ -1,0 +1,76 @@
+//! The SMART / health log in words (NVMe Base 1.4 §5.14.1.2).
+
+use meantime::block::NvmeDevice;
+use meantime_spec::log::critical_warning;
+use serde_json::{Value, json};
+
+use super::{Fact, names_of};
+
+const WARNINGS: &[(u64, &str)] = &[
+    (critical_warning::SPARE as u64, "spare below its threshold"),
+    (critical_warning::TEMPERATURE as u64, "temperature beyond a threshold"),
+    (critical_warning::RELIABILITY as u64, "reliability degraded"),
+    (critical_warning::READ_ONLY as u64, "medium read only"),
+    (critical_warning::VOLATILE_BACKUP as u64, "backup of volatile memory failed"),
+    (critical_warning::PERSISTENT_MEMORY_REGION as u64, "persistent memory region unreliable"),
+];
+
+/// Kelvin in degrees people know.
+pub fn celsius(kelvin: u16) -> String {
+    match kelvin {
+        0 => "not reported".to_owned(),
+        u16::MAX => "none".to_owned(),
+        _ => format!("{} °C", i32::from(kelvin) - 273),
+    }
+}
+
+/// The log, or what the controller answered instead.
+pub fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
+    let log = device.controller().smart().map_err(|error| error.to_string())?;
+    let kelvin = log.composite_temperature.get();
+    let warning = log.critical_warning;
+    // Data units are thousands of 512 bytes.
+    let units = |count: u128| format!("{count} ({:.1} GB)", count as f64 * 512_000.0 / 1e9);
+    let (read, written) = (log.data_units_read.get(), log.data_units_written.get());
+    let mut facts = vec![
+        Fact::new(
+            "critical warnings",
+            names_of(u64::from(warning), WARNINGS),
+            "critical_warning",
+            json!(warning),
+        ),
+        Fact::new("temperature", celsius(kelvin), "temperature_kelvin", json!(kelvin)),
+        Fact::new(
+            "available spare",
+            format!("{} % (threshold {} %)", log.available_spare, log.available_spare_threshold),
+            "available_spare_percent",
+            json!(log.available_spare),
+        ),
+        Fact::new(
+            "life used",
+            format!("{} %", log.percentage_used),
+            "percentage_used",
+            json!(log.percentage_used),
+        ),
+        Fact::new("data units read", units(read), "data_units_read", number(read)),
+        Fact::new("data units written", units(written), "data_units_written", number(written)),
+    ];
+    for (name, key, count) in [
+        ("read commands", "host_read_commands", log.host_read_commands.get()),
+        ("write commands", "host_write_commands", log.host_write_commands.get()),
+        ("busy time (minutes)", "controller_busy_minutes", log.controller_busy_time.get()),
+        ("power cycles", "power_cycles", log.power_cycles.get()),
+        ("power-on hours", "power_on_hours", log.power_on_hours.get()),
+        ("unsafe shutdowns", "unsafe_shutdowns", log.unsafe_shutdowns.get()),
+        ("media errors", "media_errors", log.media_errors.get()),
+        ("error log entries", "error_log_entries", log.error_log_entries.get()),
+    ] {
+        facts.push(Fact::new(name, count, key, number(count)));
+    }
+    Ok(facts)
+}
+
+/// JSON numbers end at 64 bits; no counter gets there.
+fn number(count: u128) -> Value {
+    json!(u64::try_from(count).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,127 @@
+//! Where results go: stdout, which may be a pipe somebody closed, and files, which appear whole or not at all.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest is dropped.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format_args!("cannot write the results to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The JSON text of `value`, for people and programs.
+pub fn json_text(value: &Value) -> String {
+    // A `Value` always has a text.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+/// Where the JSON goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JsonTarget {
+    /// Standard output; the text goes to stderr then.
+    Stdout,
+    /// A file, replaced as a whole.
+    File(PathBuf),
+}
+
+impl JsonTarget {
+    /// `-` or a path. A path that cannot be written is found now, not after the run.
+    pub fn prepare(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let refused = |error: io::Error| {
+            Failure::new(format_args!(
+                "cannot write the JSON to {}: {error}; give --json another file",
+                path.display()
+            ))
+        };
+        match std::fs::metadata(path) {
+            Ok(meta) if meta.is_dir() => return Err(refused(io::ErrorKind::IsADirectory.into())),
+            // A file must be ours to write although it will be replaced; devices and pipes are written in place.
+            Ok(_) => drop(OpenOptions::new().append(true).open(path).map_err(refused)?),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
+            Err(_) => {}
+        }
+        if !is_special(path) {
+            let (temporary, _) = create_beside(path).map_err(refused)?;
+            std::fs::remove_file(temporary).map_err(refused)?;
+        }
+        Ok(Self::File(path.to_owned()))
+    }
+
+    /// Writes `value`: a file has the old contents or the new, never a part.
+    pub fn write(&self, value: &Value) -> Result<(), Failure> {
+        let text = json_text(value);
+        match self {
+            Self::Stdout => print(&text),
+            Self::File(path) => write_file(path, text.as_bytes()).map_err(|error| {
+                Failure::new(format_args!("cannot write the JSON to {}: {error}", path.display()))
+            }),
+        }
+    }
+}
+
+/// Something that is there and no regular file: `/dev/null`, a named pipe.
+fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| !meta.is_file())
+}
+
+fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(temporary);
+    let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    Ok((temporary, file))
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if is_special(path) {
+        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    }
+    let (temporary, mut file) = create_beside(path)?;
+    let written =
+        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        let target = JsonTarget::prepare(&path).unwrap();
+        assert!(!path.exists());
+        target.write(&serde_json::json!({"a": 1})).unwrap();
+        JsonTarget::prepare(&path).unwrap().write(&serde_json::json!({"a": 2})).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("\"a\": 2"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_found_before() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(JsonTarget::prepare(dir.path()).is_err());
+        assert!(JsonTarget::prepare(&dir.path().join("no/such/dir.json")).is_err());
+        assert_eq!(JsonTarget::prepare(Path::new("-")).unwrap(), JsonTarget::Stdout);
+        JsonTarget::prepare(Path::new("/dev/null")).unwrap().write(&Value::Null).unwrap();
+    }
+}

@@ -1,0 +1,39 @@
+//! Ctrl-C: the first asks for a clean end with what was measured, the second kills.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// Set once a signal asked for the end. Looked at between I/Os.
+pub static STOP: AtomicBool = AtomicBool::new(false);
+
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Takes note of SIGINT and SIGTERM from now on, each once: the next has its default effect.
+pub fn catch() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let handler: extern "C" fn(libc::c_int) = note;
+        // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed; the handler only stores
+        // to lock-free atomics, which is async-signal-safe. Without SA_RESTART a blocking wait returns, so that the
+        // flag is looked at; SA_RESETHAND gives the second signal its default effect.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESETHAND;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn note(signal: libc::c_int) {
+    SIGNAL.store(signal, Ordering::Relaxed);
+    STOP.store(true, Ordering::Relaxed);
+}
+
+/// Whether the end was asked for.
+pub fn stopped() -> bool {
+    STOP.load(Ordering::Relaxed)
+}
+
+/// The exit code a shell expects of a program that a signal ended: 130 for Ctrl-C.
+pub fn exit_code() -> Option<u8> {
+    stopped().then(|| 128 + SIGNAL.load(Ordering::Relaxed) as u8)
+}

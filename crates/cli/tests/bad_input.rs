@@ -1,0 +1,177 @@
+//! Bad input of every kind: one clear line, a non-zero exit, nothing left behind, nothing overwritten.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Ran, files, meantime, run};
+
+/// Runs in a fresh directory; the error's line.
+fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let Ran { code: got, stdout, stderr } = run(dir.path(), args);
+    assert_eq!(got, Some(code), "{args:?}: {stderr}");
+    assert_eq!(stdout, "", "{args:?}");
+    assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+    assert!(stderr.starts_with("meantime: "), "{args:?}: {stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{args:?}: no {word:?} in {stderr}");
+    }
+    assert_eq!(files(dir.path()), Vec::<String>::new(), "{args:?}");
+}
+
+#[test]
+fn usage() {
+    refused(&[], 2, &["no command"]);
+    refused(&["bensh"], 2, &["bensh"]);
+    refused(&["bench", "--flor"], 2, &["--flor", "--floor"]);
+    refused(&["bench", "--rounds", "0", "--device", "mem:1M"], 2, &["--rounds"]);
+    refused(&["bench"], 2, &["no device", "--device"]);
+    refused(&["bench", "--device", "mem:1M,,mem:2M"], 2, &["empty URI"]);
+    refused(&["bench", "--device", "mem:1M,mem:1M"], 2, &["named twice"]);
+    refused(&["info", "--devise", "mem:1M"], 2, &["--device"]);
+    refused(&["calibrate", "now"], 2, &["now"]);
+}
+
+#[test]
+fn devices() {
+    for command in ["bench", "info"] {
+        let refused = |uri: &str, words: &[&str]| refused(&[command, "--device", uri], 1, words);
+        refused("men:1G", &["men:1G", "unknown scheme", "mem:"]);
+        refused("mem:1X", &["mem:1X", "no size"]);
+        refused("mem:1000", &["4096"]);
+        refused("mem:1M?modle=nand", &["unknown parameter", "model"]);
+        refused("mem:1M?model=optan", &["optan", "optane"]);
+        refused("mem:1M?model=no/such.toml", &["no/such.toml"]);
+        refused("file:none.img", &["none.img", "No such file"]);
+        refused("file:/dev/null", &["/dev/null", "regular file"]);
+        refused("vfio:0000:01:00.0", &["not supported"]);
+    }
+    refused(&["bench", "--device", "mem:1M?cpu=1000"], 1, &["cpu=1000"]);
+    refused(&["bench", "--device", "file:a?create=1M,file:./a?create=1M"], 1, &["same file"]);
+}
+
+#[test]
+fn job_keys_on_the_command_line() {
+    let refused = |args: &[&str], words: &[&str]| {
+        refused(&[&["bench", "--device", "mem:1M"], args].concat(), 2, words);
+    };
+    refused(&["--rw", "reed"], &["--rw=reed", "randread"]);
+    refused(&["--bs", "1000"], &["--bs=1000", "512"]);
+    refused(&["--iodepth", "0"], &["--iodepth=0"]);
+    refused(&["--runtime", "1x"], &["--runtime=1x"]);
+    refused(&["--size", "1"], &["--size=1", "512"]);
+    refused(&["--time-based"], &["runtime"]);
+    refused(&["--completion", "pole"], &["pole", "interrupt, poll, hybrid"]);
+    refused(&["--completion", "poll,poll"], &["twice"]);
+    refused(&["--completion", "adaptive"], &["adaptive"]);
+    refused(&["--verify", "md5"], &["--verify=md5", "crc32c"]);
+    refused(&["--verify", "crc32c"], &["writes nothing"]);
+}
+
+#[test]
+fn jobs_that_do_not_fit_the_device() {
+    let refused = |uri: &str, args: &[&str], words: &[&str]| {
+        refused(&[&["bench", "--device", uri], args].concat(), 1, words);
+    };
+    refused("mem:1M", &["--size", "2m"], &["size=2097152", "mem:1M", "1048576"]);
+    refused("mem:1M", &["--offset", "1m"], &["offset=1048576", "mem:1M"]);
+    refused("mem:1M", &["--offset", "512k", "--size", "768k"], &["beyond the end"]);
+    refused("mem:1M", &["--bs", "2m"], &["bs=2097152"]);
+    refused("mem:1M?lba=4096", &["--bs", "512"], &["bs=512", "4096-byte blocks"]);
+    refused("mem:1M?lba=4096", &["--offset", "512"], &["offset=512"]);
+    refused("mem:1M?lba=4096", &["--bs", "4k", "--size", "4608"], &["size=4608"]);
+    refused("mem:1M", &["--iodepth", "1024"], &["iodepth=1024", "1023"]);
+    refused("mem:1M", &["--numjobs", "64"], &["queue pairs"]);
+    refused("mem:1M?vectors=1", &["--completion", "interrupt"], &["vectors"]);
+    refused("mem:1M", &["--cpus-allowed", "4000"], &["CPU 4000"]);
+    refused("mem:1T", &["--bs", "1g", "--iodepth", "1000"], &["memory", "iodepth"]);
+    refused("mem:1M", &["--json", "no/such/dir.json"], &["no/such/dir.json"]);
+    refused("mem:1M", &["--json", "/"], &["directory"]);
+    // A medium that was created for a run that cannot be is removed again.
+    refused("file:new.img?create=1M", &["--size", "2m"], &["beyond the end"]);
+    refused("file:new.img?create=1M,mem:1X", &[], &["mem:1X"]);
+}
+
+#[test]
+fn job_files() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, words) in [
+        ("", &["j.fio:1", "empty"][..]),
+        ("[global]\nbs=4k\n", &["no job"]),
+        ("[a]\nfilename=mem:1M\niodpeth=4\n", &["j.fio:3", "iodpeth", "iodepth"]),
+        ("[a]\nfilename=mem:1M\nbs=4x\n", &["j.fio:3", "bs=4x"]),
+        ("[a]\nfilename=mem:1M\nhipri=1\n", &["j.fio:3", "completion=poll"]),
+        ("[a]\nfilename=mem:1M\ncompletion=poll,warp\n", &["j.fio:3", "warp"]),
+        ("[a]\nfilename=mem:1M\nsize=3m\n", &["job a", "beyond the end"]),
+        // The second job is looked at before the first one runs.
+        ("[a]\nfilename=mem:1M\n[b]\nfilename=mem:1M\noffset=2m\n", &["job b", "offset=2097152"]),
+    ] {
+        std::fs::write(dir.path().join("j.fio"), text).unwrap();
+        let ran = run(dir.path(), &["bench", "j.fio"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{text:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{text:?}: {}", ran.stderr);
+        for word in words {
+            assert!(ran.stderr.contains(word), "{text:?}: no {word:?} in {}", ran.stderr);
+        }
+    }
+    assert_eq!(files(dir.path()), ["j.fio"]);
+    let ran = run(dir.path(), &["bench", "none.fio"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("none.fio"), "{ran:?}");
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    std::fs::write(&image, vec![0x5a; 1 << 20]).unwrap();
+    std::fs::write(dir.path().join("out.json"), "mine").unwrap();
+    for args in [
+        &["--device", "file:disk.img", "--rw", "write", "--size", "2m"][..],
+        &["--device", "file:disk.img?create=2M", "--rw", "write"],
+        &["--device", "file:disk.img,mem:1X", "--rw", "write"],
+        // Reading fills memory media, and no others.
+        &["--device", "file:disk.img", "--rw", "randread", "--size", "1m", "--completion", "poll"],
+    ] {
+        let failed = run(dir.path(), &[&["bench", "--json", "out.json"], args].concat());
+        let reads = args.contains(&"randread");
+        assert_eq!(failed.code, Some(if reads { 0 } else { 1 }), "{args:?}: {}", failed.stderr);
+        assert!(std::fs::read(&image).unwrap().iter().all(|byte| *byte == 0x5a), "{args:?}");
+        if !reads {
+            assert_eq!(std::fs::read_to_string(dir.path().join("out.json")).unwrap(), "mine");
+        }
+    }
+    assert_eq!(files(dir.path()), ["disk.img", "out.json"]);
+}
+
+#[test]
+fn one_file_belongs_to_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "bench",
+        "--device",
+        "file:disk.img?create=1M",
+        "--completion",
+        "poll",
+        "--runtime",
+        "60",
+        "--time-based",
+    ];
+    let first = meantime(dir.path(), &args).spawn().unwrap();
+    let start = Instant::now();
+    let second = loop {
+        let second = run(dir.path(), &["info", "--device", "file:disk.img"]);
+        // Until the first has created and locked it, there is no file, or one that is not locked.
+        if second.stderr.contains("in use") || start.elapsed() > Duration::from_secs(20) {
+            break second;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let pid = rustix::process::Pid::from_child(&first);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let first: Ran = first.wait_with_output().unwrap().into();
+    assert_eq!(second.code, Some(1), "{second:?}");
+    assert!(second.stderr.contains("disk.img") && second.stderr.lines().count() == 1, "{second:?}");
+    // The probing `info` may have been quicker to lock it; then it is the bench that was refused.
+    assert!(matches!(first.code, Some(130 | 1)), "{first:?}");
+}

@@ -1,0 +1,66 @@
+//! `meantime info` and `meantime calibrate` as a user runs them.
+
+mod common;
+
+use common::{run, succeed};
+use serde_json::Value;
+
+#[test]
+fn info_shows_the_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = succeed(dir.path(), &["info", "--device", "mem:8M?namespaces=2&lba=4096&vwc=1"]);
+    for word in
+        ["Meantime software SSD", "1.4.0", "yes, opened", "Arbitration", "Number of Queues", "power cycles"]
+    {
+        assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
+    }
+    let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 120, "{widest} columns\n{}", ran.stdout);
+
+    let ran = succeed(dir.path(), &["info", "--device", "mem:8M?namespaces=2&lba=4096&vwc=1", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["controller"]["model"], "Meantime software SSD");
+    assert_eq!(report["controller"]["volatile_write_cache"], true);
+    assert_eq!(report["namespaces"].as_array().unwrap().len(), 2);
+    assert_eq!(report["namespaces"][1]["blocks"], 1024);
+    assert_eq!(report["features"][4]["value"], 1, "the volatile write cache is on");
+    assert_eq!(report["smart"]["critical_warning"], 0);
+}
+
+#[test]
+fn calibrate_has_the_agreed_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = succeed(dir.path(), &["calibrate", "--quick", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    for key in ["cacheline_rtt_ns", "cacheline_rtt", "clock_read", "eventfd_wake", "oversleep", "machine"] {
+        assert!(report.get(key).is_some(), "no {key}");
+    }
+    let sleeps: Vec<u64> =
+        report["oversleep"].as_array().unwrap().iter().map(|row| row["sleep_us"].as_u64().unwrap()).collect();
+    assert_eq!(sleeps, [1, 2, 5, 10, 20, 50, 100, 1000]);
+    for row in report["oversleep"].as_array().unwrap() {
+        let at = |key: &str| row[key].as_u64().unwrap();
+        assert!(at("median_ns") <= at("p99_ns") && at("p99_ns") <= at("max_ns"), "{row}");
+    }
+    if report["cpu"] != report["peer_cpu"] {
+        assert!(report["cacheline_rtt_ns"].as_u64().unwrap() > 0);
+        assert_eq!(report["eventfd_wake"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[test]
+fn help_and_version_are_results() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(succeed(dir.path(), &["--version"]).stdout.starts_with("meantime 0."));
+    for args in [
+        &["--help"][..],
+        &["bench", "--help"],
+        &["bench", "-h"],
+        &["info", "--help"],
+        &["calibrate", "--help"],
+    ] {
+        let ran = succeed(dir.path(), args);
+        assert!(ran.stdout.contains("Usage:") && ran.stderr.is_empty());
+    }
+    assert_eq!(run(dir.path(), &["help"]).code, Some(2));
+}
