@@ -111,9 +111,9 @@ fn a_size_is_transferred_exactly() {
 fn writes_are_verified() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
-        &["--rw", "randwrite", "--iodepth", "16", "--loops", "2"][..],
-        &["--rw", "write", "--bs", "12k", "--numjobs", "2"],
-        &["--rw", "randrw", "--iodepth", "4", "--loops", "3", "--rwmixread", "30"],
+        &["--rw", "randwrite", "--iodepth", "16", "--loops", "2", "--size", "100%"][..],
+        &["--rw", "write", "--bs", "12k", "--numjobs", "2", "--size", "100%"],
+        &["--rw", "randrw", "--iodepth", "4", "--loops", "3", "--rwmixread", "30", "--size", "2m"],
         &["--rw", "randwrite", "--bs", "512", "--runtime", "200ms", "--time-based"],
     ] {
         let base = [

@@ -119,8 +119,12 @@ fn no_system_call_is_made() {
     };
     drop(output);
     let text = std::fs::read_to_string(trace.path()).expect("the trace");
-    let marks: Vec<usize> =
-        text.lines().enumerate().filter(|(_, line)| line.contains("close(-4242)")).map(|(at, _)| at).collect();
+    let marks: Vec<usize> = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| line.contains("close(-4242)"))
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(marks.len(), 2, "the marks are in the trace");
     let lines: Vec<&str> = text.lines().collect();
     let thread = lines[marks[0]].split_whitespace().next().expect("a thread id");

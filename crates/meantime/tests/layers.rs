@@ -107,6 +107,9 @@ fn unsafe_is_confined() {
         }
         let has_unsafe = code(&file).split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
         let allowed = UNSAFE.iter().any(|path| relative.starts_with(path)) || relative.contains("/tests/");
-        assert!(!has_unsafe || allowed, "{relative} has unsafe code: it belongs in hw, nvme/ring.rs or ssd/hostmem.rs");
+        assert!(
+            !has_unsafe || allowed,
+            "{relative} has unsafe code: it belongs in hw, nvme/ring.rs or ssd/hostmem.rs"
+        );
     }
 }

@@ -163,8 +163,12 @@ fn a_device_that_signals_first_is_caught() {
         .env("LOOM_BROKEN_DEVICE", "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&broken.stderr).into_owned() + &String::from_utf8_lossy(&broken.stdout);
-    assert!(!broken.status.success() && said.contains("deadlock"), "the broken device was not caught: {said}");
+    let said =
+        String::from_utf8_lossy(&broken.stderr).into_owned() + &String::from_utf8_lossy(&broken.stdout);
+    assert!(
+        !broken.status.success() && said.contains("deadlock"),
+        "the broken device was not caught: {said}"
+    );
 }
 
 /// The body of the test above; nothing by itself.

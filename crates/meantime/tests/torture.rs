@@ -239,7 +239,8 @@ fn run(seed: u64, commands: u64) -> Tally {
     config.mdts_bytes = [8192, 16384, 131_072, 1 << 20][rng.below(4) as usize];
     config.optimal_io_boundary_lbas = [0, 0, 8, 7, 256][rng.below(5) as usize];
     config.volatile_write_cache = rng.one_in(2);
-    config.model = Model::named(["null", "optane", "fast12", "nand"][rng.below(4) as usize]).expect("built in");
+    config.model =
+        Model::named(["null", "optane", "fast12", "nand"][rng.below(4) as usize]).expect("built in");
     let queues = 1 + rng.below(4);
     let (ssd, controller) = stepped(config, quick(), seed);
     // Faults only from here on: that the controller comes up is tested elsewhere.
@@ -345,7 +346,9 @@ fn mixed_commands_verify_under_faults() {
     }
     println!("{sum:?}");
     // The faults did happen, and every rung of the ladder was stepped on.
-    assert!(sum.status_errors > 0 && sum.timed_out > 0 && sum.strays > 0 && sum.aborts > 0 && sum.recreations > 0);
+    assert!(
+        sum.status_errors > 0 && sum.timed_out > 0 && sum.strays > 0 && sum.aborts > 0 && sum.recreations > 0
+    );
     assert!(sum.reads_verified > sum.commands);
 }
 

@@ -24,7 +24,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value, json};
 
 use crate::cli::BenchArgs;
-use crate::failure::{FAILED, Failure};
+use crate::failure::{FAILED, Failure, warn};
 use crate::machine::Machine;
 use crate::output::{self, JsonTarget};
 use crate::report::{RunResult, comparison_table, report_json, run_text};
@@ -45,7 +45,7 @@ struct Measured {
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
-    let jobs = plan::jobs(args)?;
+    let (jobs, warnings) = plan::jobs(args)?;
     let uris = jobs.iter().map(|job| plan::uris(job, args)).collect::<Result<Vec<_>, _>>()?;
     let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
     // From here on there are threads and devices to end properly.
@@ -56,6 +56,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         plans.push(plan::plan(job, &devices, devices.indices(uris), args.floor)?);
     }
     devices.keep_created();
+    warnings.iter().for_each(warn);
     let machine = Machine::probe();
     let show = |text: &str| match target {
         // Stdout is the JSON's alone then.

@@ -10,7 +10,7 @@ use meantime::completion::Policy;
 use super::devices::Devices;
 use super::pattern::PatternSpec;
 use crate::cli::BenchArgs;
-use crate::failure::{Failure, warn};
+use crate::failure::Failure;
 use crate::figures;
 use crate::job::{self, Job, Origin, Verify};
 use crate::machine;
@@ -79,8 +79,9 @@ impl JobPlan {
     }
 }
 
-/// The jobs of the file or of the command line, with the command line's keys on top.
-pub fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
+/// The jobs of the file or of the command line, with the command line's keys on top; and what to warn of, should they run.
+pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
+    let mut warnings = Vec::new();
     let mut jobs = match &args.job_file {
         Some(path) => {
             let shown = path.display().to_string();
@@ -90,7 +91,7 @@ pub fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
                 Failure::new(format_args!("the job file {shown} is not UTF-8 text: is it a fio job file?"))
             })?;
             let file = job::parse(&text, &shown)?;
-            file.warnings.iter().for_each(warn);
+            warnings.extend(file.warnings);
             file.jobs
         }
         None => vec![Job::new("")],
@@ -102,7 +103,6 @@ pub fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
         )));
     }
     let origin = Origin::CommandLine;
-    let mut warnings = HashSet::new();
     for job in &mut jobs {
         let completion = args.completion.as_deref().map(|list| ("completion", list));
         let name = args.job.name.as_deref().map(|name| ("name", name));
@@ -113,12 +113,20 @@ pub fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
             job.name = job.rw.as_str().to_owned();
         }
         warnings.extend(job.validate()?);
+        policies(job)?;
         if job.verify == Verify::Crc32c && !job.ramp_time.is_zero() {
-            warnings.insert(format!("job {}: ramp_time has no effect with verify", job.name));
+            warnings.push(format!("job {}: ramp_time has no effect with verify", job.name));
+        }
+        if job.verify == Verify::Crc32c && job.numjobs > 1 {
+            let (name, numjobs) = (&job.name, job.numjobs);
+            warnings
+                .push(format!("job {name}: with verify, its {numjobs} threads share the range, a part each"));
         }
     }
-    warnings.iter().for_each(warn);
-    Ok(jobs)
+    // What the command line says is said of every job.
+    let mut seen = HashSet::new();
+    warnings.retain(|warning| seen.insert(warning.clone()));
+    Ok((jobs, warnings))
 }
 
 /// The URIs of a job's devices.
@@ -178,10 +186,6 @@ pub fn plan(job: Job, devices: &Devices, indices: Vec<usize>, floor: bool) -> Re
     }
     check_cpus(&plan.job)?;
     check_memory(&plan, devices, floor)?;
-    if plan.verifies() && plan.job.numjobs > 1 {
-        let (name, numjobs) = (&plan.job.name, plan.job.numjobs);
-        warn(format_args!("job {name}: with verify, its {numjobs} threads share the range, a part each"));
-    }
     Ok(plan)
 }
 

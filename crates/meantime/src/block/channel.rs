@@ -117,7 +117,7 @@ pub struct NvmeChannel {
     table: Table,
     policy: Policy,
     plugged: bool,
-    /// The most blocks that are one command wherever they begin; 0 if that depends on where.
+    /// The most blocks that are one command wherever they begin, and no more than there are; 0 if that depends on where.
     single_blocks: u32,
     /// Block size less one.
     block_mask: u32,
@@ -197,7 +197,10 @@ impl NvmeChannel {
             policy,
             plugged: false,
             block_mask: ns.block_bytes() - 1,
-            single_blocks: if ns.optimal_boundary_blocks == 0 { ns.max_blocks } else { 0 },
+            single_blocks: match ns.optimal_boundary_blocks {
+                0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
+                _ => 0,
+            },
             has_write_zeroes,
             has_deallocate,
         }
@@ -258,7 +261,9 @@ impl NvmeChannel {
             (Op::Deallocate, None) if !self.has_deallocate => {
                 return Err(SubmitError::Unsupported("Dataset Management (deallocate)"));
             }
-            (Op::WriteZeroes | Op::Deallocate, None) if request.blocks == 0 => return Err(SubmitError::Empty),
+            (Op::WriteZeroes | Op::Deallocate, None) if request.blocks == 0 => {
+                return Err(SubmitError::Empty);
+            }
             (Op::WriteZeroes | Op::Deallocate, None) => request.blocks,
         };
         // Written so that it cannot overflow.
@@ -281,7 +286,8 @@ impl NvmeChannel {
         let nlb = data_bytes >> self.ns.block_shift;
         let Request { op, lba, fua, .. } = request;
         let whole = data_bytes & self.block_mask == 0 && nlb.wrapping_sub(1) < self.single_blocks;
-        let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb)) && u64::from(nlb) <= self.ns.blocks;
+        // No underflow that matters: `whole` bounds nlb by the namespace's size.
+        let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
         let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
         if !(op.has_data() && policy == Policy::Poll && whole && inside && ready) {
             return self.start_long(request, claim);
@@ -360,15 +366,9 @@ impl NvmeChannel {
         }
     }
 
-    /// Looks for the end of `slot` on the polled queue for a while, if that is how it is waited for. True if it came.
+    /// Looks for the end of `slot` on the polled queue for a while. True if it came.
     #[inline(always)]
     fn polls_until_done(&mut self, slot: u16) -> bool {
-        if self.table.is_done(slot) {
-            return true;
-        }
-        if self.table.get(slot).policy != Policy::Poll {
-            return false;
-        }
         for _ in 0..FIRST_LOOKS {
             if let Some(completed) = self.polled.queue.reap_one() {
                 self.table.complete(completed.owner, completed.outcome());
@@ -470,18 +470,19 @@ impl BlockChannel for NvmeChannel {
     #[inline]
     fn wait(&mut self, ticket: Ticket) -> Done {
         let (slot, generation) = ticket.redeem();
-        self.table.check(slot, generation);
         if self.plugged {
             self.ring_all();
         }
-        if !self.polls_until_done(slot) {
+        let lbio = self.table.claimed(slot, generation);
+        let polled = lbio.policy == Policy::Poll;
+        if !lbio.is_done() && !(polled && self.polls_until_done(slot)) {
             self.wait_long(slot);
         }
         self.finish(slot)
     }
 
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
-        self.table.check(ticket.slot, ticket.generation);
+        self.table.claimed(ticket.slot, ticket.generation);
         if !self.table.is_done(ticket.slot) {
             return Err(ticket);
         }
@@ -491,7 +492,7 @@ impl BlockChannel for NvmeChannel {
 
     fn detach(&mut self, ticket: Ticket) {
         let (slot, generation) = ticket.redeem();
-        self.table.check(slot, generation);
+        self.table.claimed(slot, generation);
         self.table.detach(slot);
     }
 

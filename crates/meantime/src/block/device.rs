@@ -124,7 +124,8 @@ impl BlockDevice for NvmeDevice {
         let slots = (assigned + PART_SLOTS).min(limit);
         let polled = self.controller.create_io_queue(slots, assigned, false)?;
         let wanted = options.interrupt.unwrap_or(options.policy.wants_interrupt());
-        let interrupt = if wanted { Some(self.controller.create_io_queue(slots, assigned, true)?) } else { None };
+        let interrupt =
+            if wanted { Some(self.controller.create_io_queue(slots, assigned, true)?) } else { None };
         if options.policy.wants_interrupt() && interrupt.is_none() {
             return Err(Error::NoVector { vectors: self.controller.info().vectors });
         }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::completion::Policy;
 use crate::hw::DmaBuf;
-use crate::nvme::{Command, CommandError, NamespaceInfo, Op, Outcome};
 use crate::hw::dma::Iova;
+use crate::nvme::{Command, CommandError, NamespaceInfo, Op, Outcome};
 
 use super::request::{Done, IoError, Request};
 
@@ -87,6 +87,12 @@ impl Lbio {
             submitted_ns: 0,
             error: None,
         }
+    }
+
+    /// Whether the request has ended.
+    #[inline(always)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.state == State::Done
     }
 
     /// Whether commands are still to be sent.
@@ -267,13 +273,15 @@ impl Table {
     /// Whether the request has ended.
     #[inline(always)]
     pub(crate) fn is_done(&self, slot: u16) -> bool {
-        self.get(slot).state == State::Done
+        self.get(slot).is_done()
     }
 
-    /// Asserts that a ticket is for what the slot holds.
+    /// The request that a ticket is for.
     #[inline(always)]
-    pub(crate) fn check(&self, slot: u16, generation: u32) {
-        assert!(self.get(slot).generation == generation, "the ticket is of another channel");
+    pub(crate) fn claimed(&self, slot: u16, generation: u32) -> &Lbio {
+        let lbio = self.get(slot);
+        assert!(lbio.generation == generation, "the ticket is of another channel");
+        lbio
     }
 
     /// The next ended request without a ticket.

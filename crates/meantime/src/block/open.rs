@@ -92,9 +92,7 @@ mod soft {
         let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
-            Uri::File { path, soft } => {
-                (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true)
-            }
+            Uri::File { path, soft } => (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true),
         };
         let mut config = SsdConfig {
             namespaces: namespaces(medium.len(), &soft),
@@ -116,8 +114,7 @@ mod soft {
         }
         let ssd = Ssd::start(config, medium, SharedClock(Clock::real())).map_err(failed)?;
         let port = ssd.port();
-        let transport =
-            SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
+        let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
         Ok(NvmeDevice::new(controller, soft.nsid, uri.to_owned())?)
     }
@@ -143,7 +140,8 @@ mod soft {
 
     fn model(name: &str) -> Result<Model, ModelError> {
         if name.ends_with(".toml") || name.contains('/') {
-            let text = std::fs::read_to_string(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
+            let text =
+                std::fs::read_to_string(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
             return Model::parse(&text).map_err(ModelError::Ssd);
         }
         Model::named(name).map_err(ModelError::Ssd)

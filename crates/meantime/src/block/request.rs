@@ -95,7 +95,10 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        tracing::error!(slot = self.slot, "a ticket was dropped: neither waited for nor detached; its slot is lost");
+        tracing::error!(
+            slot = self.slot,
+            "a ticket was dropped: neither waited for nor detached; its slot is lost"
+        );
     }
 }
 
@@ -145,7 +148,9 @@ impl std::error::Error for IoError {
 #[non_exhaustive]
 pub enum SubmitError {
     /// Every slot is taken: wait for something first.
-    #[error("all {depth} requests of the channel are in flight: wait for one, or open the channel with more depth")]
+    #[error(
+        "all {depth} requests of the channel are in flight: wait for one, or open the channel with more depth"
+    )]
     Full {
         /// How many there are.
         depth: u16,

@@ -83,7 +83,8 @@ pub struct UriError {
 }
 
 const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane) or file:PATH (e.g. file:disk.img?model=zssd)";
-const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create";
+const PARAMETERS: &str =
+    "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create";
 
 impl FromStr for Uri {
     type Err = UriError;
@@ -119,7 +120,10 @@ fn parse(text: &str) -> Result<Uri, String> {
         set(&mut soft, key, value)?;
     }
     if soft.nsid == 0 || soft.nsid > soft.namespaces {
-        return Err(format!("nsid={} of {} namespaces: give 1 to {}", soft.nsid, soft.namespaces, soft.namespaces));
+        return Err(format!(
+            "nsid={} of {} namespaces: give 1 to {}",
+            soft.nsid, soft.namespaces, soft.namespaces
+        ));
     }
     if scheme == "file" {
         if target.is_empty() {
@@ -133,7 +137,8 @@ fn parse(text: &str) -> Result<Uri, String> {
     if soft.create_bytes.is_some() {
         return Err("create= is for file: only; mem: always begins empty".into());
     }
-    let bytes = parse_bytes(target).ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
+    let bytes =
+        parse_bytes(target).ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
     let unit = u64::from(soft.lba_bytes).max(4096) * u64::from(soft.namespaces);
     if bytes == 0 || bytes % unit != 0 {
         return Err(format!(
@@ -146,7 +151,11 @@ fn parse(text: &str) -> Result<Uri, String> {
 fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
     let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
     let number = |most: u64| {
-        value.parse::<u64>().ok().filter(|&n| n <= most).ok_or_else(|| wrong(&format!("a number up to {most}")))
+        value
+            .parse::<u64>()
+            .ok()
+            .filter(|&n| n <= most)
+            .ok_or_else(|| wrong(&format!("a number up to {most}")))
     };
     let flag = || match value {
         "1" | "on" | "yes" | "true" => Ok(true),

@@ -156,7 +156,9 @@ fn spawn(
         body();
     };
     let builder = std::thread::Builder::new().name("meantime-calib".into());
-    builder.spawn(bound).map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
+    builder
+        .spawn(bound)
+        .map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
 }
 
 #[cfg(test)]

@@ -47,7 +47,9 @@ impl fmt::Display for Policy {
 
 /// A text that names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no completion policy{reason}: use interrupt, poll, hybrid or hybrid=<time> (e.g. hybrid=2us)")]
+#[error(
+    "{text:?} is no completion policy{reason}: use interrupt, poll, hybrid or hybrid=<time> (e.g. hybrid=2us)"
+)]
 pub struct ParsePolicyError {
     text: String,
     reason: String,
@@ -111,7 +113,9 @@ mod tests {
 
     #[test]
     fn nonsense_says_what_would_do() {
-        for text in ["", "pol", "hybrid=", "hybrid=x", "hybrid=0us", "hybrid=-1us", "hybrid=9999s", "poll=1us", "pas"] {
+        for text in
+            ["", "pol", "hybrid=", "hybrid=x", "hybrid=0us", "hybrid=-1us", "hybrid=9999s", "poll=1us", "pas"]
+        {
             let error = text.parse::<Policy>().unwrap_err().to_string();
             assert!(error.contains("hybrid=<time>"), "{error}");
         }

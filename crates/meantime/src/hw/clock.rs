@@ -73,7 +73,8 @@ fn tsc_is_invariant() -> bool {
         unsafe { __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0 };
     let path = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
     // The kernel drops `tsc` from this list once its watchdog has found it unstable. No sysfs: trust the CPU.
-    let trusted = std::fs::read_to_string(path).map_or(true, |list| list.split_whitespace().any(|s| s == "tsc"));
+    let trusted =
+        std::fs::read_to_string(path).map_or(true, |list| list.split_whitespace().any(|s| s == "tsc"));
     invariant && trusted
 }
 

@@ -158,7 +158,8 @@ impl State {
     /// First fit: (chunk, offset).
     fn take(&mut self, capacity: usize) -> Option<(usize, usize)> {
         for (index, chunk) in self.chunks.iter_mut().enumerate() {
-            let fit = chunk.free.iter().find(|&(_, &len)| len >= capacity).map(|(&offset, &len)| (offset, len));
+            let fit =
+                chunk.free.iter().find(|&(_, &len)| len >= capacity).map(|(&offset, &len)| (offset, len));
             if let Some((offset, len)) = fit {
                 chunk.free.remove(&offset);
                 if len > capacity {
@@ -172,7 +173,8 @@ impl State {
 
     fn give_back(&mut self, iova: Iova, mut len: usize) {
         // Chunks are few and large, and this is not for the path of an I/O.
-        let holds = |chunk: &&mut Chunk| (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0);
+        let holds =
+            |chunk: &&mut Chunk| (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0);
         let chunk = self.chunks.iter_mut().find(holds).expect("every buffer is of a chunk");
         let mut offset = (iova.0 - chunk.iova) as usize;
         let free = &mut chunk.free;

@@ -96,7 +96,8 @@ impl Floor {
         self.unpark();
         std::thread::sleep(Duration::from_millis(4));
         let warm_up = count / 10 + 1;
-        let mut times: Vec<u64> = (0..warm_up + count).map(|_| self.exchange(buf, len)).skip(warm_up).collect();
+        let mut times: Vec<u64> =
+            (0..warm_up + count).map(|_| self.exchange(buf, len)).skip(warm_up).collect();
         self.shared.active.0.store(false, Ordering::Release);
         // The responder has seen `active` change when it answers no more; it parks.
         times.sort_unstable();

@@ -50,10 +50,9 @@ impl Pages {
     /// # Errors
     /// [`HwError::Map`] without memory, [`HwError::Lock`] (which names the limit) if locking is refused.
     pub fn map(bytes: usize, lock: bool) -> Result<Self> {
-        let len = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(|| HwError::Map {
-            bytes,
-            source: io::ErrorKind::OutOfMemory.into(),
-        })?;
+        let len = bytes
+            .checked_next_multiple_of(HUGE_PAGE)
+            .ok_or_else(|| HwError::Map { bytes, source: io::ErrorKind::OutOfMemory.into() })?;
         let pages = match Self::map_huge(len) {
             Some(pages) => pages,
             None => Self::map_advised(len)?,

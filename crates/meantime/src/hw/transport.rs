@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::Result;
 use super::clock::Clock;
 use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
-use super::Result;
 
 /// A way to reach a controller: a software SSD in this process; a PCIe function; another process.
 ///

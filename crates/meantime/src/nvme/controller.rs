@@ -233,7 +233,12 @@ impl Controller {
     ///
     /// # Errors
     /// No queue or vector left, no memory, or the controller refused.
-    pub(crate) fn create_io_queue(self: &Arc<Self>, depth: u16, assigned: u16, interrupt: bool) -> Result<IoQueue> {
+    pub(crate) fn create_io_queue(
+        self: &Arc<Self>,
+        depth: u16,
+        assigned: u16,
+        interrupt: bool,
+    ) -> Result<IoQueue> {
         let entries = depth.saturating_add(1).clamp(2, self.max_queue_entries());
         let mut admin = self.lock();
         let qid = admin.take_qid()?;
@@ -425,7 +430,8 @@ impl Controller {
             if let Ok(event) = event {
                 // Reading the log page re-arms the event (1.4 §5.2).
                 let data = self.heap.alloc(512)?;
-                let sqe = Sqe::get_log_page(0, NSID_BROADCAST, event.log_page, 0, false, 128, 0, data.iova().0, 0);
+                let sqe =
+                    Sqe::get_log_page(0, NSID_BROADCAST, event.log_page, 0, false, 128, 0, data.iova().0, 0);
                 let _ = queue.execute(&self.context(), "Get Log Page", sqe, Some(data));
             }
             events.push(event);
@@ -549,9 +555,13 @@ fn disable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
     }
     if cc.en() {
         // EN must not be cleared before RDY has followed it, unless the controller has failed.
-        wait_for(transport, clock, "become ready (CSTS.RDY = 1) before being disabled", timeout_ms, |csts| {
-            csts.rdy() || csts.cfs()
-        })?;
+        wait_for(
+            transport,
+            clock,
+            "become ready (CSTS.RDY = 1) before being disabled",
+            timeout_ms,
+            |csts| csts.rdy() || csts.cfs(),
+        )?;
         transport.write32(CC, cc.with_en(false).with_shn(0).0);
     }
     wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
@@ -604,8 +614,7 @@ fn identify(
     let short = |structure: &'static str| Error::Invalid { structure, what: "too short".into() };
 
     let bytes = page(0, cns::CONTROLLER, "Identify (controller)", admin)?;
-    let raw =
-        IdentifyController::read_from_bytes(&bytes).map_err(|_| short("Identify Controller data"))?;
+    let raw = IdentifyController::read_from_bytes(&bytes).map_err(|_| short("Identify Controller data"))?;
     let mut info = ControllerInfo::validate(&raw, cap, Vs(transport.read32(VS)))?;
     info.vectors = transport.vectors();
     info.io_queues = set_queue_count(&context, admin, options.io_queues.max(1))?;
@@ -632,8 +641,7 @@ fn identify(
             }
             Err(error) => return Err(error),
         };
-        let raw =
-            IdentifyNamespace::read_from_bytes(&bytes).map_err(|_| short("Identify Namespace data"))?;
+        let raw = IdentifyNamespace::read_from_bytes(&bytes).map_err(|_| short("Identify Namespace data"))?;
         if raw.nsze.get() == 0 {
             continue; // Inactive: all zeroes (1.4 §5.15.2.1).
         }

@@ -48,7 +48,10 @@ impl ControllerInfo {
         let invalid = |what: String| Error::Invalid { structure: "Identify Controller data", what };
         // SQES and CQES: the lower half is the required entry size as a power of two (1.4 §5.15.2.1).
         if raw.sqes & 0xf != 6 || raw.cqes & 0xf != 4 {
-            return Err(invalid(format!("SQES {:#x}, CQES {:#x} where 6 and 4 are required", raw.sqes, raw.cqes)));
+            return Err(invalid(format!(
+                "SQES {:#x}, CQES {:#x} where 6 and 4 are required",
+                raw.sqes, raw.cqes
+            )));
         }
         let nn = raw.nn.get();
         if nn == 0 {
@@ -104,9 +107,9 @@ impl NamespaceInfo {
     pub(crate) fn validate(nsid: u32, raw: &IdentifyNamespace, max_transfer_bytes: u32) -> Result<Self> {
         let invalid = |what: String| Error::Invalid { structure: "Identify Namespace data", what };
         let unsupported = |what: String| Error::Unsupported(format!("namespace {nsid} {what}"));
-        let format = raw
-            .lba_format_in_use()
-            .ok_or_else(|| invalid(format!("FLBAS {:#x} names a format beyond NLBAF {}", raw.flbas, raw.nlbaf)))?;
+        let format = raw.lba_format_in_use().ok_or_else(|| {
+            invalid(format!("FLBAS {:#x} names a format beyond NLBAF {}", raw.flbas, raw.nlbaf))
+        })?;
         let (shift, metadata) = (format.lbads, format.ms.get());
         if metadata != 0 {
             return Err(unsupported(format!("is formatted with {metadata} bytes of metadata a block")));

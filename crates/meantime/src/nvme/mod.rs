@@ -24,7 +24,9 @@ pub enum Error {
     #[error(transparent)]
     Hw(#[from] HwError),
     /// The controller did not follow CC.EN within CAP.TO.
-    #[error("the controller did not {what} within {timeout_ms} ms (CAP.TO); CSTS is {csts:#x}: power-cycle or reset the device")]
+    #[error(
+        "the controller did not {what} within {timeout_ms} ms (CAP.TO); CSTS is {csts:#x}: power-cycle or reset the device"
+    )]
     NotReady {
         /// What was waited for.
         what: &'static str,
@@ -80,13 +82,17 @@ pub enum Error {
         have: String,
     },
     /// All queue identifiers are in use.
-    #[error("all {limit} I/O queue pairs of the controller are in use; close a channel, or use fewer threads")]
+    #[error(
+        "all {limit} I/O queue pairs of the controller are in use; close a channel, or use fewer threads"
+    )]
     NoQueue {
         /// How many there are.
         limit: u16,
     },
     /// All interrupt vectors are in use, or there are none.
-    #[error("the controller has no free interrupt vector ({vectors} in all): use a polled policy, or fewer threads")]
+    #[error(
+        "the controller has no free interrupt vector ({vectors} in all): use a polled policy, or fewer threads"
+    )]
     NoVector {
         /// How many there are.
         vectors: u16,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use meantime_spec::cqe::{Cqe, phase_of_high_word};
 use meantime_spec::sqe::Sqe;
 
-use crate::hw::{self, Doorbell, DmaBuf, DmaHeap};
 use crate::hw::dma::Iova;
+use crate::hw::{self, DmaBuf, DmaHeap, Doorbell};
 use crate::nvme::prp::LIST_ENTRIES;
 
 const SQE_BYTES: usize = size_of::<Sqe>();
