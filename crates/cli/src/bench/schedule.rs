@@ -29,6 +29,8 @@ pub struct Turns {
     pub turn_ns: u64,
     /// A turn takes so many I/Os per thread at most.
     pub turn_ios: u64,
+    /// So many turns, if time ends the job. (Counted, since a turn may run over its time.)
+    pub rounds: Option<u64>,
     /// How much a cell transfers in all, if that ends it.
     pub total_bytes: Option<u64>,
 }
@@ -40,12 +42,13 @@ impl Turns {
         let usual_ns = if floor { TURN_WITH_FLOOR_NS } else { TURN_NS };
         let least = if floor { PAIRS_MIN } else { 1 };
         let total_bytes = thread_bytes.map(|bytes| bytes.saturating_mul(u64::from(plan.job.numjobs)));
-        let (mut turn_ns, mut turn_ios) = (usual_ns, u64::MAX);
+        let (mut turn_ns, mut turn_ios, mut counted) = (usual_ns, u64::MAX, None);
         match (runtime_ns, thread_bytes) {
             // By time.
             (Some(runtime_ns), None) => {
                 let rounds = rounds.map_or(runtime_ns.div_ceil(usual_ns), u64::from).max(least);
                 turn_ns = runtime_ns.div_ceil(rounds).max(1);
+                counted = Some(rounds);
             }
             // By amount.
             (_, Some(bytes)) if rounds.is_some() || floor => {
@@ -55,7 +58,7 @@ impl Turns {
             }
             _ => {}
         }
-        Self { runtime_ns, turn_ns, turn_ios, total_bytes }
+        Self { runtime_ns, turn_ns, turn_ios, rounds: counted, total_bytes }
     }
 
     /// The next turn of a cell; `None` when it has had enough.
@@ -63,12 +66,12 @@ impl Turns {
         if cell.finished || cell.lost.is_some() {
             return None;
         }
-        let left_ns = match self.runtime_ns {
-            Some(runtime_ns) => runtime_ns.saturating_sub(cell.wall_ns),
-            None => u64::MAX,
+        let left_ns = match (self.rounds, self.runtime_ns) {
+            (Some(rounds), _) if cell.turns >= rounds => 0,
+            (None, Some(runtime_ns)) => runtime_ns.saturating_sub(cell.wall_ns),
+            _ => u64::MAX,
         };
-        // Turns run over their time by an I/O each; what that leaves of the last is no turn.
-        if left_ns < (self.turn_ns / 20).min(self.runtime_ns.unwrap_or(u64::MAX)).max(1) {
+        if left_ns == 0 {
             return None;
         }
         // A sum with the clock must not overflow.
@@ -81,9 +84,10 @@ impl Turns {
         if cell.finished || cell.lost.is_some() {
             return 1.0;
         }
+        let by_turns = self.rounds.map_or(0.0, |rounds| cell.turns as f64 / rounds.max(1) as f64);
         let by_time = self.runtime_ns.map_or(0.0, |ns| cell.wall_ns as f64 / ns.max(1) as f64);
         let by_amount = self.total_bytes.map_or(0.0, |bytes| cell.bytes as f64 / bytes.max(1) as f64);
-        by_time.max(by_amount).min(1.0)
+        if self.rounds.is_some() { by_turns } else { by_time.max(by_amount).min(1.0) }
     }
 }
 
@@ -192,4 +196,73 @@ pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Job, Origin};
+
+    fn plan(keys: &[(&str, &str)]) -> JobPlan {
+        let mut job = Job::new("a");
+        for (key, value) in keys {
+            job.set(key, Some(value), &Origin::CommandLine).unwrap();
+        }
+        let runtime = job.runtime;
+        let endless = job.time_based;
+        JobPlan { job, devices: vec![0], policies: Vec::new(), runtime, endless }
+    }
+
+    const TIMED: [(&str, &str); 2] = [("runtime", "3"), ("time_based", "1")];
+
+    #[test]
+    fn a_timed_job_has_turns_of_half_a_second() {
+        let turns = Turns::new(&plan(&TIMED), None, None, false);
+        assert_eq!((turns.rounds, turns.turn_ns), (Some(6), 500_000_000));
+        assert_eq!(Turns::new(&plan(&TIMED), None, None, true).rounds, Some(12));
+        assert_eq!(Turns::new(&plan(&TIMED), None, Some(30), false).turn_ns, 100_000_000);
+        let short = plan(&[("runtime", "90ms"), ("time_based", "1")]);
+        assert_eq!(Turns::new(&short, None, Some(2), true).rounds, Some(9));
+        assert_eq!(Turns::new(&short, None, None, false).rounds, Some(1));
+    }
+
+    #[test]
+    fn a_turn_that_ran_over_takes_nothing_from_the_others() {
+        let turns = Turns::new(&plan(&TIMED), None, None, false);
+        let mut cell = CellState { turns: 5, wall_ns: 9_000_000_000, ..CellState::default() };
+        assert!(turns.next(&cell, 0).is_some());
+        cell.turns = 6;
+        assert!(turns.next(&cell, 0).is_none());
+        cell.lost = Some("gone".to_owned());
+        assert_eq!(turns.progress(&cell), 1.0);
+    }
+
+    #[test]
+    fn a_job_of_a_size_is_divided_by_ios_for_pairs() {
+        let turns = Turns::new(&plan(&[("size", "1m")]), Some(1 << 20), None, true);
+        assert_eq!((turns.turn_ios, turns.rounds), (29, None));
+        let limited = plan(&[("size", "1m"), ("runtime", "2")]);
+        let turns = Turns::new(&limited, Some(1 << 20), None, false);
+        let cell = CellState { wall_ns: 1_900_000_000, ..CellState::default() };
+        assert_eq!(turns.next(&cell, 0).map(|visit| visit.limit_ns), Some(100_000_000));
+        assert!(turns.next(&CellState { wall_ns: 2_000_000_000, ..CellState::default() }, 0).is_none());
+    }
+
+    #[test]
+    fn a_move_of_the_cpus_is_seen() {
+        let mut rtts = Rtts::default();
+        let moves = [110, 120, 100, 400, 410, 130].map(|ns| rtts.moved(Some(ns)));
+        assert_eq!(moves, [false, false, false, true, false, true]);
+        assert!(!rtts.moved(None));
+        assert_eq!(rtts.ends_ns(), Some((110, 130)));
+    }
+
+    #[test]
+    fn medians_and_spreads() {
+        assert_eq!(
+            (median(&[]), median(&[3.0, 1.0, 2.0]), median(&[1.0, 2.0])),
+            (None, Some(2.0), Some(1.5))
+        );
+        assert_eq!((spread(&[]), spread(&[3.0, 1.0, 2.0])), (None, Some((1.0, 3.0))));
+    }
 }

@@ -45,8 +45,8 @@ Without a job file, the job options below say what to do; with one, they overrid
 pub const DEVICE: &str = "\
 Devices to measure. A comma separates URIs, and the option can be repeated. Default: the job's filename.
 
-  mem:SIZE    software SSD in this process, its medium in memory; begins empty, and is filled with
-              random data before it is read
+  mem:SIZE    software SSD in this process, its medium in memory; begins empty,
+              and is filled with random data before it is read
   file:PATH   the same, its medium a file (create=SIZE makes it); keeps its contents
 
 Parameters follow a question mark, joined by &: model=null (default, takes no time), fast12, dram-nvme, nvram, \
@@ -81,29 +81,29 @@ text then goes to standard error. Beside fio's keys each job has device and comp
 /// `bench --rounds`.
 pub const ROUNDS: &str = "\
 How often each device and policy has its turn within a job. Default: so that a turn takes about half a second (a \
-quarter with --floor, and then at least 9 turns). With one device, one policy and no --floor: turns of half a second, too.";
+quarter with --floor, and then there are at least 9).";
 
 /// `bench --help`, at the bottom.
 pub const BENCH_AFTER: &str = "\
 OUTPUT
-  Per job, device and policy the figures as fio prints them. slat is the time until the doorbell has been rung,
-  clat from there until the completion was seen, lat the whole. Then a table, a row for each:
+  Per job, device and policy the figures as fio prints them. slat is the time until the doorbell has been rung, \
+clat from there until the completion was seen, lat the whole. Then a table, a row for each:
 
-    mean … max    latency (lat) in µs, reads and writes together; \"1 in 6,000\" is what the slowest
-                  one in 6,000 reached
+    mean … max    latency (lat) in µs, reads and writes together; \"1 in 6,000\" is what the
+                  slowest one in 6,000 reached
     IOPS, CPU %   I/Os per second; user + system time of the waiting threads over wall time
     IOPS/CPU-%    what a percent of a CPU bought. Sleeping is not fully charged by the kernel.
     vs first      change of the mean latency against the job's first row
     floor         see --floor; ratio 1.20 means 20 % above what two cores can do at best
 
-  Below it, the machine. On a virtual machine CPUs move: the time a cache line takes between them is probed around
-  every turn, and turns in which it changed by more than half are repeated, which the report says.
+  Below it, the machine. On a virtual machine CPUs move: the time a cache line takes between them is probed around \
+every turn, and turns in which it changed by more than half are repeated, which the report says.
 
 VERIFY
-  With --verify crc32c each block written carries its place, a number and checksums. When the range has been written
-  once (or time is up), all of it is read back and checked; mixed jobs also check what they read. A block that
-  is not what was written is reported with its offset, and the exit status is 1. Devices and policies then run one
-  after another, not in turns; several threads (--numjobs) share the range, a part each. --ramp-time has no effect.
+  With --verify crc32c each block written carries its place, a number and checksums. When the range has been written \
+once (or time is up), all of it is read back and checked; mixed jobs also check what they read. A block that \
+is not what was written is reported with its offset, and the exit status is 1. Devices and policies then run one \
+after another, not in turns; several threads (--numjobs) share the range, a part each. --ramp-time has no effect.
 
 EXAMPLES
   Two kinds of SSD, three ways to wait, 4 KiB random reads, 5 s each:
@@ -123,7 +123,7 @@ EXIT STATUS
   0    everything was measured
   1    an error (one line on standard error), I/O errors, or data that was not what had been written
   2    the command line cannot be obeyed
-  130  ended by Ctrl-C; what was measured until then was printed. A second Ctrl-C kills at once.";
+  130  ended by Ctrl-C; what was measured until then was printed. A second one kills at once.";
 
 /// `info --help`, at the top.
 pub const INFO_ABOUT: &str = "\
@@ -134,8 +134,8 @@ values; and the SMART / health log.";
 /// `info --help`, at the bottom.
 pub const INFO_AFTER: &str = "\
 OUTPUT
-  Four tables: controller, namespaces, features, health. Features the controller does not have are shown with what
-  it answered. With --json one object with the keys controller, namespaces, features, smart.
+  Four tables: controller, namespaces, features, health. Features the controller does not have are shown with what \
+it answered. With --json one object with the keys controller, namespaces, features, smart.
 
 EXAMPLES
   meantime info
@@ -156,10 +156,10 @@ The measuring thread runs on the first CPU this process may use, its peer on the
 /// `calibrate --help`, at the bottom.
 pub const CALIBRATE_AFTER: &str = "\
 OUTPUT
-  A row per measurement with median, p99 and maximum. The cache-line row says how far apart two cores are: an I/O
-  through a queue pair needs at least two such trips. Sleeping instead of polling can pay only for I/Os that take
-  longer than the oversleep. With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read,
-  eventfd_wake, oversleep with median_ns, p99_ns, max_ns, mean_ns and count each.
+  A row per measurement with median, p99 and maximum. The cache-line row says how far apart two cores are; no I/O \
+through a queue pair is quicker than such a trip. Sleeping instead of polling can pay only for I/Os that take \
+longer than the oversleep. With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, \
+eventfd_wake, oversleep with median_ns, p99_ns, max_ns, mean_ns and count each.
 
 EXAMPLES
   meantime calibrate

@@ -234,7 +234,7 @@ impl Controller {
         while let Some(sq) = self.sqs.get(index) {
             let tail = sq.doorbell.load();
             // Fetching the next entry's line already while there is no doorbell was tried, and takes it away from the
-            // host that is about to write it: no gain near, a loss far.
+            // host that is about to write it: no gain.
             if tail != sq.head {
                 worked |= self.serve(index, tail, clock);
             }
@@ -308,6 +308,10 @@ impl Controller {
         let seen_ns = clock.now_ns();
         for _ in 0..n {
             let sq = &mut self.sqs[index];
+            // An injected stray of a command before may have taken what was room when this turn began.
+            if self.cqs[usize::from(sq.cqid)].as_ref().is_none_or(|cq| cq.room() == 0) {
+                break;
+            }
             let sqe = sq.ring.read_sqe(sq.head);
             sq.advance(1);
             let qid = sq.qid;
