@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# The figures that README.md and ARCHITECTURE.md quote. Best on a machine with two CPUs and nothing else to do.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+echo "== instructions of a read (callgrind)"
+cargo bench --locked --quiet -p meantime --bench instructions
+echo "== the polled path: depth 1 against the floor, depth 32"
+cargo bench --locked --quiet -p meantime --bench path
+echo "== the software SSD alone"
+cargo bench --locked --quiet -p meantime-ssd --bench ssd_alone
