@@ -146,7 +146,8 @@ fn table(rows: &[Row], machine: &Machine, first: usize, last: usize) -> String {
         column.set_cell_alignment(if at == 0 { CellAlignment::Left } else { CellAlignment::Right });
     }
     let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    format!("{}\n\nMeasured on CPU {first}, its peer on CPU {last}\n{}\n", lines.join("\n"), machine.line())
+    let peer = if first == last { String::new() } else { format!(", its peer on CPU {last}") };
+    format!("{}\n\nMeasured on CPU {first}{peer}\n{}\n", lines.join("\n"), machine.line())
 }
 
 fn report(rows: &[Row], machine: &Machine, first: usize, last: usize) -> Value {

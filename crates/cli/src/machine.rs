@@ -51,9 +51,10 @@ impl Machine {
         let place = if self.virtual_machine { "virtual machine" } else { "no virtual machine" };
         let isolated = if self.isolcpus.is_empty() { "none" } else { &self.isolcpus };
         format!(
-            "{}, {} CPUs · Linux {} · {place} · governor {} · isolcpus {isolated} · meantime {}",
+            "{}, {} CPU{} · Linux {} · {place} · governor {} · isolcpus {isolated} · meantime {}",
             self.cpu,
             self.cpus,
+            if self.cpus == 1 { "" } else { "s" },
             self.kernel,
             self.governor.as_deref().unwrap_or("none"),
             env!("MEANTIME_VERSION"),

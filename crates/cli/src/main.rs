@@ -17,6 +17,10 @@ use std::process::ExitCode;
 use cli::Command;
 
 fn main() -> ExitCode {
+    // What the driver has to say of a device that misbehaves goes to stderr, a line each.
+    let warnings =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
+    let _ = warnings.without_time().with_target(false).try_init();
     let command = match cli::parse() {
         Ok(command) => command,
         Err(code) => return code,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const RANKS: [&str; 4] = ["hw", "nvme", "completion", "block"];
 
 /// Files that may contain `unsafe`, relative to the repository.
-const UNSAFE: [&str; 12] = [
+const UNSAFE: [&str; 14] = [
     "crates/meantime/src/hw/clock.rs",
     "crates/meantime/src/hw/dma.rs",
     "crates/meantime/src/hw/floor.rs",
@@ -16,10 +16,12 @@ const UNSAFE: [&str; 12] = [
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/tests",
     "crates/meantime/benches",
+    "crates/cli/src/bench/usage.rs",
+    "crates/cli/src/signal.rs",
     "crates/ssd/src/hostmem.rs",
     "crates/ssd/src/medium.rs",
     "crates/ssd/src/sys.rs",
-    "crates/ssd/src/controller/queues.rs",
+    "crates/ssd/benches",
 ];
 
 fn root() -> PathBuf {
@@ -109,7 +111,7 @@ fn unsafe_is_confined() {
         let allowed = UNSAFE.iter().any(|path| relative.starts_with(path)) || relative.contains("/tests/");
         assert!(
             !has_unsafe || allowed,
-            "{relative} has unsafe code: it belongs in hw, nvme/ring.rs or ssd/hostmem.rs"
+            "{relative} has unsafe code: it belongs in hw, nvme/ring.rs or ssd/hostmem.rs; or extend the list with a reason"
         );
     }
 }

@@ -22,8 +22,9 @@ struct Opened {
 /// All devices of a run.
 #[derive(Default)]
 pub struct Devices {
-    opened: Vec<Opened>,
+    // Dropped in this order: files are removed while their SSDs still have them locked.
     created: Created,
+    opened: Vec<Opened>,
 }
 
 /// Files that opening the devices created. They are removed again if nothing is run on them after all.
@@ -72,13 +73,12 @@ impl Devices {
                 return Err(Failure::new(format_args!("device {uri}: {what}")));
             }
             let options = OpenOptions { ssd_cpu, ..OpenOptions::default() };
-            if let Uri::File { path, soft } = &what
-                && soft.create_bytes.is_some()
-                && !path.exists()
-            {
-                devices.created.0.push(path.clone());
-            }
+            let is_new =
+                matches!(&what, Uri::File { path, soft } if soft.create_bytes.is_some() && !path.exists());
             let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
+            if let (true, Uri::File { path, .. }) = (is_new, what) {
+                devices.created.0.push(path);
+            }
             devices.opened.push(Opened {
                 device,
                 uri: uri.clone(),

@@ -126,9 +126,8 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
         if repeated + disturbed > 0 {
             let _ = writeln!(
                 text,
-                "The CPUs moved: it changed by more than half around {} turns, of which {repeated} were repeated and \
-                 {disturbed} count all the same",
-                repeated + disturbed
+                "The CPUs moved: of the turns around which it changed by more than half, {repeated} were repeated and \
+                 {disturbed} counted all the same"
             );
         }
     }

@@ -9,6 +9,7 @@ use meantime::completion::Policy;
 
 use super::devices::Devices;
 use super::pattern::PatternSpec;
+use super::run;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
 use crate::figures;
@@ -185,6 +186,9 @@ pub fn plan(job: Job, devices: &Devices, indices: Vec<usize>, floor: bool) -> Re
         check_queues(&plan, device)?;
     }
     check_cpus(&plan.job)?;
+    if floor {
+        check_floor(&plan, devices)?;
+    }
     check_memory(&plan, devices, floor)?;
     Ok(plan)
 }
@@ -287,6 +291,18 @@ fn check_cpus(job: &Job) -> Result<(), Failure> {
             format_args!("cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"),
         )),
     }
+}
+
+/// Two spinning threads on one CPU would measure the scheduler.
+fn check_floor(plan: &JobPlan, devices: &Devices) -> Result<(), Failure> {
+    let cpus = run::thread_cpus(plan, devices);
+    for index in &plan.devices {
+        if devices.ssd_cpu(*index).is_none_or(|cpu| cpus == [cpu]) {
+            let what = "the job's threads and the software SSD would share one; give each a CPU (cpus_allowed, cpu=)";
+            return Err(wrong(&plan.job.name, format_args!("--floor needs two CPUs: {what}")));
+        }
+    }
+    Ok(())
 }
 
 /// Better an error than the kernel's OOM killer.

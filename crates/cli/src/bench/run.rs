@@ -231,9 +231,11 @@ impl Run<'_> {
         for (at, (cell, state)) in self.cells.iter().zip(&self.states).enumerate().rev() {
             let threads: Vec<_> = totals.iter_mut().filter_map(Vec::pop).collect();
             debug_assert!(totals.iter().all(|left| left.len() == at));
-            if state.turns > 0 {
-                let uri = self.devices.uri(self.plan.devices[cell.device]);
-                results.push(results::result(self.plan, uri, cell.policy, state, threads));
+            let uri = self.devices.uri(self.plan.devices[cell.device]);
+            let result = results::result(self.plan, uri, cell.policy, state, threads);
+            // After Ctrl-C some may not have had their turn.
+            if result.read.ios + result.write.ios + result.errors > 0 {
+                results.push(result);
             }
         }
         results.reverse();

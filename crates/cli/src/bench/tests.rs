@@ -3,12 +3,12 @@
 use std::sync::atomic::AtomicBool;
 
 use meantime::block::{
-    BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, NvmeChannel, NvmeDevice, OpenOptions,
-    Rejected, Request, SubmitError, Ticket,
+    BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, IoError, NvmeChannel, NvmeDevice,
+    OpenOptions, Rejected, Request, SubmitError, Ticket,
 };
 use meantime::completion::Policy;
 use meantime::hw::{Clock, DmaBuf, HwError};
-use meantime::nvme::Op;
+use meantime::nvme::{CommandError, Op};
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
 use super::pattern::{Pattern, PatternSpec};
@@ -26,6 +26,8 @@ enum Wrong {
     FlipsReadAt(u64),
     /// Acknowledges writes to an LBA and does not do them.
     LosesWriteAt(u64),
+    /// Answers reads of an LBA with an error.
+    FailsReadAt(u64, CommandError),
 }
 
 /// A channel to a device that does something wrong.
@@ -51,6 +53,11 @@ impl Faulty {
             && self.lbas[done.user_data as usize] == lba
         {
             buf[100] ^= 1;
+        }
+        if let Wrong::FailsReadAt(lba, kind) = self.wrong
+            && self.lbas[done.user_data as usize] == lba
+        {
+            done.result = Err(IoError { op: Op::Read, lba, kind });
         }
         done
     }
@@ -212,7 +219,33 @@ fn everything_is_counted_once() {
 }
 
 #[test]
-fn a_failing_io_is_counted_and_named() {
+fn a_failed_io_is_counted_and_the_job_goes_on() {
+    let device = device();
+    for depth in [1, 16] {
+        let mut channel = faulty(&device, depth, Wrong::FailsReadAt(8, CommandError::TimedOut));
+        let (ended, tally, faults) =
+            drive(&mut channel, &mut Plain(Pattern::new(spec(100, Some(2)))), NO_LIMIT);
+        assert_eq!((ended, tally.ios(), faults.errors), (Ended::Dry, 510, 2));
+        assert_eq!(faults.first.as_deref(), Some("read at LBA 8: the device did not answer in time"));
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_ends_the_job() {
+    let device = device();
+    for depth in [1, 16] {
+        let gone = CommandError::Gone { memory_released: true };
+        let mut channel = faulty(&device, depth, Wrong::FailsReadAt(8, gone));
+        let (ended, tally, faults) = drive(&mut channel, &mut Plain(Pattern::new(spec(100, None))), NO_LIMIT);
+        assert_eq!(ended, Ended::Lost("read at LBA 8: the device is gone".to_owned()));
+        assert_eq!(faults.errors, 1);
+        assert!(tally.ios() < 256 + 16);
+        assert_eq!(channel.in_flight(), 0);
+    }
+}
+
+#[test]
+fn what_the_channel_refuses_ends_the_job() {
     let device = device();
     let mut channel = faulty(&device, 1, Wrong::Nothing);
     // Beyond the end: refused by the channel, which no checked job gets to see.

@@ -475,7 +475,8 @@ impl BlockChannel for NvmeChannel {
         }
         let lbio = self.table.claimed(slot, generation);
         let polled = lbio.policy == Policy::Poll;
-        if !lbio.is_done() && !(polled && self.polls_until_done(slot)) {
+        let done = lbio.is_done() || polled && self.polls_until_done(slot);
+        if !done {
             self.wait_long(slot);
         }
         self.finish(slot)

@@ -90,13 +90,16 @@ mod soft {
 
     pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
         let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
+        // Before the medium, which may create a file: nothing is left behind by a wrong name.
+        let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed;
+        let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
             Uri::File { path, soft } => (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true),
         };
         let mut config = SsdConfig {
             namespaces: namespaces(medium.len(), &soft),
-            model: model(&soft.model).map_err(|error| error.into_open_error(uri))?,
+            model,
             volatile_write_cache: soft.volatile_write_cache.unwrap_or(is_file),
             optimal_io_boundary_lbas: soft.boundary_blocks,
             cpu: soft.cpu.or(options.ssd_cpu).or_else(last_cpu),

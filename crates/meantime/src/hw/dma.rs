@@ -120,7 +120,9 @@ impl DmaHeap {
     pub fn unmap_all(&self) -> bool {
         let state = self.0.lock();
         // Every chunk is tried, whatever became of the one before.
-        state.chunks.iter().fold(true, |all, chunk| self.0.transport.unmap_dma(chunk.iova).is_ok() && all)
+        let stuck =
+            state.chunks.iter().filter(|chunk| self.0.transport.unmap_dma(chunk.iova).is_err()).count();
+        stuck == 0
     }
 }
 
