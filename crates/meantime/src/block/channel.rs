@@ -81,11 +81,27 @@ impl Lane {
         self.queue.ring_doorbell();
     }
 
-    /// After something ended: room for what waits.
+    /// Whether anything is in flight.
+    fn is_busy(&self) -> bool {
+        self.queue.in_flight() > 0
+    }
+
+    /// After something ended: its time is taken in, and there is room for what waits.
     #[inline(always)]
     fn after_reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+        if !table.timed.is_empty() {
+            self.take_times(table);
+        }
         if !self.backlog.is_empty() {
             self.send_backlog(table, ns);
+        }
+    }
+
+    #[inline(never)]
+    fn take_times(&mut self, table: &mut Table) {
+        let now_ns = self.queue.clock().now_ns();
+        for submitted_ns in table.timed.drain(..) {
+            self.gap.record(now_ns.saturating_sub(submitted_ns), now_ns);
         }
     }
 
@@ -168,6 +184,47 @@ impl Source for View<'_> {
             }
             None => false,
         }
+    }
+}
+
+/// Two lanes at once.
+struct Both<'a> {
+    polled: &'a mut IoQueue,
+    interrupt: &'a mut IoQueue,
+    table: &'a mut Table,
+}
+
+impl Source for Both<'_> {
+    fn reap(&mut self) -> usize {
+        let Self { polled, interrupt, table } = self;
+        polled.reap(|owner, outcome| table.complete(owner, outcome))
+            + interrupt.reap(|owner, outcome| table.complete(owner, outcome))
+    }
+
+    fn has_completion(&self) -> bool {
+        self.polled.has_completion() || self.interrupt.has_completion()
+    }
+
+    fn tick(&mut self, now_ns: u64) -> usize {
+        let Self { polled, interrupt, table } = self;
+        polled.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+            + interrupt.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+    }
+
+    fn tick_interval_ns(&self) -> u64 {
+        self.polled.sweep_interval_ns()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.polled.clock().now_ns()
+    }
+
+    fn sleep_ns(&self, duration_ns: u64) {
+        self.polled.clock().sleep_ns(duration_ns);
+    }
+
+    fn wait_interrupt(&self, _: u64) -> bool {
+        false
     }
 }
 
@@ -307,11 +364,22 @@ impl NvmeChannel {
     #[allow(clippy::result_large_err)]
     fn start_long(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        if let Err(error) = self.check(&request, policy) {
+        if let Err(error) = self.check(&request, policy).and_then(|()| self.make_current(policy)) {
             return Err(Rejected { error, request });
         }
         let slot = self.table.take_free();
         self.start_in(slot, request, claim)
+    }
+
+    /// Makes sure that the queue of `policy` takes commands: looks at deadlines, and catches up with a reset.
+    fn make_current(&mut self, policy: Policy) -> Result<(), SubmitError> {
+        let (lane, table, ns) = self.split(policy);
+        if !lane.queue.is_current() {
+            let now_ns = lane.queue.clock().now_ns();
+            lane.queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+            lane.after_reap(table, ns);
+        }
+        lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))
     }
 
     /// Starts `request`, which was checked, in `slot`, if there is one.
@@ -327,6 +395,7 @@ impl NvmeChannel {
             (_, Some(buf)) => (buf.len() >> self.ns.block_shift) as u64,
             (_, None) => request.blocks,
         };
+        let claim = if policy.wants_times() { claim.timed() } else { claim };
         self.table.fill(slot, request, blocks, policy, claim);
         self.table.get_mut(slot).own_slot_free = true;
         if policy.wants_times() {
@@ -399,25 +468,25 @@ impl NvmeChannel {
         lane.after_reap(table, ns);
     }
 
-    /// The result of an ended request, whose time is taken in if its policy goes by that.
+    /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
+    /// and by growing sleeps when the budget is spent.
+    #[inline(never)]
+    fn wait_on_both(&mut self) {
+        let Self { table, ns, polled, interrupt, .. } = self;
+        let Some(interrupt) = interrupt else { return };
+        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table };
+        polled.gap.wait(&mut both, Policy::Poll, false);
+        polled.after_reap(table, ns);
+        interrupt.after_reap(table, ns);
+    }
+
+    /// The result of an ended request.
     #[inline(always)]
     fn finish(&mut self, slot: u16) -> Done {
         match self.table.take(slot) {
             Some(done) => done,
-            None => self.finish_with_care(slot),
+            None => self.table.take_failed(slot),
         }
-    }
-
-    #[inline(never)]
-    fn finish_with_care(&mut self, slot: u16) -> Done {
-        let policy = self.table.get(slot).policy;
-        let (done, submitted_ns) = self.table.take_with_care(slot);
-        if let Some(submitted_ns) = submitted_ns {
-            let (lane, ..) = self.split(policy);
-            let now_ns = lane.queue.clock().now_ns();
-            lane.gap.record(now_ns.saturating_sub(submitted_ns), now_ns);
-        }
-        done
     }
 }
 
@@ -512,6 +581,10 @@ impl BlockChannel for NvmeChannel {
             }
             if self.table.queued() == 0 {
                 return None;
+            }
+            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
+                self.wait_on_both();
+                continue;
             }
             let (policy, slot) = self.table.queued_policy()?;
             self.wait_on(slot, policy);

@@ -2,6 +2,7 @@
 //! with each command, so that a completion finds its request without a search.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::completion::Policy;
 use crate::hw::DmaBuf;
@@ -29,6 +30,26 @@ pub(crate) enum Claim {
     Queue,
     /// Nobody.
     Detached,
+    /// As [`Claim::Ticket`], and its policy wants to know how long it took.
+    TimedTicket,
+    /// As [`Claim::Queue`], and its policy wants to know how long it took.
+    TimedQueue,
+}
+
+impl Claim {
+    /// The same, with its time taken.
+    pub(crate) fn timed(self) -> Self {
+        match self {
+            Self::Ticket => Self::TimedTicket,
+            Self::Queue => Self::TimedQueue,
+            other => other,
+        }
+    }
+
+    #[inline(always)]
+    fn is_queued(self) -> bool {
+        matches!(self, Self::Queue | Self::TimedQueue)
+    }
 }
 
 /// One request: two cache lines.
@@ -41,8 +62,8 @@ pub(crate) struct Lbio {
     fua: bool,
     /// Whether a wait for this request has slept already.
     pub(crate) slept: bool,
-    /// Whether there is more to its end than giving the buffer back: an error, or a time to be taken in.
-    ends_with_care: bool,
+    /// Whether it has failed.
+    failed: bool,
     /// Whether the request has a slot of its own in its queue, and has not used it yet.
     pub(crate) own_slot_free: bool,
     /// Commands in flight, and one more while commands are still to be sent.
@@ -59,24 +80,24 @@ pub(crate) struct Lbio {
     lba: u64,
     /// The way this request is waited for; it decides the queue that its commands go to.
     pub(crate) policy: Policy,
-    /// When it was submitted, if its policy wants to know.
+    /// When it was submitted, if its time is taken.
     submitted_ns: u64,
     error: Option<CommandError>,
 }
 
 impl Lbio {
-    fn free(next_free: u16) -> Self {
+    fn free(next_free: u16, generation: u32) -> Self {
         Self {
             state: State::Free,
             claim: Claim::Detached,
             op: Op::Flush,
             fua: false,
             slept: false,
-            ends_with_care: false,
+            failed: false,
             own_slot_free: false,
             pending: 0,
             next_free,
-            generation: 0,
+            generation,
             next_lba: 0,
             left: 0,
             next_data: Iova(0),
@@ -142,6 +163,8 @@ pub(crate) struct Table {
     free: u16,
     /// Ended requests that nobody has a ticket for.
     done: VecDeque<u16>,
+    /// When the requests were submitted that have ended since it was last looked, and whose time is taken.
+    pub(crate) timed: Vec<u64>,
     active: usize,
     queued: usize,
 }
@@ -149,12 +172,16 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(depth: u16) -> Self {
         let link = |slot: u16| if slot + 1 < depth { slot + 1 } else { NO_SLOT };
-        let lbios: Vec<Lbio> = (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot))).collect();
+        // Each table counts from elsewhere, so that one's tickets are no other's.
+        static TABLES: AtomicU32 = AtomicU32::new(1);
+        let first = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
+        let lbios: Vec<Lbio> = (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot), first)).collect();
         Self {
             lbios: lbios.try_into().expect("as many as there can be"),
             depth,
             free: if depth > 0 { 0 } else { NO_SLOT },
             done: VecDeque::with_capacity(usize::from(depth)),
+            timed: Vec::with_capacity(usize::from(depth)),
             active: 0,
             queued: 0,
         }
@@ -209,9 +236,9 @@ impl Table {
         lbio.user_data = request.user_data;
         lbio.lba = request.lba;
         lbio.policy = policy;
-        lbio.ends_with_care = false;
+        lbio.failed = false;
         self.active += 1;
-        self.queued += usize::from(claim == Claim::Queue);
+        self.queued += usize::from(claim.is_queued());
     }
 
     #[inline(always)]
@@ -266,7 +293,13 @@ impl Table {
                 self.queued -= 1;
                 self.done.push_back(slot);
             }
-            Claim::Detached => drop(self.take_with_care(slot)),
+            Claim::Detached => drop(self.take_failed(slot)),
+            Claim::TimedTicket => self.timed.push(lbio.submitted_ns),
+            Claim::TimedQueue => {
+                self.timed.push(lbio.submitted_ns);
+                self.queued -= 1;
+                self.done.push_back(slot);
+            }
         }
     }
 
@@ -290,12 +323,12 @@ impl Table {
         self.done.pop_front()
     }
 
-    /// Empties a slot whose request has ended. `None` if that takes [`Table::take_with_care`].
+    /// Empties a slot whose request has ended. `None` if it has failed: see [`Table::take_failed`].
     #[inline(always)]
     pub(crate) fn take(&mut self, slot: u16) -> Option<Done> {
         let lbio = &mut self.lbios[index(slot)];
         debug_assert_eq!(lbio.state, State::Done);
-        if lbio.ends_with_care {
+        if lbio.failed {
             return None;
         }
         lbio.state = State::Free;
@@ -304,31 +337,29 @@ impl Table {
         Some(Done { result: Ok(()), buf: lbio.buf.take(), user_data: lbio.user_data })
     }
 
-    /// Empties a slot whose request has ended; when it was submitted, if that was noted.
+    /// Empties a slot whose request has ended, well or not.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_with_care(&mut self, slot: u16) -> (Done, Option<u64>) {
+    pub(crate) fn take_failed(&mut self, slot: u16) -> Done {
         let lbio = self.get_mut(slot);
-        lbio.ends_with_care = false;
+        lbio.failed = false;
         let (op, lba) = (lbio.op, lbio.lba);
         let error = lbio.error.take().map(|kind| IoError { op, lba, kind });
-        let submitted_ns = Some(std::mem::take(&mut lbio.submitted_ns)).filter(|&ns| ns != 0);
-        let mut done = self.take(slot).expect("no care needed now");
+        let mut done = self.take(slot).expect("failed no more");
         done.result = error.map_or(Ok(()), Err);
-        (done, submitted_ns)
+        done
     }
 
     /// The moment that `slot` was submitted.
     pub(crate) fn note_submitted(&mut self, slot: u16, now_ns: u64) {
-        let lbio = self.get_mut(slot);
-        lbio.submitted_ns = now_ns;
-        lbio.ends_with_care = true;
+        self.get_mut(slot).submitted_ns = now_ns;
     }
 
     /// The ticket's holder has lost interest.
     pub(crate) fn detach(&mut self, slot: u16) {
+        // (The time of a request that nobody waits for says nothing about waiting.)
         if self.is_done(slot) {
-            drop(self.take_with_care(slot));
+            drop(self.take_failed(slot));
         } else {
             self.get_mut(slot).claim = Claim::Detached;
         }
@@ -336,7 +367,7 @@ impl Table {
 
     /// A request without a ticket that is under way and has not slept yet, if there is one; the policy of any that is under way.
     pub(crate) fn queued_policy(&self) -> Option<(Policy, u16)> {
-        let queued = |lbio: &Lbio| lbio.state == State::Active && lbio.claim == Claim::Queue;
+        let queued = |lbio: &Lbio| lbio.state == State::Active && lbio.claim.is_queued();
         let slot = self.lbios.iter().position(queued)?;
         Some((self.lbios[slot].policy, slot as u16))
     }
@@ -352,7 +383,7 @@ impl Lbio {
         if self.error.is_none() {
             self.error = Some(error);
         }
-        self.ends_with_care = true;
+        self.failed = true;
         self.left = 0;
         if gone && let Some(buf) = self.buf.take() {
             buf.quarantine();

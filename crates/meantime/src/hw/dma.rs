@@ -48,6 +48,8 @@ struct State {
 struct Chunk {
     pages: Arc<Pages>,
     iova: u64,
+    /// Whether the controller may reach it.
+    mapped: bool,
     /// Free ranges: offset → length, neighbours always merged.
     free: BTreeMap<usize, usize>,
 }
@@ -118,10 +120,9 @@ impl DmaHeap {
     /// Takes every mapping back from the controller; true if it will touch none of the memory again.
     /// For a device that is gone: buffers stay valid for the host, but no I/O can use them.
     pub fn unmap_all(&self) -> bool {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         // Every chunk is tried, whatever became of the one before.
-        let stuck =
-            state.chunks.iter().filter(|chunk| self.0.transport.unmap_dma(chunk.iova).is_err()).count();
+        let stuck = state.chunks.iter_mut().filter_map(|chunk| self.0.unmap(chunk).err()).count();
         stuck == 0
     }
 }
@@ -132,6 +133,15 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes `chunk` back from the controller, once.
+    fn unmap(&self, chunk: &mut Chunk) -> Result<()> {
+        if chunk.mapped {
+            self.transport.unmap_dma(chunk.iova)?;
+            chunk.mapped = false;
+        }
+        Ok(())
+    }
+
     fn grow(&self, state: &mut State, at_least: usize) -> Result<()> {
         let pages = Arc::new(Pages::map(at_least.max(CHUNK), self.transport.needs_locked_memory())?);
         let iova = state.next_iova;
@@ -139,16 +149,18 @@ impl Inner {
         // A page between chunks stays unmapped, so that running over the end of one is a fault.
         state.next_iova = iova + pages.len() as u64 + (2 << 20);
         let free = BTreeMap::from([(0, pages.len())]);
-        state.chunks.push(Chunk { pages, iova, free });
+        state.chunks.push(Chunk { pages, iova, mapped: true, free });
         Ok(())
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for chunk in state.chunks.drain(..) {
-            if self.transport.unmap_dma(chunk.iova).is_err() {
+        let mut state = self.lock();
+        let chunks = std::mem::take(&mut state.chunks);
+        drop(state);
+        for mut chunk in chunks {
+            if self.unmap(&mut chunk).is_err() {
                 // The controller may still reach it: better lost than reused.
                 std::mem::forget(chunk.pages);
             }

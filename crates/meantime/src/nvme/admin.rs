@@ -139,8 +139,10 @@ impl AdminQueue {
         });
     }
 
-    /// Keeps `wanted` event requests with the controller (NVMe Base 1.4 §5.2).
+    /// Keeps `wanted` event requests with the controller (NVMe Base 1.4 §5.2), but at most half of what the queue takes: the
+    /// rest is for commands.
     pub(crate) fn keep_event_requests(&mut self, wanted: u16) {
+        let wanted = wanted.min(self.queue.slots() / 2);
         while self.event_requests < wanted {
             if self.queue.stage_raw(EVENT_OWNER, Sqe::async_event_request(0)).is_err() {
                 break;

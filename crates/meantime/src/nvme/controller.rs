@@ -44,6 +44,9 @@ impl Default for ControllerOptions {
     }
 }
 
+/// Asynchronous event requests to keep with a controller that takes so many.
+const EVENT_REQUESTS: u16 = 4;
+
 /// `epoch` of a controller that was given up.
 const EPOCH_GONE: u32 = u32::MAX;
 
@@ -92,7 +95,7 @@ impl Controller {
         disable(transport.as_ref(), &clock, cap)?;
         let ring = Ring::new(
             &heap,
-            ADMIN_ENTRIES.min(cap.max_queue_entries() as u16),
+            u32::from(ADMIN_ENTRIES).min(cap.max_queue_entries()) as u16,
             transport.doorbell(sq_tail_doorbell(0, cap.dstrd()))?,
             transport.doorbell(cq_head_doorbell(0, cap.dstrd()))?,
             true,
@@ -103,14 +106,14 @@ impl Controller {
         let (info, namespaces, unusable) = match found {
             Ok(found) => found,
             Err(error) => {
-                // The device must not know our memory when it is freed.
-                if disable(transport.as_ref(), &clock, cap).is_err() && !heap.unmap_all() {
+                // The device must not know our memory when it is freed. It has had its time to become ready.
+                if clear_enable(transport.as_ref(), &clock, cap).is_err() && !heap.unmap_all() {
                     admin.quarantine();
                 }
                 return Err(error);
             }
         };
-        admin.keep_event_requests(info.event_requests.min(4));
+        admin.keep_event_requests(info.event_requests.min(EVENT_REQUESTS));
         let qids = vec![false; usize::from(info.io_queues)];
         let vectors = vec![false; usize::from(info.vectors)];
         Ok(Arc::new(Self {
@@ -331,6 +334,8 @@ impl Controller {
             Ok(()) => self.epoch.store(seen_epoch.wrapping_add(2) & !1 & 0x7fff_ffff, Ordering::Release),
             Err(error) => {
                 tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
+                // Whatever state it is in: without EN it has no business with our memory.
+                let _ = clear_enable(self.transport.as_ref(), &self.clock, self.cap);
                 let released = self.heap.unmap_all();
                 self.memory_released.store(released, Ordering::Relaxed);
                 if let Some(queue) = admin.queue.take()
@@ -360,7 +365,7 @@ impl Controller {
         start(transport, &self.clock, self.cap, queue)?;
         let context = self.context();
         set_queue_count(&context, queue, self.info.io_queues)?;
-        queue.keep_event_requests(self.info.event_requests.min(4));
+        queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(())
     }
 
@@ -436,7 +441,7 @@ impl Controller {
             }
             events.push(event);
         }
-        queue.keep_event_requests(self.info.event_requests.min(4));
+        queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(events)
     }
 
@@ -554,16 +559,27 @@ fn disable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
         return Err(Error::Gone);
     }
     if cc.en() {
-        // EN must not be cleared before RDY has followed it, unless the controller has failed.
-        wait_for(
-            transport,
-            clock,
-            "become ready (CSTS.RDY = 1) before being disabled",
-            timeout_ms,
-            |csts| csts.rdy() || csts.cfs(),
-        )?;
+        // EN must not be cleared before RDY has followed it, unless the controller has failed; or does not come up in
+        // its own time, which is to be ended somehow.
+        let ready = |csts: Csts| csts.rdy() || csts.cfs();
+        match wait_for(transport, clock, "become ready", timeout_ms, ready) {
+            Ok(()) | Err(Error::NotReady { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    clear_enable(transport, clock, cap)
+}
+
+/// As [`disable`], without waiting for a controller that is on its way up.
+fn clear_enable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
+    let cc = Cc(transport.read32(CC));
+    if cc.0 == GONE {
+        return Err(Error::Gone);
+    }
+    if cc.en() {
         transport.write32(CC, cc.with_en(false).with_shn(0).0);
     }
+    let timeout_ms = ready_timeout_ms(cap);
     wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
 }
 

@@ -7,8 +7,8 @@ use super::queue::{Command, CommandError, Completed, Outcome, QueueCounters, Que
 use super::{Error, Result};
 use crate::hw::{Clock, EventFd};
 
-/// No epoch of a controller: those are even or [`u32::MAX`].
-const UNREGISTERED: u32 = u32::MAX - 2;
+/// How often registering is tried again if resets keep coming between.
+const REGISTER_TRIES: u32 = 4;
 
 /// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. Belongs to one thread.
 pub struct IoQueue {
@@ -18,9 +18,8 @@ pub struct IoQueue {
     vector: Option<u16>,
     /// The epoch of the controller that knows this queue.
     epoch: u32,
-    /// `epoch` while the controller knows the queue, else [`UNREGISTERED`]: what the controller's must equal for a command
-    /// to be staged.
-    staging_epoch: u32,
+    /// Whether the controller of that epoch knows the queue.
+    registered: bool,
     next_sweep_ns: u64,
 }
 
@@ -32,11 +31,9 @@ impl IoQueue {
         vector: Option<u16>,
         epoch: u32,
     ) -> Self {
-        Self { controller, pair, event, vector, epoch, staging_epoch: epoch, next_sweep_ns: 0 }
-    }
-
-    fn is_registered(&self) -> bool {
-        self.staging_epoch == self.epoch
+        let mut queue = Self { controller, pair, event, vector, epoch, registered: true, next_sweep_ns: 0 };
+        queue.pair.ring_mut().open(epoch);
+        queue
     }
 
     /// The controller.
@@ -87,7 +84,7 @@ impl IoQueue {
     /// Whether the controller knows this queue, so that commands can be staged. If not, [`IoQueue::check`] may help.
     #[inline(always)]
     pub(crate) fn is_current(&self) -> bool {
-        self.controller.epoch() == self.staging_epoch
+        self.controller.epoch() == self.pair.ring().gate()
     }
 
     /// Stages `command`; see [`QueuePair::stage`].
@@ -136,38 +133,54 @@ impl IoQueue {
         (self.controller.options().io_timeout_ns / 8).max(1)
     }
 
-    /// Off the fast path: catches up with a reset made elsewhere, and climbs the ladder for a command that is overdue.
+    /// Off the fast path: catches up with a reset made elsewhere, and climbs the ladder for commands that are overdue.
     /// To be called now and then while waiting; returns at once when it is not time yet. Returns how many commands ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(u16, Outcome)) -> usize {
-        if now_ns < self.next_sweep_ns && self.controller.epoch() == self.epoch {
+        if now_ns < self.next_sweep_ns && self.is_current() {
             return 0;
         }
         self.check(now_ns, sink)
     }
 
-    /// As [`IoQueue::tick`], at once.
+    /// As [`IoQueue::tick`], but always catches up. After it commands can be staged, or [`IoQueue::usable`] says why not.
     #[cold]
     #[inline(never)]
     pub fn check(&mut self, now_ns: u64, sink: &mut dyn FnMut(u16, Outcome)) -> usize {
-        self.next_sweep_ns = now_ns.saturating_add(self.sweep_interval_ns());
         let mut ended = 0;
         let mut counting = |owner: u16, outcome: Outcome| {
             ended += 1;
             sink(owner, outcome);
         };
-        if self.controller.epoch() != self.epoch || !self.is_registered() {
-            self.catch_up(&mut counting);
-        } else if self.in_flight() > 0 {
-            let timeout_ns = self.controller.options().io_timeout_ns;
-            if let Some(cid) = self.pair.sweep(now_ns, timeout_ns) {
-                self.climb(cid, &mut counting);
-            } else if self.controller.is_fatal() {
-                self.controller.reset(self.epoch);
-                self.catch_up(&mut counting);
-            }
+        if self.controller.epoch() != self.epoch || !self.registered {
+            self.catch_up(None, &mut counting);
+        }
+        if now_ns >= self.next_sweep_ns {
+            self.next_sweep_ns = now_ns.saturating_add(self.sweep_interval_ns());
+            self.sweep(now_ns, &mut counting);
+        }
+        if self.registered {
+            self.pair.ring_mut().open(self.epoch);
         }
         ended
+    }
+
+    fn sweep(&mut self, now_ns: u64, sink: &mut dyn FnMut(u16, Outcome)) {
+        let timeout_ns = self.controller.options().io_timeout_ns;
+        // Bounded: each turn ends a command. They do not wait for one another's deadlines.
+        for _ in 0..self.pair.slots() {
+            if self.in_flight() == 0 || self.controller.gone().is_some() {
+                return;
+            }
+            match self.pair.sweep(now_ns, timeout_ns) {
+                Some(cid) => self.climb(cid, sink),
+                None => break,
+            }
+        }
+        if self.in_flight() > 0 && self.controller.is_fatal() {
+            self.controller.reset(self.epoch);
+            self.catch_up(None, sink);
+        }
     }
 
     /// The ladder for the overdue command `cid`.
@@ -179,12 +192,20 @@ impl IoQueue {
             return;
         }
         tracing::warn!(device = %self.controller.describe(), qid = self.qid(), cid, "command timed out");
-        // A reset that somebody else makes meanwhile shows in the epoch.
+        // Each step only as long as the controller is the one that has the command. A reset that somebody else makes
+        // meanwhile, or that is under way, shows in the epoch.
         let seen = self.epoch;
-        if !self.abort(cid, sink) && !self.delete_and_recreate(cid, sink) {
-            self.controller.reset(seen);
-            self.catch_up_with(Some(cid), sink);
+        if self.abort(cid, sink) {
+            return;
         }
+        if self.controller.epoch() == seen && self.delete(cid, sink) {
+            if let Err(error) = self.register() {
+                tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
+            }
+            return;
+        }
+        self.controller.reset(seen);
+        self.catch_up(Some(cid), sink);
     }
 
     /// Step 2. True if the command came back.
@@ -201,61 +222,71 @@ impl IoQueue {
                 return true;
             }
             let now_ns = clock.now_ns();
-            if now_ns >= deadline_ns {
+            if now_ns >= deadline_ns || self.controller.epoch() != self.epoch {
                 return false;
             }
             clock.sleep_ns(((deadline_ns - now_ns) / 64).clamp(1_000, 1_000_000));
         }
     }
 
-    /// Reaps; a command that came back as aborted has timed out in the caller's terms.
+    /// Reaps, and says in the caller's terms what our own recovery made of commands.
     fn reap_aborted(&mut self, sink: &mut dyn FnMut(u16, Outcome)) {
-        use meantime_spec::status::StatusCode::CommandAbortedByRequest as AbortedByRequest;
+        use meantime_spec::status::StatusCode::{CommandAbortedByRequest, CommandAbortedSqDeletion};
         self.reap(|owner, outcome| {
-            sink(
-                owner,
-                match outcome {
-                    Err(CommandError::Status(status)) if status.is(AbortedByRequest) => {
-                        Err(CommandError::TimedOut)
-                    }
-                    other => other,
-                },
-            );
+            let outcome = match outcome {
+                Err(CommandError::Status(s)) if s.is(CommandAbortedByRequest) => Err(CommandError::TimedOut),
+                Err(CommandError::Status(s)) if s.is(CommandAbortedSqDeletion) => Err(CommandError::Reset),
+                other => other,
+            };
+            sink(owner, outcome);
         });
     }
 
-    /// Step 3. True if the queue is as new; everything that was in flight on it has been failed then.
-    fn delete_and_recreate(&mut self, victim: u16, sink: &mut dyn FnMut(u16, Outcome)) -> bool {
+    /// Step 3. True if the controller has forgotten the queue; everything that was in flight on it has been failed then.
+    fn delete(&mut self, victim: u16, sink: &mut dyn FnMut(u16, Outcome)) -> bool {
         if self.controller.unregister_queue(self.qid()).is_err() {
             return false;
         }
         // What the device completed before it deleted the queue is in the ring.
         self.reap_aborted(&mut *sink);
         self.pair.fail_all(Some(victim), CommandError::Reset, sink);
-        self.staging_epoch = UNREGISTERED;
-        self.register().is_ok()
+        self.registered = false;
+        self.pair.ring_mut().close();
+        true
     }
 
-    /// Makes the controller know this queue again, with empty rings.
+    /// Makes the controller know this queue, which has nothing in flight, again, with empty rings.
     fn register(&mut self) -> Result<()> {
-        self.pair.reset_rings();
         self.pair.counters_mut().recreations += 1;
-        self.controller.register_queue(&self.pair, self.vector)?;
-        self.staging_epoch = self.epoch;
-        Ok(())
-    }
-
-    fn catch_up(&mut self, sink: &mut dyn FnMut(u16, Outcome)) {
-        self.catch_up_with(None, sink);
+        let mut result = Err(Error::Gone);
+        // A reset in the middle of it may leave the queue known or not; then it is forgotten first.
+        for _ in 0..REGISTER_TRIES {
+            self.epoch = self.controller.settled_epoch();
+            if self.controller.gone().is_some() {
+                return Err(Error::Gone);
+            }
+            self.pair.reset_rings();
+            result = self.controller.register_queue(&self.pair, self.vector);
+            if self.controller.epoch() == self.epoch {
+                break;
+            }
+            let _ = self.controller.unregister_queue(self.qid());
+        }
+        self.registered = result.is_ok();
+        if self.registered {
+            self.pair.ring_mut().open(self.epoch);
+        }
+        result
     }
 
     /// After a reset, or the end, of the controller: fails what was in flight and registers the queue anew.
-    fn catch_up_with(&mut self, victim: Option<u16>, sink: &mut dyn FnMut(u16, Outcome)) {
+    fn catch_up(&mut self, victim: Option<u16>, sink: &mut dyn FnMut(u16, Outcome)) {
         // Waits for a reset that is under way elsewhere; its steps are all bounded.
         let epoch = self.controller.settled_epoch();
         if let Some(memory_released) = self.controller.gone() {
             self.epoch = epoch;
-            self.staging_epoch = UNREGISTERED;
+            self.registered = false;
+            self.pair.ring_mut().close();
             self.pair.fail_all(None, CommandError::Gone { memory_released }, sink);
             return;
         }
@@ -264,10 +295,10 @@ impl IoQueue {
             // commands before that; those entries are whole, and are taken.
             self.reap_aborted(&mut *sink);
             self.pair.fail_all(victim, CommandError::Reset, sink);
-            self.epoch = epoch;
-            self.staging_epoch = UNREGISTERED;
+            self.registered = false;
+            self.pair.ring_mut().close();
         }
-        if !self.is_registered()
+        if !self.registered
             && let Err(error) = self.register()
         {
             tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
@@ -279,7 +310,7 @@ impl IoQueue {
     /// # Errors
     /// [`Error::Gone`] or the reason why the queue could not be recreated.
     pub fn usable(&self) -> Result<()> {
-        match (self.controller.gone(), self.is_registered()) {
+        match (self.controller.gone(), self.registered) {
             (Some(_), _) => Err(Error::Gone),
             (None, true) => Ok(()),
             (None, false) => Err(Error::Unsupported(format!("queue {} could not be recreated", self.qid()))),
@@ -302,11 +333,12 @@ impl IoQueue {
             let seen = self.epoch;
             if self.controller.epoch() != seen || self.controller.unregister_queue(self.qid()).is_err() {
                 self.controller.reset(seen);
-                self.catch_up(sink);
+                self.catch_up(None, sink);
             } else {
                 self.reap_aborted(&mut *sink);
                 self.pair.fail_all(None, CommandError::TimedOut, sink);
-                self.staging_epoch = UNREGISTERED;
+                self.registered = false;
+                self.pair.ring_mut().close();
             }
         }
     }
@@ -318,7 +350,7 @@ impl Drop for IoQueue {
         if self.in_flight() > 0 {
             self.drain(&mut |_, _| {});
         }
-        if self.is_registered() && self.controller.epoch() == self.epoch {
+        if self.registered && self.controller.epoch() == self.epoch {
             let unknown = self.controller.unregister_queue(self.qid()).is_err();
             if unknown {
                 self.controller.reset(self.epoch);

@@ -259,6 +259,10 @@ impl QueuePair {
         &self.ring
     }
 
+    pub(crate) fn ring_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
+
     /// How many slots [`QueuePair::take_tag`] can give.
     pub(crate) fn free_tags(&self) -> usize {
         self.free.len()

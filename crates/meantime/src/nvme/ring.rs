@@ -13,6 +13,12 @@ use crate::nvme::prp::LIST_ENTRIES;
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
 
+/// No epoch of a controller: those are even, or [`u32::MAX`].
+const CLOSED: u32 = u32::MAX - 2;
+
+/// How often a busy completion ring is gone around between two looks at the deadlines.
+const ROUNDS_PER_LOOK: u32 = 4;
+
 /// A submission ring, a completion ring, their doorbells, and a page per slot for PRP lists.
 pub(crate) struct Ring {
     sqes: NonNull<[AtomicU64; 8]>,
@@ -28,6 +34,10 @@ pub(crate) struct Ring {
     /// date.
     report_batches: bool,
     phase: bool,
+    /// What the controller's epoch must equal for commands to be staged. See [`Ring::close`].
+    gate: u32,
+    /// How often the completion ring was gone around.
+    rounds: u32,
     tail_doorbell: Doorbell,
     head_doorbell: Doorbell,
     sq_iova: Iova,
@@ -75,6 +85,8 @@ impl Ring {
             report_mask: (1 << (entries / 4).max(1).ilog2()) - 1,
             report_batches,
             phase: true,
+            gate: CLOSED,
+            rounds: 0,
             tail_doorbell,
             head_doorbell,
             sq_iova: memory.sq.iova(),
@@ -148,13 +160,40 @@ impl Ring {
         let low = entry[0].load(Ordering::Relaxed);
         self.cq_head += 1;
         if self.cq_head == self.entries {
-            self.cq_head = 0;
-            self.phase = !self.phase;
+            self.wrap();
         }
         if self.cq_head & self.report_mask == 0 {
             self.head_doorbell.ring_head(self.cq_head);
         }
         Some(Cqe::from_words([low, high]))
+    }
+
+    #[cold]
+    fn wrap(&mut self) {
+        self.cq_head = 0;
+        self.phase = !self.phase;
+        self.rounds = self.rounds.wrapping_add(1);
+        // A queue that is always busy never runs out of completions, and so never comes to look at its deadlines. Now and
+        // then the next command takes the long way, which does.
+        if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
+            self.gate = CLOSED;
+        }
+    }
+
+    /// What the controller's epoch must equal for a command to be staged.
+    #[inline(always)]
+    pub(crate) fn gate(&self) -> u32 {
+        self.gate
+    }
+
+    /// Commands can be staged while the controller's epoch is `epoch`.
+    pub(crate) fn open(&mut self, epoch: u32) {
+        self.gate = epoch;
+    }
+
+    /// No command can be staged.
+    pub(crate) fn close(&mut self) {
+        self.gate = CLOSED;
     }
 
     /// Whether [`Ring::take`] would find an entry.

@@ -1,6 +1,9 @@
 //! What the tests of the driver against the stepped SSD share.
 #![allow(dead_code)]
 
+pub mod port;
+pub mod rig;
+
 use std::sync::Arc;
 
 use meantime::block::NvmeDevice;

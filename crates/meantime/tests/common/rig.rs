@@ -1,0 +1,173 @@
+//! A stepped SSD, a driver on it, and the means to make single commands fail and to know whether data is right.
+
+use std::ops::Range;
+use std::process::Command;
+use std::sync::Arc;
+
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, NvmeDevice, Request, Ticket,
+};
+use meantime::completion::Policy;
+use meantime::hw::soft::SoftTransport;
+use meantime::nvme::{CommandError, Controller, ControllerOptions, Error};
+use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
+
+use super::port::{Meddling, MeddlingPort};
+use super::{Rng, device, quick};
+
+pub const US: u64 = 1_000;
+pub const MS: u64 = 1_000_000;
+
+/// An SSD of 4 MiB with blocks of 512 bytes and the service times of `model`.
+pub fn ssd(model: &str) -> SsdConfig {
+    let model = Model::named(model).expect("a built-in model");
+    SsdConfig { model, ..SsdConfig::with_namespace(4 << 20, 512) }
+}
+
+/// Deadlines as in [`quick`], but for that of an I/O.
+pub fn rig_options(io_timeout_ns: u64) -> ControllerOptions {
+    ControllerOptions { io_timeout_ns, ..quick() }
+}
+
+pub struct Rig {
+    pub ssd: SteppedSsd,
+    pub controller: Arc<Controller>,
+    pub device: NvmeDevice,
+    pub meddling: Arc<Meddling>,
+}
+
+impl Rig {
+    pub fn new(config: SsdConfig) -> Self {
+        Self::with(config, quick())
+    }
+
+    pub fn with(config: SsdConfig, options: ControllerOptions) -> Self {
+        let (ssd, meddling, opened) = open(config, options, |_| {});
+        let controller = opened.expect("the controller comes up");
+        let device = device(&controller);
+        Self { ssd, controller, device, meddling }
+    }
+
+    /// A channel that polls, with an interrupt beside.
+    pub fn channel(&self, depth: u16) -> NvmeChannel {
+        let options = ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) };
+        self.device.channel(&options).expect("a channel")
+    }
+
+    /// Starts `request`, to whose commands – and to no others – happens what `plan` says.
+    pub fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
+        self.ssd.set_faults(plan);
+        let ticket = channel.submit(request).expect("room");
+        // Fetched now, at the present time.
+        self.ssd.settle();
+        self.ssd.set_faults(FaultPlan::NONE);
+        ticket
+    }
+
+    /// What `action` gives, and how much virtual time it took in ns.
+    pub fn timed<T>(&self, action: impl FnOnce() -> T) -> (T, u64) {
+        let start_ns = self.ssd.peek_ns();
+        let result = action();
+        (result, self.ssd.peek_ns() - start_ns)
+    }
+}
+
+/// A stepped SSD, prepared by `prepare`, and what came of enabling it.
+pub fn open(
+    config: SsdConfig,
+    options: ControllerOptions,
+    prepare: impl FnOnce(&SteppedSsd),
+) -> (SteppedSsd, Arc<Meddling>, Result<Arc<Controller>, Error>) {
+    let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
+    let ssd = SteppedSsd::new(config, medium, 1).expect("a valid configuration");
+    prepare(&ssd);
+    let (port, meddling) = MeddlingPort::new(ssd.port());
+    let opened = Controller::enable(Arc::new(SoftTransport::new(port, "rig".into(), None)), options);
+    (ssd, meddling, opened)
+}
+
+pub const ALWAYS: u32 = 1_000_000;
+
+/// Completions that never come.
+pub const LOST: FaultPlan = FaultPlan { lose_completion_ppm: ALWAYS, ..FaultPlan::NONE };
+
+/// Completions that come `late_by_ns` late.
+pub const fn late(late_by_ns: u64) -> FaultPlan {
+    FaultPlan { late_completion_ppm: ALWAYS, late_by_ns, ..FaultPlan::NONE }
+}
+
+/// Why it failed.
+pub fn kind(done: &Done) -> CommandError {
+    done.result.expect_err("it should have failed").kind
+}
+
+/// Fills `buf` with what version `version` of the blocks from `lba` on holds; each block differently.
+pub fn fill(buf: &mut [u8], block_bytes: usize, lba: u64, version: u64) {
+    for (lba, block) in (lba..).zip(buf.chunks_exact_mut(block_bytes)) {
+        let mut rng = Rng(lba << 32 ^ version);
+        block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next().to_le_bytes()));
+    }
+}
+
+fn block_bytes(channel: &impl BlockChannel) -> usize {
+    channel.info().block_bytes as usize
+}
+
+/// A request that writes version `version` to `lbas`.
+pub fn write_of(channel: &impl BlockChannel, lbas: Range<u64>, version: u64) -> Request {
+    let block_bytes = block_bytes(channel);
+    let mut buf = channel.alloc((lbas.end - lbas.start) as usize * block_bytes).expect("memory");
+    fill(&mut buf, block_bytes, lbas.start, version);
+    Request::write(lbas.start, buf)
+}
+
+/// A request that reads `lbas`.
+pub fn read_of(channel: &impl BlockChannel, lbas: Range<u64>) -> Request {
+    let bytes = (lbas.end - lbas.start) as usize * block_bytes(channel);
+    let mut buf = channel.alloc(bytes).expect("memory");
+    // No block holds this, so that what was not read shows.
+    buf.fill(0xa5);
+    Request::read(lbas.start, buf)
+}
+
+pub fn put(channel: &mut impl BlockChannel, lbas: Range<u64>, version: u64) {
+    let request = write_of(channel, lbas, version);
+    let ticket = channel.submit(request).expect("room");
+    channel.wait(ticket).result.expect("written");
+}
+
+/// Panics unless `lbas` hold version `version`; version 0 is zeroes.
+pub fn verify(channel: &mut impl BlockChannel, lbas: Range<u64>, version: u64) {
+    let request = read_of(channel, lbas.clone());
+    let ticket = channel.submit(request).expect("room");
+    let done = channel.wait(ticket);
+    done.result.expect("read");
+    holds(&done.buf.expect("the buffer"), block_bytes(channel), lbas.start, version);
+}
+
+/// Panics unless `buf` is version `version` of the blocks from `lba` on.
+pub fn holds(buf: &[u8], block_bytes: usize, lba: u64, version: u64) {
+    let mut expected = vec![0; buf.len()];
+    if version > 0 {
+        fill(&mut expected, block_bytes, lba, version);
+    }
+    let wrong = expected.chunks(block_bytes).zip(buf.chunks(block_bytes)).position(|(a, b)| a != b);
+    assert_eq!(wrong, None, "the first block that does not hold version {version}, from {lba} on");
+}
+
+/// Runs the test `name` once more in a process of its own, made by `prepare`; true in that process.
+pub fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> bool {
+    const MARK: &str = "MEANTIME_IN_OWN_PROCESS";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().expect("our own name"));
+    command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(MARK, "1");
+    prepare(&mut command);
+    let output = command.output().expect("a process");
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}: {}", output.status, text.join("\n"));
+    // A name that has changed would run nothing, and pass.
+    assert!(text[0].contains("1 passed"), "{name} did not run: {}", text[0]);
+    false
+}

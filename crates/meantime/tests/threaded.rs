@@ -1,0 +1,424 @@
+//! The driver and the software SSD on threads of their own, in real time: concurrency, parking, CPU, leaks; and what can be
+//! wrong with a device that is to be opened.
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::rig::{in_own_process, put, read_of, verify, write_of};
+use common::{Rng, device};
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, OpenOptions, Request, open,
+};
+use meantime::completion::Policy;
+use meantime::hw::soft::SoftTransport;
+use meantime::nvme::{CommandError, Controller, ControllerOptions};
+use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Tests that measure are not run beside others of this file: there may be no more than two CPUs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An SSD that a test can also reach, and a driver on it.
+fn start(config: SsdConfig, options: ControllerOptions) -> (Arc<Ssd>, NvmeDevice) {
+    let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
+    let ssd = Arc::new(Ssd::start(config, medium, MonotonicClock::new()).expect("it starts"));
+    let transport = SoftTransport::new(ssd.port(), "threaded".into(), Some(Box::new(Arc::clone(&ssd))));
+    let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
+    (ssd, device(&controller))
+}
+
+fn config(model: &str) -> SsdConfig {
+    let model = Model::named(model).expect("built in");
+    SsdConfig { model, ..SsdConfig::with_namespace(16 << 20, 512) }
+}
+
+fn both_ways(depth: u16) -> ChannelOptions {
+    ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) }
+}
+
+/// CPU time so far in ns, by `clock`.
+fn cpu_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Waits for `condition`, which another thread makes true soon.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn threads_with_a_channel_each_verify_their_data() {
+    let _alone = alone();
+    for model in ["null", "optane"] {
+        let (ssd, device) = start(config(model), ControllerOptions::default());
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let device = &device;
+                scope.spawn(move || work(device, thread));
+            }
+        });
+        assert_eq!(ssd.counters().refused + ssd.counters().bad_doorbells + ssd.counters().stray_doorbells, 0);
+    }
+}
+
+/// Writes and verifies in the thread's own quarter of the device, in every way there is.
+fn work(device: &NvmeDevice, thread: u64) {
+    let mut channel = device.channel(&both_ways(8)).expect("a channel");
+    let mut rng = Rng(thread);
+    let first = thread * device.info().blocks / 4;
+    for version in 1..300 {
+        let policy = [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(2_000), Policy::HybridHalfMean]
+            [rng.below(4) as usize];
+        channel.set_policy(policy).expect("it has both queues");
+        let ranges: Vec<_> = (0..8)
+            .map(|n| {
+                let lba = first + n * 1_000 + rng.below(500);
+                lba..lba + 1 + rng.below(if n == 0 { 400 } else { 16 })
+            })
+            .collect();
+        for lbas in ranges.iter().cloned() {
+            channel.enqueue(write_of(&channel, lbas, version)).expect("room");
+        }
+        while let Some(done) = channel.wait_done() {
+            done.result.expect("written");
+        }
+        ranges.into_iter().for_each(|lbas| verify(&mut channel, lbas, version));
+    }
+}
+
+/// Whatever moment a reset by another thread comes at: afterwards every channel works.
+#[test]
+fn resets_while_channels_are_opened_and_used() {
+    let _alone = alone();
+    let (_ssd, device) = start(config("null"), ControllerOptions::default());
+    let done = AtomicU64::new(0);
+    let channels: Vec<NvmeChannel> = std::thread::scope(|scope| {
+        let (device, done) = (&device, &done);
+        let users: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(move || {
+                    let channels = (0..30).map(|n| open_and_use(device, n)).collect::<Vec<_>>();
+                    done.fetch_add(1, Ordering::Release);
+                    channels
+                })
+            })
+            .collect();
+        while done.load(Ordering::Acquire) < 2 {
+            device.controller().reset_now();
+            std::thread::yield_now();
+        }
+        users.into_iter().flat_map(|user| user.join().expect("no panic")).collect()
+    });
+    for (n, mut channel) in channels.into_iter().enumerate() {
+        // What it was in the middle of may still be failed once.
+        let ticket = channel.submit(Request::flush()).expect("room");
+        let _ = channel.wait(ticket);
+        let ticket = channel.submit(Request::flush()).expect("room");
+        let result = channel.wait(ticket).result;
+        assert!(result.is_ok(), "channel {n} never recovers: {result:?}");
+    }
+    let again: Vec<_> = (0..64).map(|_| device.channel(&ChannelOptions::default())).collect();
+    let failed = again.iter().filter_map(|channel| channel.as_ref().err()).next();
+    assert!(failed.is_none(), "queue identifiers are lost: {failed:?}");
+}
+
+fn open_and_use(device: &NvmeDevice, n: u64) -> NvmeChannel {
+    let start = Instant::now();
+    let mut channel = loop {
+        // A reset may come between the commands that create it.
+        if let Ok(channel) = device.channel(&ChannelOptions { depth: 2, ..ChannelOptions::default() }) {
+            break channel;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "no channel can be had");
+    };
+    for _ in 0..20 {
+        let request = write_of(&channel, n * 8..n * 8 + 8, n);
+        let ticket = channel.submit(request).expect("room");
+        if let Err(error) = channel.wait(ticket).result {
+            assert_eq!(error.kind, CommandError::Reset);
+        }
+    }
+    channel
+}
+
+#[test]
+fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
+    let _alone = alone();
+    let options = ControllerOptions { io_timeout_ns: 400_000_000, ..ControllerOptions::default() };
+    let (ssd, device) = start(config("optane"), options);
+    let ios = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for policy in [Policy::Poll, Policy::Interrupt] {
+            let (device, ios) = (&device, &ios);
+            scope.spawn(move || {
+                let mut channel = device.channel(&both_ways(4)).expect("a channel");
+                channel.set_policy(policy).expect("it has both queues");
+                loop {
+                    let request = read_of(&channel, 0..8);
+                    let Ok(ticket) = channel.submit(request) else { break };
+                    let done = channel.wait(ticket);
+                    assert!(done.buf.is_some());
+                    ios.fetch_add(1, Ordering::Relaxed);
+                    if let Err(error) = done.result {
+                        assert_eq!(error.kind, CommandError::Gone { memory_released: true });
+                        break;
+                    }
+                }
+            });
+        }
+        until("the threads get going", || ios.load(Ordering::Relaxed) > 100);
+        let start = Instant::now();
+        ssd.unplug();
+        until("both notice", || ssd.port().vectors() > 0 && device.controller().smart().is_err());
+        assert!(start.elapsed() < Duration::from_secs(10));
+    });
+    assert_eq!(device.heap().quarantined_bytes(), 0);
+}
+
+#[test]
+fn no_wake_up_is_lost_around_the_park_threshold() {
+    let _alone = alone();
+    let park_after_ns = 200_000;
+    let (ssd, device) = start(SsdConfig { park_after_ns, ..config("null") }, ControllerOptions::default());
+    let mut channel = device.channel(&both_ways(4)).expect("a channel");
+    let mut rng = Rng(1);
+    for n in 0..2_000 {
+        let policy = if n % 4 == 0 { Policy::Interrupt } else { Policy::Poll };
+        channel.set_policy(policy).expect("it has both queues");
+        let start = Instant::now();
+        put(&mut channel, n % 64..n % 64 + 1, n + 1);
+        // A wake-up that is lost costs the whole deadline, of 30 s; a busy machine some milliseconds.
+        assert!(start.elapsed() < Duration::from_secs(3), "I/O {n} took {:?}", start.elapsed());
+        // Most of the pauses end just when the SSD's thread is about to sleep.
+        let pause = Duration::from_nanos(park_after_ns - 20_000 + rng.below(40_000));
+        let start = Instant::now();
+        while start.elapsed() < pause {
+            std::hint::spin_loop();
+        }
+    }
+    let counters = channel.counters().polled;
+    assert_eq!((counters.late, counters.aborts), (0, 0));
+    assert!(ssd.counters().parks > 100, "it did park: {}", ssd.counters().parks);
+}
+
+#[test]
+fn an_idle_device_costs_no_cpu() {
+    let _alone = alone();
+    if !in_own_process("an_idle_device_costs_no_cpu", |_| {}) {
+        return;
+    }
+    let (ssd, device) = start(config("optane"), ControllerOptions::default());
+    let mut channel = device.channel(&both_ways(4)).expect("a channel");
+    put(&mut channel, 0..8, 1);
+    let parks = ssd.counters().parks;
+    until("the SSD parks", || ssd.counters().parks > parks);
+    let before_ns = cpu_ns(ClockId::ProcessCPUTime);
+    std::thread::sleep(Duration::from_millis(300));
+    let used_ns = cpu_ns(ClockId::ProcessCPUTime) - before_ns;
+    assert!(used_ns < 3_000_000, "{used_ns} ns of CPU in 300 ms");
+    verify(&mut channel, 0..8, 1);
+}
+
+#[test]
+fn a_wait_by_interrupt_blocks() {
+    let _alone = alone();
+    let (_ssd, device) = start(config("nand"), ControllerOptions::default());
+    let mut channel = device.channel(&both_ways(1)).expect("a channel");
+    channel.set_policy(Policy::Interrupt).expect("it has a vector");
+    let (start, before_ns) = (Instant::now(), cpu_ns(ClockId::ThreadCPUTime));
+    let mut buf = channel.alloc(4096).expect("memory");
+    for n in 0..1_000 {
+        buf = channel.read(n * 8, buf).expect("read");
+    }
+    let (wall_ns, used_ns) = (start.elapsed().as_nanos() as u64, cpu_ns(ClockId::ThreadCPUTime) - before_ns);
+    assert!(wall_ns > 70_000_000, "80 µs each: {wall_ns}");
+    assert!(used_ns < wall_ns / 2, "{used_ns} ns of CPU in {wall_ns} ns");
+    let waits = channel.counters().interrupt_waits;
+    assert!((1_000..1_200).contains(&waits.blocks) && waits.fallbacks == 0, "{waits:?}");
+}
+
+fn count(directory: &str) -> usize {
+    std::fs::read_dir(directory).expect("procfs").count()
+}
+
+/// Resident memory in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    let pages: usize = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
+    pages * 4096
+}
+
+#[test]
+fn opening_and_dropping_leaks_nothing() {
+    let _alone = alone();
+    if !in_own_process("opening_and_dropping_leaks_nothing", |_| {}) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = format!("file:{}?create=1M&lba=4k", dir.path().join("disk.img").display());
+    let once = |n: u64| {
+        let uri = if n.is_multiple_of(2) { "mem:1M?model=optane" } else { &file };
+        let device = open(uri, &OpenOptions::default()).expect("it opens");
+        let mut channel = device.channel(&both_ways(4)).expect("a channel");
+        put(&mut channel, 0..8, n + 1);
+        channel.set_policy(Policy::Interrupt).expect("it has both queues");
+        verify(&mut channel, 0..8, n + 1);
+        if n.is_multiple_of(3) {
+            let request = read_of(&channel, 0..8);
+            channel.enqueue(request).expect("room");
+        }
+        // In any order.
+        if n.is_multiple_of(5) { drop((device, channel)) } else { drop((channel, device)) }
+    };
+    (0..20).for_each(once);
+    let before = (count("/proc/self/fd"), count("/proc/self/task"), resident());
+    (0..200).for_each(once);
+    // A thread that was joined may be listed for a moment more.
+    until("threads are left", || count("/proc/self/task") <= before.1);
+    assert_eq!(count("/proc/self/fd"), before.0, "descriptors");
+    let grown = resident().saturating_sub(before.2);
+    assert!(grown < 4 << 20, "{grown} bytes more after 200 devices");
+}
+
+fn refused(uri: &str) -> String {
+    match open(uri, &OpenOptions::default()) {
+        Ok(_) => panic!("{uri} opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    for (uri, words) in [
+        ("nvme0n1", &["nvme0n1", "no scheme", "mem:1G?model=optane"][..]),
+        ("men:1G", &["men:1G", "unknown scheme"]),
+        ("mem:1G?model=optan", &["optan", "no service-time model", "optane"]),
+        ("mem:1M?model=./none.toml", &["./none.toml", "No such file"]),
+        ("mem:1M?model=", &["model=", "name of a model"]),
+        ("mem:8388608T", &["8388608T"]),
+        ("mem:1000000T", &["1000000T", "smaller"]),
+        ("mem:1M?mdts=4k", &["mdts"]),
+        ("mem:1M?nsid=3&namespaces=2", &["nsid=3", "1 to 2"]),
+        ("mem:1M?cpu=1023", &["1023"]),
+        ("mem:1M?queues=0", &["queues=0"]),
+    ] {
+        let error = refused(uri);
+        assert!(words.iter().all(|word| error.contains(word)), "{uri}: {error}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_a_medium_say_why_and_are_left_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let uri = |name: &str, rest: &str| format!("file:{}{rest}", path(name).display());
+    std::fs::write(path("odd"), [7; 5000]).expect("written");
+    std::fs::write(path("empty"), []).expect("written");
+    std::fs::write(path("good"), [7; 8192]).expect("written");
+    for (uri, words) in [
+        (uri("missing", ""), &["missing", "No such file"][..]),
+        (uri("missing/disk", "?create=1M"), &["missing/disk", "No such file"]),
+        (uri("odd", ""), &["odd", "5000", "4096 or 8192"]),
+        (uri("empty", ""), &["empty"]),
+        (uri("", ""), &["directory"]),
+        (uri("good", "?create=1M"), &["8192 bytes", "1048576"]),
+        (uri("good", "?model=optan"), &["optan", "optane"]),
+    ] {
+        let error = refused(&uri);
+        assert!(words.iter().all(|word| error.contains(word)), "{uri}: {error}");
+    }
+    let device = open(&uri("good", ""), &OpenOptions::default()).expect("a medium");
+    let error = refused(&uri("good", ""));
+    assert!(error.contains("in use") && error.contains("another file"), "{error}");
+    drop(device);
+    open(&uri("good", ""), &OpenOptions::default()).expect("free again");
+    assert_eq!(std::fs::read(path("good")).expect("there"), [7; 8192]);
+    assert_eq!(std::fs::read(path("odd")).expect("there"), [7; 5000]);
+    assert!(!path("missing").exists());
+}
+
+/// "Nothing left behind": a file that was to be created is not there if the device could not be opened.
+#[test]
+fn an_open_that_fails_creates_no_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let left: Vec<String> =
+        ["model=optan", "model=./none.toml", "mdts=4k", "cpu=1023", "queues=1024&vectors=0"]
+            .into_iter()
+            .enumerate()
+            .filter_map(|(n, wrong)| {
+                let path = dir.path().join(format!("{n}.img"));
+                let opened =
+                    open(&format!("file:{}?create=1M&{wrong}", path.display()), &OpenOptions::default());
+                (opened.is_err() && Path::exists(&path)).then(|| wrong.to_owned())
+            })
+            .collect();
+    assert!(left.is_empty(), "files were left behind by {left:?}");
+}
+
+#[test]
+fn memory_that_cannot_be_locked_names_the_limit() {
+    /// CAP_IPC_LOCK of linux/capability.h.
+    const CAP_IPC_LOCK: libc::c_ulong = 14;
+    let poor = |command: &mut std::process::Command| {
+        let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
+        // SAFETY: between fork and exec only two system calls are made, which allocate and lock nothing.
+        unsafe {
+            command.pre_exec(move || {
+                // Root may lock whatever it likes by this capability. Others do not have it, and may not drop it.
+                libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
+                match libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+    };
+    if !in_own_process("memory_that_cannot_be_locked_names_the_limit", poor) {
+        return;
+    }
+    let fds = count("/proc/self/fd");
+    let error = refused("mem:64M?lock=1");
+    for word in ["cannot lock", "RLIMIT_MEMLOCK is 64 KiB", "ulimit -l", "CAP_IPC_LOCK"] {
+        assert!(error.contains(word), "{error}");
+    }
+    assert_eq!(count("/proc/self/fd"), fds);
+    open("mem:64M", &OpenOptions::default()).expect("without locking it needs no right");
+}
+
+/// A thread that only ever polls by hand is not kept from the end of its device.
+#[test]
+fn a_thread_that_waits_is_released_by_a_reset() {
+    let _alone = alone();
+    let options = ControllerOptions { io_timeout_ns: 800_000_000, ..ControllerOptions::default() };
+    let (ssd, device) = start(config("optane"), options);
+    ssd.set_faults(common::rig::LOST);
+    let waiting = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (device, waiting) = (&device, &waiting);
+        let waiter = scope.spawn(move || {
+            let mut channel = device.channel(&both_ways(1)).expect("a channel");
+            let ticket = channel.submit(read_of(&channel, 0..1).policy(Policy::Interrupt)).expect("room");
+            waiting.store(true, Ordering::Release);
+            channel.wait(ticket).result.expect_err("reset").kind
+        });
+        until("the thread waits", || waiting.load(Ordering::Acquire));
+        let start = Instant::now();
+        device.controller().reset_now();
+        assert_eq!(waiter.join().expect("no panic"), CommandError::Reset);
+        // Looks are an eighth of the deadline apart.
+        assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+    });
+}
