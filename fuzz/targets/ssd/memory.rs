@@ -1,6 +1,7 @@
 //! Host memory that the SSD may reach, laid out so that reaching beyond it is a segmentation fault: guard pages around
 //! each region, and no access at all to a region that is not mapped into the SSD.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +52,7 @@ struct Region {
     pages_len: usize,
     /// Whether it is mapped into the SSD.
     mapped: bool,
+    accessible: Cell<bool>,
 }
 
 pub struct Memory {
@@ -71,7 +73,8 @@ impl Memory {
             let pages = at.wrapping_add(4096);
             at = pages.wrapping_add(spans[i] + 4096);
             let host = pages.wrapping_add(offset);
-            let region = Region { iova, len, host, pages, pages_len: spans[i], mapped: false };
+            let accessible = Cell::new(false);
+            let region = Region { iova, len, host, pages, pages_len: spans[i], mapped: false, accessible };
             region.protect(true);
             // SAFETY: the region's pages, which nobody else knows yet.
             unsafe { std::ptr::write_bytes(pages, CANARY, spans[i]) };
@@ -126,10 +129,10 @@ impl Memory {
         self.close();
     }
 
-    /// The `words` integers of eight bytes at `iova`, if a mapped region has them all.
+    /// The `words` integers of eight bytes at `iova`, if an accessible region has them all.
     pub fn words(&self, iova: u64, words: usize) -> Option<&[AtomicU64]> {
         let len = words * 8;
-        let (region, offset) = self.regions.iter().filter(|region| region.mapped).find_map(|region| {
+        let (region, offset) = self.regions.iter().filter(|region| region.accessible.get()).find_map(|region| {
             let offset = usize::try_from(iova.checked_sub(region.iova)?).ok()?;
             (offset < region.len && len <= region.len - offset).then_some((region, offset))
         })?;
@@ -170,6 +173,9 @@ impl Memory {
 
 impl Region {
     fn protect(&self, accessible: bool) {
+        if self.accessible.replace(accessible) == accessible {
+            return;
+        }
         let flags = if accessible { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::empty() };
         // SAFETY: pages of our own mapping; nothing holds a reference to them.
         unsafe { mprotect(self.pages.cast::<c_void>(), self.pages_len, flags).expect("mprotect") }

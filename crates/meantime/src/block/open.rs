@@ -93,9 +93,15 @@ mod soft {
         // Before the medium, which may create a file: nothing is left behind by a wrong name.
         let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed;
         let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
+        let mut created = None;
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
-            Uri::File { path, soft } => (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true),
+            Uri::File { path, soft } => {
+                if soft.create_bytes.is_some() && !path.exists() {
+                    created = Some(Created(path.clone()));
+                }
+                (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true)
+            }
         };
         let mut config = SsdConfig {
             namespaces: namespaces(medium.len(), &soft),
@@ -119,7 +125,21 @@ mod soft {
         let port = ssd.port();
         let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
-        Ok(NvmeDevice::new(controller, soft.nsid, uri.to_owned())?)
+        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?;
+        // It came up: the file is the user's now.
+        if let Some(file) = created.take() {
+            std::mem::forget(file);
+        }
+        Ok(device)
+    }
+
+    /// A file that we are about to create; removed again unless the device comes up.
+    struct Created(std::path::PathBuf);
+
+    impl Drop for Created {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
     }
 
     fn namespaces(bytes: u64, soft: &SoftUri) -> Vec<NamespaceConfig> {

@@ -181,8 +181,8 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
         }
         "nsid" => soft.nsid = number(1024)? as u32,
         "mdts" => {
-            let bytes = parse_bytes(value).filter(|&b| b.is_power_of_two() && (4096..=1 << 31).contains(&b));
-            soft.mdts_bytes = Some(bytes.ok_or_else(|| wrong("a power of two from 4k up"))? as u32);
+            let bytes = parse_bytes(value).filter(|&b| b.is_power_of_two() && (8192..=1 << 31).contains(&b));
+            soft.mdts_bytes = Some(bytes.ok_or_else(|| wrong("a power of two from 8k up"))? as u32);
         }
         "boundary" => soft.boundary_blocks = number(u64::from(u16::MAX))? as u16,
         "cpu" => soft.cpu = Some(number(1023)? as usize),
