@@ -5,5 +5,5 @@ cd "$(dirname "$0")/.."
 # Every schedule with at most three preemptions: enough for each window in these protocols, in seconds instead of a minute.
 export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}"
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
-cargo test --release --locked -p meantime-ssd --test loom_parking
-cargo test --release --locked -p meantime --no-default-features --test loom_wait
+cargo test --locked -p meantime-ssd --test loom_parking
+cargo test --locked -p meantime --no-default-features --test loom_wait
