@@ -1,7 +1,80 @@
+//! What the user writes on one line: device URIs, sizes, completion policies. No text may panic, and what is accepted
+//! must be what the documentation says it is.
+
 #![no_main]
+
 use libfuzzer_sys::fuzz_target;
-use meantime::block::Uri;
+use meantime::block::{SoftUri, Uri, parse_bytes};
+use meantime::completion::Policy;
+
+/// What holds of every accepted URI.
+fn check_soft(soft: &SoftUri) {
+    assert!(!soft.model.is_empty());
+    assert!(matches!(soft.lba_bytes, 512 | 4096));
+    assert!((1..=1024).contains(&soft.namespaces) && (1..=soft.namespaces).contains(&soft.nsid));
+    assert!(soft.mdts_bytes.is_none_or(|bytes| bytes.is_power_of_two() && bytes >= 4096));
+    assert!(soft.cpu.is_none_or(|cpu| cpu < 1024));
+    assert!(soft.queues != Some(0) && soft.vectors != Some(0));
+}
+
+fn check_uri(text: &str) {
+    let uri = match text.parse::<Uri>() {
+        Ok(uri) => uri,
+        Err(error) => {
+            assert_eq!(error.uri, text);
+            assert!(!error.what.is_empty());
+            return;
+        }
+    };
+    let again = uri.to_string().parse::<Uri>().expect("what is printed can be read");
+    match (&uri, &again) {
+        (Uri::Mem { bytes, soft }, Uri::Mem { bytes: same_bytes, soft: same }) => {
+            assert!(*bytes > 0 && bytes.is_multiple_of(4096 * u64::from(soft.namespaces)));
+            assert!(soft.create_bytes.is_none());
+            assert_eq!((bytes, &soft.model), (same_bytes, &same.model));
+            check_soft(soft);
+        }
+        (Uri::File { path, soft }, Uri::File { path: same_path, soft: same }) => {
+            assert!(!path.as_os_str().is_empty() && soft.namespaces == 1);
+            assert!(soft.create_bytes.is_none_or(|bytes| bytes > 0 && bytes.is_multiple_of(4096)));
+            assert_eq!((path, &soft.model), (same_path, &same.model));
+            check_soft(soft);
+        }
+        _ => panic!("{uri:?} became {again:?}"),
+    }
+}
+
+/// The same in arithmetic that cannot overflow.
+fn bytes_by_hand(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let mut number: u128 = 0;
+    for digit in text[..digits].bytes() {
+        number = (number * 10 + u128::from(digit - b'0')).min(1 << 64);
+    }
+    let power = match &*text[digits..].to_ascii_lowercase() {
+        "" | "b" => 0,
+        "k" | "kib" => 1,
+        "m" | "mib" => 2,
+        "g" | "gib" => 3,
+        "t" | "tib" => 4,
+        _ => return None,
+    };
+    if digits == 0 { None } else { u64::try_from(number << (10 * power)).ok() }
+}
+
+fn check_policy(text: &str) {
+    let policy = match text.parse::<Policy>() {
+        Ok(policy) => policy,
+        Err(error) => return assert!(error.to_string().contains("hybrid=<time>")),
+    };
+    if let Policy::HybridFixed(ns) = policy {
+        assert!((1..=1_000_000_000).contains(&ns));
+    }
+    assert_eq!(policy.to_string().parse(), Ok(policy));
+}
+
 fuzz_target!(|text: &str| {
-    let _ = text.parse::<Uri>();
-    if text.starts_with("mem:32M?model=xy&vwc=1") { panic!("planted"); }
+    check_uri(text);
+    assert_eq!(parse_bytes(text), bytes_by_hand(text));
+    check_policy(text);
 });

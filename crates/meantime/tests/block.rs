@@ -521,6 +521,39 @@ fn hybrid_does_not_count_the_time_a_result_lies_about() {
     assert!((7_000..20_000).contains(&mean_ns), "{mean_ns}");
 }
 
+/// Nor of one that failed: it would have the next I/O slept through for half its deadline.
+#[test]
+fn hybrid_does_not_learn_from_what_timed_out() {
+    let rig = Rig::with(ssd("nvram"), rig_options(400 * MS));
+    let mut channel = rig.channel(1);
+    channel.set_policy(Policy::HybridHalfMean).expect("a polled policy");
+    put(&mut channel, 0..1, 1);
+    let request = read_of(&channel, 0..1);
+    let lost = rig.doomed(LOST, &mut channel, request);
+    assert_eq!(kind(&channel.wait(lost)), CommandError::TimedOut);
+    let ((), took_ns) = rig.timed(|| put(&mut channel, 0..1, 2));
+    assert!(took_ns < MS, "a device of 8 µs, slept for {took_ns}");
+}
+
+/// The times of hybrid requests that a polled one's wait finds ended are taken in as well, and then.
+#[test]
+fn hybrid_learns_beside_polled_requests() {
+    let rig = Rig::new(ssd("nvram"));
+    let mut channel = rig.channel(2);
+    for _ in 0..300 {
+        let [hybrid, polled] = [Policy::HybridHalfMean, Policy::Poll]
+            .map(|policy| channel.submit(read_of(&channel, 0..1).policy(policy)).expect("room"));
+        // Both are there when the first look comes.
+        rig.ssd.settle();
+        rig.ssd.clock().advance(15 * US);
+        channel.wait(polled).result.expect("read");
+        channel.wait(hybrid).result.expect("read");
+        rig.ssd.clock().advance(MS);
+    }
+    let mean_ns = channel.mean_device_time_ns();
+    assert!((7_000..20_000).contains(&mean_ns), "{mean_ns} after 300 ms");
+}
+
 #[test]
 fn a_spin_budget_that_runs_out_ends_in_growing_sleeps() {
     let rig = Rig::with(ssd("optane"), rig_options(100 * MS));

@@ -6,7 +6,8 @@ mod common;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use common::rig::{in_own_process, put, read_of, verify, write_of};
@@ -104,19 +105,12 @@ fn work(device: &NvmeDevice, thread: u64) {
 fn resets_while_channels_are_opened_and_used() {
     let _alone = alone();
     let (_ssd, device) = start(config("null"), ControllerOptions::default());
-    let done = AtomicU64::new(0);
     let channels: Vec<NvmeChannel> = std::thread::scope(|scope| {
-        let (device, done) = (&device, &done);
+        let device = &device;
         let users: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(move || {
-                    let channels = (0..30).map(|n| open_and_use(device, n)).collect::<Vec<_>>();
-                    done.fetch_add(1, Ordering::Release);
-                    channels
-                })
-            })
+            .map(|_| scope.spawn(move || (0..30).map(|n| open_and_use(device, n)).collect::<Vec<_>>()))
             .collect();
-        while done.load(Ordering::Acquire) < 2 {
+        while !users.iter().all(ScopedJoinHandle::is_finished) {
             device.controller().reset_now();
             std::thread::yield_now();
         }
@@ -159,13 +153,15 @@ fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
     let _alone = alone();
     let options = ControllerOptions { io_timeout_ns: 400_000_000, ..ControllerOptions::default() };
     let (ssd, device) = start(config("optane"), options);
-    let ios = AtomicU64::new(0);
+    let (ios, opened) = (AtomicU64::new(0), Barrier::new(3));
+    let mut start = Instant::now();
     std::thread::scope(|scope| {
         for policy in [Policy::Poll, Policy::Interrupt] {
-            let (device, ios) = (&device, &ios);
+            let (device, ios, opened) = (&device, &ios, &opened);
             scope.spawn(move || {
                 let mut channel = device.channel(&both_ways(4)).expect("a channel");
                 channel.set_policy(policy).expect("it has both queues");
+                opened.wait();
                 loop {
                     let request = read_of(&channel, 0..8);
                     let Ok(ticket) = channel.submit(request) else { break };
@@ -179,12 +175,12 @@ fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
                 }
             });
         }
+        opened.wait();
         until("the threads get going", || ios.load(Ordering::Relaxed) > 100);
-        let start = Instant::now();
+        start = Instant::now();
         ssd.unplug();
-        until("both notice", || ssd.port().vectors() > 0 && device.controller().smart().is_err());
-        assert!(start.elapsed() < Duration::from_secs(10));
     });
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     assert_eq!(device.heap().quarantined_bytes(), 0);
 }
 
@@ -313,7 +309,6 @@ fn what_cannot_be_opened_says_why() {
         ("mem:1M?mdts=4k", &["mdts"]),
         ("mem:1M?nsid=3&namespaces=2", &["nsid=3", "1 to 2"]),
         ("mem:1M?cpu=1023", &["1023"]),
-        ("mem:1M?queues=0", &["queues=0"]),
     ] {
         let error = refused(uri);
         assert!(words.iter().all(|word| error.contains(word)), "{uri}: {error}");
@@ -368,6 +363,28 @@ fn an_open_that_fails_creates_no_file() {
     assert!(left.is_empty(), "files were left behind by {left:?}");
 }
 
+/// Only what this open has created may be removed: not a link of the user's, and not the file that another was quicker to
+/// create.
+#[test]
+fn an_open_that_fails_removes_nothing_of_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).expect("a link");
+    let uri = format!("file:{}?create=1M&cpu=1023", link.display());
+    assert!(open(&uri, &OpenOptions::default()).is_err());
+    assert!(link.is_symlink(), "the link was removed");
+    for n in 0..100 {
+        let path = dir.path().join(format!("{n}.img"));
+        let uri = format!("file:{}?create=64K", path.display());
+        std::thread::scope(|scope| {
+            let racers = [(); 2].map(|()| scope.spawn(|| open(&uri, &OpenOptions::default())));
+            let opened = racers.map(|racer| racer.join().expect("no panic"));
+            let winners = opened.iter().filter(|opened| opened.is_ok()).count();
+            assert_eq!(path.exists(), winners > 0, "{n}: {winners} opened it");
+        });
+    }
+}
+
 #[test]
 fn memory_that_cannot_be_locked_names_the_limit() {
     /// CAP_IPC_LOCK of linux/capability.h.
@@ -398,7 +415,6 @@ fn memory_that_cannot_be_locked_names_the_limit() {
     open("mem:64M", &OpenOptions::default()).expect("without locking it needs no right");
 }
 
-/// A thread that only ever polls by hand is not kept from the end of its device.
 #[test]
 fn a_thread_that_waits_is_released_by_a_reset() {
     let _alone = alone();

@@ -444,6 +444,8 @@ impl NvmeChannel {
                 if self.table.is_done(slot) {
                     return true;
                 }
+                // Another request, or a part of this one.
+                self.polled.after_reap(&mut self.table, &self.ns);
             }
         }
         false

@@ -294,12 +294,20 @@ impl Table {
                 self.done.push_back(slot);
             }
             Claim::Detached => drop(self.take_failed(slot)),
-            Claim::TimedTicket => self.timed.push(lbio.submitted_ns),
+            Claim::TimedTicket => self.note_time(slot),
             Claim::TimedQueue => {
-                self.timed.push(lbio.submitted_ns);
                 self.queued -= 1;
                 self.done.push_back(slot);
+                self.note_time(slot);
             }
+        }
+    }
+
+    /// A failure, above all a time-out, says nothing of how long the device takes.
+    fn note_time(&mut self, slot: u16) {
+        let lbio = &self.lbios[index(slot)];
+        if !lbio.failed {
+            self.timed.push(lbio.submitted_ns);
         }
     }
 

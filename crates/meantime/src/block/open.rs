@@ -97,7 +97,8 @@ mod soft {
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
             Uri::File { path, soft } => {
-                if soft.create_bytes.is_some() && !path.exists() {
+                // Nothing at all, not even a link that leads nowhere: what was there is not ours to remove.
+                if soft.create_bytes.is_some() && path.symlink_metadata().is_err() {
                     created = Some(Created(path.clone()));
                 }
                 (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true)

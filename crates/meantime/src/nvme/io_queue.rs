@@ -8,7 +8,7 @@ use super::{Error, Result};
 use crate::hw::{Clock, EventFd};
 
 /// How often registering is tried again if resets keep coming between.
-const REGISTER_TRIES: u32 = 4;
+const REGISTER_TRIES: u32 = 8;
 
 /// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. Belongs to one thread.
 pub struct IoQueue {
@@ -259,7 +259,6 @@ impl IoQueue {
     fn register(&mut self) -> Result<()> {
         self.pair.counters_mut().recreations += 1;
         let mut result = Err(Error::Gone);
-        // A reset in the middle of it may leave the queue known or not; then it is forgotten first.
         for _ in 0..REGISTER_TRIES {
             self.epoch = self.controller.settled_epoch();
             if self.controller.gone().is_some() {
@@ -267,12 +266,17 @@ impl IoQueue {
             }
             self.pair.reset_rings();
             result = self.controller.register_queue(&self.pair, self.vector);
-            if self.controller.epoch() == self.epoch {
+            if result.is_ok() && self.controller.epoch() == self.epoch {
                 break;
             }
-            let _ = self.controller.unregister_queue(self.qid());
+            if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. }) = result {
+                self.controller.reset(self.epoch);
+            } else {
+                // A reset in the middle of it leaves the queue known or not; so does one while it was created.
+                let _ = self.controller.unregister_queue(self.qid());
+            }
         }
-        self.registered = result.is_ok();
+        self.registered = result.is_ok() && self.controller.epoch() == self.epoch;
         if self.registered {
             self.pair.ring_mut().open(self.epoch);
         }

@@ -2,6 +2,9 @@
 
 pub mod admin;
 pub mod controller;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod identify;
 pub mod io_queue;
 pub mod prp;

@@ -1,0 +1,116 @@
+//! fio job files and the keys of the command line. No text may panic; what is accepted is within its limits; what is
+//! said of the rest can be printed on a line of a terminal.
+//!
+//! The input is a job file and, after the first NUL, lines `key=value` as from the command line.
+
+#![no_main]
+
+// The command is a binary, without a library to link.
+#[allow(dead_code)]
+#[path = "../../crates/cli/src/job/mod.rs"]
+mod job;
+
+use job::{BS_MAX_BYTES, CPU_MAX, Extent, IODEPTH_MAX, Job, JobError, NUMJOBS_MAX, Origin, SECTOR_BYTES};
+use libfuzzer_sys::fuzz_target;
+
+fn check_text(text: &str) {
+    assert!(!text.is_empty() && text.len() < 4096, "{} bytes", text.len());
+    assert!(!text.chars().any(char::is_control), "{text:?} has a control character");
+}
+
+fn check_error(error: &JobError) {
+    check_text(&error.to_string());
+}
+
+fn check_extent(extent: Extent) {
+    match extent {
+        Extent::Bytes(bytes) => assert!(bytes.is_multiple_of(SECTOR_BYTES)),
+        Extent::Percent(percent) => assert!(percent <= 100),
+    }
+    for device_bytes in [0, 4096, 1 << 30, u64::MAX] {
+        let bytes = extent.resolve_bytes(device_bytes, 4096);
+        assert!(matches!(extent, Extent::Bytes(_)) || bytes <= device_bytes && bytes.is_multiple_of(4096));
+    }
+}
+
+/// The limits that the documentation promises.
+fn check_job(job: &Job) {
+    for bs in [job.bs_read_bytes, job.bs_write_bytes, job.bs_max_bytes()] {
+        assert!((SECTOR_BYTES..=BS_MAX_BYTES).contains(&bs) && bs.is_multiple_of(SECTOR_BYTES));
+    }
+    assert!((1..=IODEPTH_MAX).contains(&job.iodepth) && (1..=NUMJOBS_MAX).contains(&job.numjobs));
+    assert!((1..=u64::from(u32::MAX)).contains(&job.loops));
+    assert!(job.rwmixread_percent <= 100);
+    assert!(job.runtime.is_none_or(|time| !time.is_zero()));
+    assert!(job.cpus_allowed.is_sorted_by(|a, b| a < b));
+    assert!(job.cpus_allowed.last().is_none_or(|cpu| *cpu <= CPU_MAX));
+    check_extent(job.offset);
+    assert_ne!(job.offset, Extent::Percent(100));
+    job.size.iter().for_each(|size| check_extent(*size));
+    assert!(!matches!(job.size, Some(Extent::Bytes(0) | Extent::Percent(0))));
+    for text in [&job.filename, &job.completion].into_iter().flatten() {
+        assert!(!text.is_empty() && !text.chars().any(char::is_control));
+    }
+    assert!(job.reads() || job.writes());
+    match job.validate() {
+        Ok(warnings) => {
+            warnings.iter().for_each(|warning| check_text(warning));
+            assert!(!job.time_based || job.runtime.is_some());
+            if let (Some(Extent::Bytes(size)), Extent::Bytes(offset)) = (job.size, job.offset) {
+                assert!(size >= job.bs_max_bytes() && offset.checked_add(size).is_some());
+            }
+        }
+        Err(error) => check_error(&error),
+    }
+    check_options(job);
+}
+
+/// The options as they are reported make the same job.
+fn check_options(job: &Job) {
+    let mut again = Job::new(&job.name);
+    for (key, value) in job.fio_options() {
+        assert!(job.is_set(&key));
+        again.set(&key, Some(&value), &Origin::CommandLine).expect("a value that was accepted before");
+        // A list with gaps leaves as it is what an earlier one set, which is not reported.
+        if key == "bs" && value.split(',').any(|part| part.trim().is_empty()) {
+            (again.bs_read_bytes, again.bs_write_bytes) = (job.bs_read_bytes, job.bs_write_bytes);
+        }
+    }
+    // Where they were set is all that differs.
+    again.set_keys = job.set_keys.clone();
+    assert_eq!(again, *job);
+}
+
+fuzz_target!(|text: &str| {
+    let (file, lines) = text.split_once('\0').unwrap_or((text, ""));
+    let mut job = Job::new("");
+    match job::parse(file, "fuzz.fio") {
+        Ok(parsed) => {
+            parsed.warnings.iter().for_each(|warning| check_text(warning));
+            assert!((1..=job::JOBS_MAX).contains(&parsed.jobs.len()));
+            for parsed in &parsed.jobs {
+                let name = &parsed.name;
+                assert!(!name.is_empty() && name != "global" && name.chars().count() <= 256);
+                assert!(!name.chars().any(char::is_control));
+                check_job(parsed);
+            }
+            job = parsed.jobs[0].clone();
+        }
+        Err(error) => check_error(&error),
+    }
+    for line in lines.lines() {
+        let (key, value) = match line.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (line, None),
+        };
+        let before = job.clone();
+        match job.set(key, value, &Origin::CommandLine) {
+            Ok(warning) => warning.iter().for_each(|warning| check_text(warning)),
+            Err(error) => {
+                check_error(&error);
+                assert_eq!(job, before, "a value that was refused had an effect");
+            }
+        }
+    }
+    check_job(&job);
+});
