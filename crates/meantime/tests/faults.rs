@@ -6,17 +6,16 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::rig::{ALWAYS, LOST, MS, Rig, kind, late, open, put, read_of, ssd, verify, write_of};
+use common::rig::{
+    ALWAYS, GRACE_NS, MS, OVERDUE_NS, Rig, in_flight_late, in_flight_lost, kind, late, nothing_leaks, open,
+    put, read_of, ssd, verify, write_of,
+};
 use common::{quick, rig};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request, SubmitError, Ticket};
+use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, SubmitError, Ticket};
 use meantime::completion::Policy;
 use meantime::nvme::{CommandError, Error};
 use meantime_ssd::FaultPlan;
 
-/// A command is found overdue by then: its deadline, counted from a first look; looks are an eighth of it apart.
-const OVERDUE_NS: u64 = 2 * MS + MS / 2;
-/// `abort_grace` and what it takes to notice its end.
-const GRACE_NS: u64 = MS / 4;
 /// An admin command that is not answered.
 const ADMIN_NS: u64 = 51 * MS;
 /// CAP.TO of the SSD.
@@ -24,27 +23,6 @@ const READY_NS: u64 = 2_000 * MS;
 
 const STUCK: FaultPlan = FaultPlan { stuck_admin: true, ..FaultPlan::NONE };
 const DEAD: FaultPlan = FaultPlan { never_ready: true, ..STUCK };
-
-fn in_flight_lost(rig: &Rig, channel: &mut NvmeChannel, lba: u64) -> Ticket {
-    let request = read_of(channel, lba..lba + 1);
-    rig.doomed(LOST, channel, request)
-}
-
-fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns: u64) -> Ticket {
-    let request = read_of(channel, lba..lba + 1);
-    rig.doomed(late(late_by_ns), channel, request)
-}
-
-/// Everything the rig has lent came back, but for what the channels' own rings take.
-fn nothing_leaks(rig: Rig, channels: Vec<NvmeChannel>, allocated_before: usize) {
-    drop(channels);
-    // When the controller was given up its admin queue has gone as well.
-    assert!(rig.device.heap().allocated_bytes() <= allocated_before);
-    assert_eq!(rig.device.heap().quarantined_bytes(), 0);
-    let Rig { controller, device, meddling, .. } = rig;
-    drop((controller, device));
-    assert_eq!(meddling.mappings_alive(), 0, "memory of the heap was never unmapped");
-}
 
 #[test]
 fn late_but_before_the_deadline_is_success() {
@@ -464,84 +442,4 @@ fn status_errors_come_once_by_their_name() {
         assert_eq!(rig.ssd.counters().injected_errors, n, "nothing is retried behind the caller's back");
     }
     assert!(retryable > 10 && final_ones > 10);
-}
-
-/// "Every command has a deadline": one that is lost ends by it although its neighbours keep the channel busy.
-#[test]
-fn a_lost_command_ends_by_its_deadline_on_a_busy_channel() {
-    for policy in [Policy::Poll, Policy::HybridFixed(20_000), Policy::Interrupt] {
-        let rig = Rig::new(ssd("optane"));
-        let mut channel = rig.channel(4);
-        channel.set_policy(policy).expect("it has both queues");
-        let lost = in_flight_lost(&rig, &mut channel, 0);
-        let start_ns = rig.ssd.peek_ns();
-        let mut waiting = Ok(lost);
-        while let Ok(ticket) = waiting {
-            let took_ns = rig.ssd.peek_ns() - start_ns;
-            assert!(took_ns < 5 * OVERDUE_NS, "{policy}: not ended after five deadlines");
-            // The neighbour fails with its queue once; nothing else may be wrong with it.
-            let request = read_of(&channel, 1..2);
-            let neighbour = channel.submit(request).expect("room");
-            if channel.wait(neighbour).result.is_err() {
-                assert!(took_ns > MS, "{policy}");
-            }
-            waiting = match channel.try_take(ticket) {
-                Ok(done) => Err(kind(&done)),
-                Err(ticket) => Ok(ticket),
-            };
-        }
-        assert_eq!(waiting.expect_err("ended"), CommandError::TimedOut, "{policy}");
-    }
-}
-
-/// Deadlines are each command's own: many overdue at once do not queue for their ends.
-#[test]
-fn many_overdue_commands_end_together() {
-    let rig = Rig::new(ssd("optane"));
-    let mut channel = rig.channel(64);
-    let tickets: Vec<Ticket> =
-        (0..64).map(|lba| in_flight_late(&rig, &mut channel, lba, 10_000 * MS)).collect();
-    let ((), took_ns) = rig.timed(|| {
-        tickets
-            .into_iter()
-            .for_each(|ticket| assert_eq!(kind(&channel.wait(ticket)), CommandError::TimedOut));
-    });
-    assert!(took_ns < 2 * OVERDUE_NS + 64 * GRACE_NS / 8, "{} deadlines", took_ns / (2 * MS));
-}
-
-#[test]
-fn a_detached_request_that_is_lost_gives_its_slot_back() {
-    let rig = Rig::new(ssd("optane"));
-    let before = rig.device.heap().allocated_bytes();
-    let mut channel = rig.channel(1);
-    let ticket = in_flight_lost(&rig, &mut channel, 0);
-    channel.detach(ticket);
-    assert!(matches!(channel.submit(Request::flush()).expect_err("taken").error, SubmitError::Full { .. }));
-    let ((), took_ns) = rig.timed(|| while channel.poll() == 0 {});
-    assert!((2 * MS..OVERDUE_NS + GRACE_NS + MS).contains(&took_ns), "{took_ns}");
-    put(&mut channel, 0..1, 1);
-    verify(&mut channel, 0..1, 1);
-    nothing_leaks(rig, vec![channel], before);
-}
-
-#[test]
-fn dropping_a_channel_waits_for_the_device_and_no_longer_than_the_deadline() {
-    let rig = Rig::new(ssd("optane"));
-    let before = rig.device.heap().allocated_bytes();
-    for (plan, least_ns, most_ns) in [
-        (late(MS), MS, OVERDUE_NS),
-        (LOST, 2 * MS, OVERDUE_NS + MS),
-        (late(100 * MS), 2 * MS, OVERDUE_NS + MS),
-    ] {
-        let mut channel = rig.channel(4);
-        for policy in [Policy::Poll, Policy::Interrupt] {
-            let request = write_of(&channel, 0..8, 3).policy(policy);
-            let ticket = rig.doomed(plan.clone(), &mut channel, request);
-            channel.detach(ticket);
-        }
-        let ((), took_ns) = rig.timed(|| drop(channel));
-        assert!((least_ns..2 * most_ns).contains(&took_ns), "two queues, {took_ns}");
-        assert_eq!(rig.device.heap().allocated_bytes(), before);
-    }
-    assert_eq!(rig.device.heap().quarantined_bytes(), 0);
 }

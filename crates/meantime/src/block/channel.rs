@@ -444,11 +444,17 @@ impl NvmeChannel {
                 if self.table.is_done(slot) {
                     return true;
                 }
-                // Another request, or a part of this one.
-                self.polled.after_reap(&mut self.table, &self.ns);
+                self.another_ended();
             }
         }
         false
+    }
+
+    /// Another request than the one waited for, or a part of that.
+    #[cold]
+    #[inline(never)]
+    fn another_ended(&mut self) {
+        self.polled.after_reap(&mut self.table, &self.ns);
     }
 
     #[inline(never)]

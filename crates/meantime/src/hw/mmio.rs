@@ -54,8 +54,8 @@ impl Doorbell {
         }
     }
 
-    /// Announces a new completion queue head. No wake-up: a controller that waits for room in a completion queue
-    /// has a command in flight, and does not park.
+    /// Announces a new completion queue head. No wake-up: a software SSD that waits for room in a completion
+    /// queue looks again within a millisecond.
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
         self.store(head);

@@ -1,6 +1,6 @@
 //! Hardware: memory-mapped doorbells, DMA memory, clocks, interrupts, and the transports that reach a controller.
 //!
-//! This is the lowest layer and, with [`crate::nvme::queue`], the only one with `unsafe`.
+//! This is the lowest layer and, with `nvme/ring.rs`, the only one with `unsafe`.
 
 pub mod clock;
 pub mod cpu;

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use meantime_spec::regs::{CSTS, Csts, GONE};
+use meantime_spec::regs::{CSTS, GONE};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
+use super::controller::is_alive;
 use super::queue::{CommandError, Outcome, QueuePair};
 use super::{Error, Result};
 use crate::hw::{Clock, DmaBuf, Transport};
@@ -86,7 +87,7 @@ impl AdminQueue {
                 let csts = context.transport.read32(CSTS);
                 Err(match csts {
                     GONE => Error::Gone,
-                    _ if Csts(csts).cfs() => Error::Fatal { csts, what: command },
+                    _ if !is_alive(csts) => Error::Fatal { csts, what: command },
                     _ => timed_out,
                 })
             }
@@ -109,7 +110,7 @@ impl AdminQueue {
             if waited_ns > 50_000 {
                 pause_ns = (pause_ns + 5_000).min(1_000_000);
                 context.clock.sleep_ns(pause_ns);
-                if context.transport.read32(CSTS) == GONE {
+                if !is_alive(context.transport.read32(CSTS)) {
                     return None;
                 }
             }

@@ -23,7 +23,7 @@ use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, Transport};
 /// How long the driver waits for what.
 #[derive(Debug, Clone, Copy)]
 pub struct ControllerOptions {
-    /// Deadline of an I/O command in ns, from the first look that found it outstanding.
+    /// Deadline of an I/O command in ns, from the first look that found it outstanding; at most an hour.
     pub io_timeout_ns: u64,
     /// How long an aborted command may take to come back before its queue is deleted.
     pub abort_grace_ns: u64,
@@ -43,6 +43,9 @@ impl Default for ControllerOptions {
         }
     }
 }
+
+/// The longest deadline of an I/O command: an hour.
+const LONGEST_TIMEOUT_NS: u64 = 3_600_000_000_000;
 
 /// Asynchronous event requests to keep with a controller that takes so many.
 const EVENT_REQUESTS: u16 = 4;
@@ -82,7 +85,9 @@ impl Controller {
     ///
     /// # Errors
     /// Whatever a device can do wrong; the controller is left disabled then.
-    pub fn enable(transport: Arc<dyn Transport>, options: ControllerOptions) -> Result<Arc<Self>> {
+    pub fn enable(transport: Arc<dyn Transport>, mut options: ControllerOptions) -> Result<Arc<Self>> {
+        // Deadlines are kept in 32 bits of µs.
+        options.io_timeout_ns = options.io_timeout_ns.min(LONGEST_TIMEOUT_NS);
         let cap_bits = transport.read64(CAP);
         if cap_bits == u64::MAX || transport.read32(CSTS) == GONE {
             return Err(Error::Gone);
@@ -203,10 +208,9 @@ impl Controller {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
     }
 
-    /// Whether the device is gone or reports a fatal status.
+    /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a moment, say).
     pub(crate) fn is_fatal(&self) -> bool {
-        let csts = self.transport.read32(CSTS);
-        csts == GONE || Csts(csts).cfs()
+        !is_alive(self.transport.read32(CSTS))
     }
 
     fn lock(&self) -> MutexGuard<'_, Admin> {
@@ -247,20 +251,22 @@ impl Controller {
         let qid = admin.take_qid()?;
         let vector = if interrupt { Some(admin.take_vector(qid)?) } else { None };
         drop(admin);
-        let made = self.make_queue(qid, entries, assigned.min(entries - 1), vector);
-        if made.is_err() {
-            self.lock().put_back(qid, vector);
+        match self.make_pair(qid, entries, assigned.min(entries - 1), vector) {
+            Ok((pair, event)) => IoQueue::create(Arc::clone(self), pair, event, vector),
+            Err(error) => {
+                self.release_queue(qid, vector);
+                Err(error)
+            }
         }
-        made
     }
 
-    fn make_queue(
-        self: &Arc<Self>,
+    fn make_pair(
+        &self,
         qid: u16,
         entries: u16,
         assigned: u16,
         vector: Option<u16>,
-    ) -> Result<IoQueue> {
+    ) -> Result<(QueuePair, Option<EventFd>)> {
         let ring = Ring::new(
             &self.heap,
             entries,
@@ -276,10 +282,7 @@ impl Controller {
                 Some(event)
             }
         };
-        let pair = QueuePair::new(qid, ring, assigned);
-        let epoch = self.epoch();
-        self.register_queue(&pair, vector)?;
-        Ok(IoQueue::new(Arc::clone(self), pair, event, vector, epoch))
+        Ok((QueuePair::new(qid, ring, assigned), event))
     }
 
     /// Makes the controller know the rings of `pair` (NVMe Base 1.4 §5.3, §5.4).
@@ -385,15 +388,27 @@ impl Controller {
         Ok(self.execute("Set Features", Sqe::set_features(0, nsid, fid, false, value), None)?.0)
     }
 
-    /// Reads `bytes` (a multiple of 4) of log page `lid`.
+    /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
     ///
     /// # Errors
-    /// What the controller answers; no memory.
+    /// What the controller answers; no memory; [`Error::Unsupported`] unless `bytes` is a positive multiple of 4.
     pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
-        let data = self.heap.alloc(bytes as usize)?;
-        let sqe = Sqe::get_log_page(0, nsid, lid, 0, false, bytes / 4, 0, data.iova().0, 0);
-        let (_, data) = self.execute("Get Log Page", sqe, Some(data))?;
-        Ok(data.map(|data| data.to_vec()).unwrap_or_default())
+        if bytes == 0 || !bytes.is_multiple_of(4) {
+            return Err(Error::Unsupported(format!(
+                "{bytes} bytes of a log page (a positive multiple of 4 is possible)"
+            )));
+        }
+        let mut log = Vec::new();
+        while log.len() < bytes as usize {
+            let (offset, len) = (log.len() as u64, (bytes as usize - log.len()).min(4096));
+            let data = self.heap.alloc(len)?;
+            // Events stay asserted (RAE) until the last part was read.
+            let more = log.len() + len < bytes as usize;
+            let sqe = Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
+            let (_, data) = self.execute("Get Log Page", sqe, Some(data))?;
+            log.extend_from_slice(&data.ok_or(Error::Gone)?);
+        }
+        Ok(log)
     }
 
     /// The SMART / health log (NVMe Base 1.4 §5.14.1.2).
@@ -505,6 +520,11 @@ impl Admin {
             self.vectors[usize::from(vector)] = false;
         }
     }
+}
+
+/// Whether CSTS is that of a controller that takes commands.
+pub(crate) fn is_alive(csts: u32) -> bool {
+    csts != GONE && Csts(csts).rdy() && !Csts(csts).cfs()
 }
 
 /// What of CAP the driver cannot do without (NVMe Base 1.4 §3.1.1).

@@ -20,20 +20,29 @@ pub struct IoQueue {
     epoch: u32,
     /// Whether the controller of that epoch knows the queue.
     registered: bool,
+    /// Whether the controller might know it, so that its memory must not be freed before it was told to forget it.
+    perhaps_known: bool,
     next_sweep_ns: u64,
 }
 
 impl IoQueue {
-    pub(crate) fn new(
+    /// Makes the controller know `pair`.
+    ///
+    /// # Errors
+    /// If it refuses, or is gone; the identifier and the vector are free again then.
+    pub(crate) fn create(
         controller: Arc<Controller>,
         pair: QueuePair,
         event: Option<EventFd>,
         vector: Option<u16>,
-        epoch: u32,
-    ) -> Self {
-        let mut queue = Self { controller, pair, event, vector, epoch, registered: true, next_sweep_ns: 0 };
-        queue.pair.ring_mut().open(epoch);
-        queue
+    ) -> Result<Self> {
+        let epoch = controller.epoch();
+        let (registered, perhaps_known) = (false, false);
+        let mut queue =
+            Self { controller, pair, event, vector, epoch, registered, perhaps_known, next_sweep_ns: 0 };
+        queue.register()?;
+        queue.pair.counters_mut().recreations = 0;
+        Ok(queue)
     }
 
     /// The controller.
@@ -244,15 +253,29 @@ impl IoQueue {
 
     /// Step 3. True if the controller has forgotten the queue; everything that was in flight on it has been failed then.
     fn delete(&mut self, victim: u16, sink: &mut dyn FnMut(u16, Outcome)) -> bool {
-        if self.controller.unregister_queue(self.qid()).is_err() {
+        if !self.forget() {
             return false;
         }
         // What the device completed before it deleted the queue is in the ring.
         self.reap_aborted(&mut *sink);
         self.pair.fail_all(Some(victim), CommandError::Reset, sink);
-        self.registered = false;
-        self.pair.ring_mut().close();
         true
+    }
+
+    /// Has the controller forget the queue. False if it does not answer.
+    fn forget(&mut self) -> bool {
+        if self.controller.unregister_queue(self.qid()).is_err() {
+            return false;
+        }
+        self.forgotten();
+        true
+    }
+
+    /// The controller does not know the queue any more.
+    fn forgotten(&mut self) {
+        self.registered = false;
+        self.perhaps_known = false;
+        self.pair.ring_mut().mute();
     }
 
     /// Makes the controller know this queue, which has nothing in flight, again, with empty rings.
@@ -265,6 +288,7 @@ impl IoQueue {
                 return Err(Error::Gone);
             }
             self.pair.reset_rings();
+            self.perhaps_known = true;
             result = self.controller.register_queue(&self.pair, self.vector);
             if result.is_ok() && self.controller.epoch() == self.epoch {
                 break;
@@ -272,8 +296,8 @@ impl IoQueue {
             if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. }) = result {
                 self.controller.reset(self.epoch);
             } else {
-                // A reset in the middle of it leaves the queue known or not; so does one while it was created.
-                let _ = self.controller.unregister_queue(self.qid());
+                // A reset in the middle of it leaves the queue known or not.
+                self.forget();
             }
         }
         self.registered = result.is_ok() && self.controller.epoch() == self.epoch;
@@ -289,18 +313,17 @@ impl IoQueue {
         let epoch = self.controller.settled_epoch();
         if let Some(memory_released) = self.controller.gone() {
             self.epoch = epoch;
-            self.registered = false;
-            self.pair.ring_mut().close();
+            self.forgotten();
             self.pair.fail_all(None, CommandError::Gone { memory_released }, sink);
             return;
         }
         if epoch != self.epoch {
+            self.forgotten();
+            self.epoch = epoch;
             // RDY = 0 was read on the way to the new epoch: the device has let go of every buffer. It may have completed
             // commands before that; those entries are whole, and are taken.
             self.reap_aborted(&mut *sink);
             self.pair.fail_all(victim, CommandError::Reset, sink);
-            self.registered = false;
-            self.pair.ring_mut().close();
         }
         if !self.registered
             && let Err(error) = self.register()
@@ -323,7 +346,9 @@ impl IoQueue {
 
     /// Gets every command back from the device, by whatever step of the ladder it takes.
     pub(crate) fn drain(&mut self, sink: &mut dyn FnMut(u16, Outcome)) {
-        self.ring_doorbell();
+        if self.controller.epoch() == self.epoch {
+            self.ring_doorbell();
+        }
         let clock = self.clock().clone();
         let deadline_ns = clock.now_ns().saturating_add(self.controller.options().io_timeout_ns);
         let mut pause_ns = 0;
@@ -335,14 +360,12 @@ impl IoQueue {
         }
         if self.in_flight() > 0 {
             let seen = self.epoch;
-            if self.controller.epoch() != seen || self.controller.unregister_queue(self.qid()).is_err() {
-                self.controller.reset(seen);
-                self.catch_up(None, sink);
-            } else {
+            if self.controller.epoch() == seen && self.forget() {
                 self.reap_aborted(&mut *sink);
                 self.pair.fail_all(None, CommandError::TimedOut, sink);
-                self.registered = false;
-                self.pair.ring_mut().close();
+            } else {
+                self.controller.reset(seen);
+                self.catch_up(None, sink);
             }
         }
     }
@@ -354,10 +377,11 @@ impl Drop for IoQueue {
         if self.in_flight() > 0 {
             self.drain(&mut |_, _| {});
         }
-        if self.registered && self.controller.epoch() == self.epoch {
-            let unknown = self.controller.unregister_queue(self.qid()).is_err();
-            if unknown {
-                self.controller.reset(self.epoch);
+        // Its memory is freed next.
+        if self.perhaps_known && self.controller.gone().is_none() {
+            let seen = self.controller.settled_epoch();
+            if !self.forget() {
+                self.controller.reset(seen);
             }
         }
         self.controller.release_queue(self.qid(), self.vector);

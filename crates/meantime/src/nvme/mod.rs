@@ -38,8 +38,10 @@ pub enum Error {
         /// The status register at the end.
         csts: u32,
     },
-    /// CSTS.CFS is set.
-    #[error("the controller reports a fatal status (CSTS {csts:#x}) while {what}: reset the device")]
+    /// CSTS.CFS is set, or RDY is not.
+    #[error(
+        "the controller has failed or is disabled (CSTS {csts:#x}) in the middle of {what}: reset the device"
+    )]
     Fatal {
         /// The status register.
         csts: u32,

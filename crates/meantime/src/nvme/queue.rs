@@ -334,7 +334,7 @@ impl QueuePair {
     #[inline(always)]
     pub fn ring_doorbell(&mut self) {
         let tail = self.ring.sq_tail();
-        if tail != self.tail_rung {
+        if tail != self.tail_rung && !self.ring.is_muted() {
             self.tail_rung = tail;
             self.ring.ring_tail();
         }

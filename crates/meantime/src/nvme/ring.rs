@@ -38,6 +38,8 @@ pub(crate) struct Ring {
     gate: u32,
     /// How often the completion ring was gone around.
     rounds: u32,
+    /// The controller does not know the queue any more: its doorbells must not be written.
+    muted: bool,
     tail_doorbell: Doorbell,
     head_doorbell: Doorbell,
     sq_iova: Iova,
@@ -87,6 +89,7 @@ impl Ring {
             phase: true,
             gate: CLOSED,
             rounds: 0,
+            muted: false,
             tail_doorbell,
             head_doorbell,
             sq_iova: memory.sq.iova(),
@@ -163,7 +166,7 @@ impl Ring {
             self.wrap();
         }
         if self.cq_head & self.report_mask == 0 {
-            self.head_doorbell.ring_head(self.cq_head);
+            self.report_head();
         }
         Some(Cqe::from_words([low, high]))
     }
@@ -191,11 +194,6 @@ impl Ring {
         self.gate = epoch;
     }
 
-    /// No command can be staged.
-    pub(crate) fn close(&mut self) {
-        self.gate = CLOSED;
-    }
-
     /// Whether [`Ring::take`] would find an entry.
     #[inline(always)]
     pub(crate) fn has_entry(&self) -> bool {
@@ -208,8 +206,26 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn end_batch(&self) {
         if self.report_batches {
+            self.report_head();
+        }
+    }
+
+    #[inline]
+    fn report_head(&self) {
+        if !self.muted {
             self.head_doorbell.ring_head(self.cq_head);
         }
+    }
+
+    /// The controller has forgotten the queue; what it completed before is still to be taken.
+    pub(crate) fn mute(&mut self) {
+        self.muted = true;
+        self.gate = CLOSED;
+    }
+
+    /// Whether the doorbells must not be written.
+    pub(crate) fn is_muted(&self) -> bool {
+        self.muted
     }
 
     /// As new. Only when the controller no longer knows the rings.
@@ -222,6 +238,7 @@ impl Ring {
         }
         self.sq_tail = 0;
         self.cq_head = 0;
+        self.muted = false;
         self.phase = true;
     }
 

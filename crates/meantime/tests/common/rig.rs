@@ -171,3 +171,29 @@ pub fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> bool {
     assert!(text[0].contains("1 passed"), "{name} did not run: {}", text[0]);
     false
 }
+
+/// A command is found overdue by then: its deadline, counted from a first look; looks are an eighth of it apart.
+pub const OVERDUE_NS: u64 = 2 * MS + MS / 2;
+/// `abort_grace` and what it takes to notice its end.
+pub const GRACE_NS: u64 = MS / 4;
+
+pub fn in_flight_lost(rig: &Rig, channel: &mut NvmeChannel, lba: u64) -> Ticket {
+    let request = read_of(channel, lba..lba + 1);
+    rig.doomed(LOST, channel, request)
+}
+
+pub fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns: u64) -> Ticket {
+    let request = read_of(channel, lba..lba + 1);
+    rig.doomed(late(late_by_ns), channel, request)
+}
+
+/// Everything the rig has lent came back, but for what the channels' own rings take.
+pub fn nothing_leaks(rig: Rig, channels: Vec<NvmeChannel>, allocated_before: usize) {
+    drop(channels);
+    // When the controller was given up its admin queue has gone as well.
+    assert!(rig.device.heap().allocated_bytes() <= allocated_before);
+    assert_eq!(rig.device.heap().quarantined_bytes(), 0);
+    let Rig { controller, device, meddling, .. } = rig;
+    drop((controller, device));
+    assert_eq!(meddling.mappings_alive(), 0, "memory of the heap was never unmapped");
+}
