@@ -131,9 +131,7 @@ fn no_system_call_is_made() {
         // A preempted thread takes signals and restarts; neither is a call of ours, nor is the second half of one. One exception: ringing the doorbell of a
         // software SSD whose thread has parked wakes it, and it parks when we are preempted for 2 ms.
         .filter(|line| {
-            !["---", "restart_syscall", "resumed>", "FUTEX_WAKE"]
-                .iter()
-                .any(|part| line.contains(part))
+            !["---", "restart_syscall", "resumed>", "FUTEX_WAKE"].iter().any(|part| line.contains(part))
         })
         .copied()
         .collect();

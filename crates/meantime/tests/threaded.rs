@@ -66,7 +66,7 @@ fn threads_with_a_channel_each_verify_their_data() {
     for model in ["null", "optane"] {
         let (ssd, device) = start(config(model), ControllerOptions::default());
         std::thread::scope(|scope| {
-            for thread in 0..4u64 {
+            for thread in 0..3u64 {
                 let device = &device;
                 scope.spawn(move || work(device, thread));
             }
@@ -75,12 +75,12 @@ fn threads_with_a_channel_each_verify_their_data() {
     }
 }
 
-/// Writes and verifies in the thread's own quarter of the device, in every way there is.
+/// Writes and verifies in the thread's own part of the device, in every way there is.
 fn work(device: &NvmeDevice, thread: u64) {
     let mut channel = device.channel(&both_ways(8)).expect("a channel");
     let mut rng = Rng(thread);
     let first = thread * device.info().blocks / 4;
-    for version in 1..300 {
+    for version in 1..100 {
         let policy = [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(2_000), Policy::HybridHalfMean]
             [rng.below(4) as usize];
         channel.set_policy(policy).expect("it has both queues");
@@ -219,8 +219,8 @@ fn an_idle_device_costs_no_cpu() {
     let (ssd, device) = start(config("optane"), ControllerOptions::default());
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
     put(&mut channel, 0..8, 1);
-    let parks = ssd.counters().parks;
-    until("the SSD parks", || ssd.counters().parks > parks);
+    // Whether it sleeps now, however often it did before.
+    until("the SSD parks", || ssd.counters().parks > ssd.counters().wakes);
     let before_ns = cpu_ns(ClockId::ProcessCPUTime);
     std::thread::sleep(Duration::from_millis(300));
     let used_ns = cpu_ns(ClockId::ProcessCPUTime) - before_ns;

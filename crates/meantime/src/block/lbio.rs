@@ -373,7 +373,7 @@ impl Table {
         }
     }
 
-    /// A request without a ticket that is under way and has not slept yet, if there is one; the policy of any that is under way.
+    /// A request without a ticket that is under way, and how it is waited for.
     pub(crate) fn queued_policy(&self) -> Option<(Policy, u16)> {
         let queued = |lbio: &Lbio| lbio.state == State::Active && lbio.claim.is_queued();
         let slot = self.lbios.iter().position(queued)?;

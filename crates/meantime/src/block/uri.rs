@@ -157,6 +157,9 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
             .filter(|&n| n <= most)
             .ok_or_else(|| wrong(&format!("a number up to {most}")))
     };
+    let positive = |most: u64| {
+        number(most).ok().filter(|&n| n > 0).ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
+    };
     let flag = || match value {
         "1" | "on" | "yes" | "true" => Ok(true),
         "0" | "off" | "no" | "false" => Ok(false),
@@ -174,10 +177,7 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
         }
         "vwc" => soft.volatile_write_cache = Some(flag()?),
         "namespaces" => {
-            soft.namespaces = number(1024)? as u32;
-            if soft.namespaces == 0 {
-                return Err(wrong("1 to 1024"));
-            }
+            soft.namespaces = positive(1024)? as u32;
         }
         "nsid" => soft.nsid = number(1024)? as u32,
         "mdts" => {
@@ -186,8 +186,8 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
         }
         "boundary" => soft.boundary_blocks = number(u64::from(u16::MAX))? as u16,
         "cpu" => soft.cpu = Some(number(1023)? as usize),
-        "queues" => soft.queues = Some(number(1024)?.max(1) as u16),
-        "vectors" => soft.vectors = Some(number(2048)?.max(1) as u16),
+        "queues" => soft.queues = Some(positive(1024)? as u16),
+        "vectors" => soft.vectors = Some(positive(2048)? as u16),
         "lock" => soft.lock = flag()?,
         "create" => {
             let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0);
@@ -254,6 +254,8 @@ mod tests {
             ("mem:1G?vwc=2", "1 or 0"),
             ("mem:1G?vwc=1&vwc=1", "twice"),
             ("mem:1G?nsid=2", "give 1 to 1"),
+            ("mem:1G?queues=0", "from 1 to 1024"),
+            ("mem:1G?namespaces=0", "from 1 to 1024"),
             ("mem:1G?create=1G", "file: only"),
             ("mem:1G?mdts=5000", "power of two"),
             ("file:", "no file name"),
