@@ -41,7 +41,7 @@ fn fill(channel: &mut NvmeChannel) -> Result<(), Box<dyn Error>> {
     buf.fill(0x5a);
     let blocks = buf.len() as u64 / u64::from(channel.info().block_bytes);
     for chunk in 0..channel.info().blocks / blocks {
-        buf = channel.write(chunk * blocks, buf).map_err(|error| error as Box<dyn Error>)?;
+        buf = channel.write(chunk * blocks, buf)?;
     }
     Ok(())
 }

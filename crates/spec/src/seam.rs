@@ -152,6 +152,8 @@ pub enum SeamError {
     NoSuchVector,
     /// The SSD has ended.
     Gone,
+    /// The SSD did not answer in time; it may still do what it was asked to.
+    Unresponsive,
 }
 
 impl fmt::Display for SeamError {
@@ -162,6 +164,7 @@ impl fmt::Display for SeamError {
             Self::TooManyRegions => "too many DMA regions",
             Self::NoSuchVector => "no such interrupt vector",
             Self::Gone => "the software SSD has ended",
+            Self::Unresponsive => "the software SSD did not answer in time",
         })
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::marker::PhantomData;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -23,6 +24,35 @@ pub struct Medium {
     base: NonNull<u8>,
     len: usize,
     file: Option<(File, PathBuf)>,
+    created: bool,
+}
+
+/// A file just created: removed again unless [`keep`](Self::keep) is called.
+struct Created<'p> {
+    path: &'p Path,
+    /// Its device and inode number.
+    identity: Option<(u64, u64)>,
+    kept: bool,
+}
+
+impl<'p> Created<'p> {
+    fn new(path: &'p Path, file: &File) -> Self {
+        Self { path, identity: file.metadata().ok().map(|meta| (meta.dev(), meta.ino())), kept: false }
+    }
+
+    fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Created<'_> {
+    fn drop(&mut self) {
+        // Nothing that somebody else has put in its place.
+        let there = std::fs::symlink_metadata(self.path).ok().map(|meta| (meta.dev(), meta.ino()));
+        if !self.kept && there.is_some() && there == self.identity {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and `Medium` owns it alone.
@@ -57,13 +87,13 @@ impl Medium {
         // SAFETY: the range was mapped just above. Huge pages are a wish; ordinary ones work as well.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
         let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
-        Ok(Self { base, len, file: None })
+        Ok(Self { base, len, file: None, created: false })
     }
 
     /// A regular file, mapped shared, locked against every other SSD.
     ///
     /// `create: Some(bytes)` creates the file with that size if there is none; an existing one is never truncated,
-    /// and its size must then be `bytes`. With `None` the file must exist. Its size must be a multiple of 4096.
+    /// and its size must then be `bytes`. What it created it removes again if it fails after that. With `None` the file must exist. Its size must be a multiple of 4096.
     ///
     /// Like any mapped file it must not be shortened by somebody else meanwhile (`SIGBUS`); a sparse one needs
     /// room on its file system for the blocks to come.
@@ -92,9 +122,10 @@ impl Medium {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let (file, created) = match options.open(path) {
+        let (file, was_created) = match options.open(path) {
             Ok(file) => (file, false),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && create.is_some() => {
+                // Exclusively: fails if there is anything by now, and for a link that leads nowhere.
                 (options.create_new(true).open(path).map_err(io("creating the medium's file"))?, true)
             }
             Err(e) => return Err(io("opening the medium's file for reading and writing")(e)),
@@ -104,21 +135,23 @@ impl Medium {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
             Err(e) => return Err(io("locking the medium's file")(e.into())),
         }
-        if let Some(bytes) = create.filter(|_| created) {
+        // Declared after `file`, hence dropped before it: while the lock is held.
+        let mut created = was_created.then(|| Created::new(path, &file));
+        if let Some(bytes) = create.filter(|_| was_created) {
             // Blocks are reserved now, so that a full file system is an error here and no SIGBUS later.
             let reserved = match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
                 Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
                 other => other.map_err(Into::into),
             };
-            if let Err(e) = reserved {
-                // Ours, made a moment ago and still locked: leave nothing behind.
-                let _ = std::fs::remove_file(path);
-                return Err(io("reserving room for the medium's file")(e));
-            }
+            reserved.map_err(io("reserving room for the medium's file"))?;
         }
         let meta = file.metadata().map_err(io("asking for the size of the medium's file"))?;
         if !meta.is_file() {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
+        }
+        if meta.nlink() == 0 {
+            // Whoever created it a moment ago has removed it again.
+            return Err(io("opening the medium's file")(std::io::ErrorKind::NotFound.into()));
         }
         let len = checked_len(meta.len(), what)?;
         if let Some(bytes) = create.filter(|&bytes| bytes != meta.len()) {
@@ -135,7 +168,11 @@ impl Medium {
         };
         let base = mapped.map_err(|e| io("mapping the medium's file into memory")(e.into()))?;
         let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
-        Ok(Self { base, len, file: Some((file, path.to_owned())) })
+        if let Some(created) = &mut created {
+            created.keep();
+        }
+        drop(created);
+        Ok(Self { base, len, file: Some((file, path.to_owned())), created: was_created })
     }
 
     /// Size in bytes.
@@ -156,6 +193,12 @@ impl Medium {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
+    /// Whether opening it created its file: nobody else has, and there was nothing by that name before.
+    #[must_use]
+    pub fn was_created(&self) -> bool {
+        self.created
+    }
+
     /// The `len` bytes at `offset`.
     ///
     /// # Panics
@@ -168,36 +211,35 @@ impl Medium {
         MediumSpan { ptr, len, medium: PhantomData }
     }
 
-    /// Makes the `len` bytes at `offset` zero, giving their pages back where that is possible.
-    pub(crate) fn zero(&self, offset: u64, len: u64) {
+    /// Makes the `len` bytes at `offset` zero. Memory is given back where that is possible; a file keeps the blocks
+    /// reserved for it. False if the file failed.
+    pub(crate) fn zero(&self, offset: u64, len: u64) -> bool {
         let span = self.span(offset, len as usize);
         let page = MEDIUM_ALIGN_BYTES;
         let first = offset.next_multiple_of(page);
         let last = (offset + len) / page * page;
-        // Below 2 MiB giving pages back costs more than it saves.
-        if last > first && last - first >= 2 << 20 && self.give_back(first, last - first) {
-            self.span(offset, (first - offset) as usize).fill(0);
-            self.span(last, (offset + len - last) as usize).fill(0);
-        } else {
+        // Below 2 MiB system calls cost more than they save.
+        if last <= first || last - first < 2 << 20 {
             span.fill(0);
+            return true;
         }
-    }
-
-    /// Drops whole pages; they read as zero after. False if it could not.
-    fn give_back(&self, offset: u64, len: u64) -> bool {
-        match &self.file {
-            Some((file, _)) => {
-                use rustix::fs::FallocateFlags;
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(file, flags, offset, len).is_ok()
-            }
+        let pages = self.span(first, (last - first) as usize);
+        let zeroed = match &self.file {
+            Some((file, _)) => zero_range(file, first, last - first),
             None => {
-                let span = self.span(offset, len as usize);
                 // SAFETY: the range lies within our private anonymous mapping, to which there is no reference; its
                 // pages read as zero afterwards (madvise(2), MADV_DONTNEED).
-                unsafe { rustix::mm::madvise(span.as_ptr().cast(), span.len, Advice::LinuxDontNeed) }.is_ok()
+                let dropped =
+                    unsafe { rustix::mm::madvise(pages.as_ptr().cast(), pages.len, Advice::LinuxDontNeed) };
+                if dropped.is_err() {
+                    pages.fill(0);
+                }
+                true
             }
-        }
+        };
+        self.span(offset, (first - offset) as usize).fill(0);
+        self.span(last, (offset + len - last) as usize).fill(0);
+        zeroed
     }
 
     /// Makes what was written survive the machine (a file) or does nothing (memory).
@@ -259,6 +301,28 @@ impl MediumSpan<'_> {
         // SAFETY: as in `read`, the other way round.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr.as_ptr(), self.len) }
     }
+}
+
+/// Makes `len` bytes of the file at `offset` zero. Its blocks stay reserved: if they were given back, a file system that
+/// is full by the time they are written again would end the process (`SIGBUS`).
+fn zero_range(file: &File, offset: u64, len: u64) -> bool {
+    use rustix::fs::FallocateFlags;
+    static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
+    let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    if rustix::fs::fallocate(file, flags, offset, len).is_ok() {
+        return true;
+    }
+    // By system call rather than through the mapping, so that a sparse file on a full file system is an error, too.
+    let end = offset + len;
+    let mut at = offset;
+    while at < end {
+        let piece = (end - at).min(ZEROES.len() as u64);
+        if file.write_all_at(&ZEROES[..piece as usize], at).is_err() {
+            return false;
+        }
+        at += piece;
+    }
+    true
 }
 
 fn checked_len(bytes: u64, what: impl Fn() -> String) -> Result<usize, SsdError> {

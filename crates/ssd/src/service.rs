@@ -70,7 +70,7 @@ impl Service {
             // What was accepted before has to be on the medium.
             let last = self.channels.iter().map(|c| c.busy_until_ns).max().unwrap_or(0);
             let begun_ns = last.max(now_ns);
-            return Slot { begun_ns, done_ns: begun_ns + cost };
+            return Slot { begun_ns, done_ns: begun_ns.saturating_add(cost) };
         }
         let channel = match self.model.select {
             Select::Stripe => (offset / self.model.stripe_bytes) as usize % self.channels.len(),
@@ -82,21 +82,21 @@ impl Service {
         let channel = &mut self.channels[channel];
         let Some(nand) = self.model.nand.filter(|_| work == Work::Write) else {
             let begun_ns = channel.busy_until_ns.max(now_ns);
-            channel.busy_until_ns = begun_ns + cost;
-            return Slot { begun_ns, done_ns: begun_ns + cost };
+            channel.busy_until_ns = begun_ns.saturating_add(cost);
+            return Slot { begun_ns, done_ns: channel.busy_until_ns };
         };
         // A write goes into the buffer and is programmed behind the host's back, unless the buffer is full.
         let room_ns = nand.program_ns.saturating_mul(u64::from(nand.buffered_programs));
         let begun_ns = channel.busy_until_ns.saturating_sub(room_ns).max(now_ns);
-        let done_ns = begun_ns + cost;
-        channel.unprogrammed += bytes;
+        let done_ns = begun_ns.saturating_add(cost);
+        channel.unprogrammed = channel.unprogrammed.saturating_add(bytes);
         while channel.unprogrammed >= nand.program_bytes {
             channel.unprogrammed -= nand.program_bytes;
             channel.programs += 1;
             let mut busy = nand.program_ns;
             if channel.programs >= nand.programs_per_erase {
                 channel.programs = 0;
-                busy += nand.erase_ns;
+                busy = busy.saturating_add(nand.erase_ns);
             }
             channel.busy_until_ns = channel.busy_until_ns.max(done_ns).saturating_add(busy);
         }
@@ -110,11 +110,14 @@ impl Service {
                 let factor = (sigma * self.rng.normal() - sigma * sigma / 2.0).exp();
                 (cost as f64 * factor) as u64
             }
-            Jitter::Uniform { ns } => (cost + self.rng.below(2 * ns + 1)).saturating_sub(ns),
+            Jitter::Uniform { ns } => {
+                let above = self.rng.below(ns.saturating_mul(2).saturating_add(1));
+                cost.saturating_add(above).saturating_sub(ns)
+            }
         };
         let slow = self.model.slow;
         if slow.probability > 0.0 && self.rng.unit() < slow.probability {
-            varied + slow.extra_ns
+            varied.saturating_add(slow.extra_ns)
         } else {
             varied
         }

@@ -185,7 +185,7 @@ impl Port {
 impl VirtualClock for SteppedClock {
     fn now_ns(&self) -> u64 {
         let mut state = self.0.state();
-        state.now_ns += state.tick_ns;
+        state.now_ns = state.now_ns.saturating_add(state.tick_ns);
         state.turn();
         state.now_ns
     }

@@ -38,6 +38,13 @@ pub(crate) struct Store {
     namespaces: Vec<Namespace>,
     cache: Option<WriteCache>,
     cache_enabled: bool,
+    /// Something was written since the last flush that a power cut, of the machine or of this SSD, could take.
+    unflushed: bool,
+    /// Writing back has failed once. The kernel tells of that once and then forgets it, with the data: nothing that was
+    /// written may be called durable ever after.
+    failed: bool,
+    /// Writes go straight to the medium, and nothing comes after.
+    write_through: bool,
 }
 
 impl Store {
@@ -54,7 +61,9 @@ impl Store {
         let atomic = u32::from(config.atomic_write_lbas);
         let cache = config.volatile_write_cache.then(|| WriteCache::new(config.write_cache_bytes, atomic));
         let cache_enabled = cache.is_some();
-        Self { medium, namespaces, cache, cache_enabled }
+        let write_through = !cache_enabled;
+        let (unflushed, failed) = (false, false);
+        Self { medium, namespaces, cache, cache_enabled, unflushed, failed, write_through }
     }
 
     /// Namespace `nsid`, counted from 1.
@@ -71,10 +80,10 @@ impl Store {
         self.namespaces.iter().map(Namespace::bytes).sum()
     }
 
-    /// Whether writes go straight to the medium, so that they need not be announced to the cache.
+    /// Whether writes go straight to the medium, so that they need not be announced to the cache, and are complete then.
     #[inline(always)]
     pub(crate) fn write_through(&self) -> bool {
-        !self.cache_enabled
+        self.write_through
     }
 
     #[inline(always)]
@@ -94,24 +103,47 @@ impl Store {
             Some(cache) => cache.write(medium, extent, fua, || write(medium)),
             None => write(medium),
         }
-        // A file's own volatile cache is the kernel's page cache.
-        !(fua && self.cache_enabled) || self.medium.sync()
+        if self.cache.is_none() {
+            return true;
+        }
+        // A file's own volatile cache is the kernel's page cache: switching ours off does not switch that off.
+        let durable = fua || !self.cache_enabled;
+        let stored = !durable || self.sync();
+        self.unflushed |= !durable || !stored;
+        stored
+    }
+
+    /// The medium keeps what it holds. False if it failed, now or before.
+    fn sync(&mut self) -> bool {
+        self.failed = self.failed || !self.medium.sync();
+        !self.failed
     }
 
     /// Makes `extent` read as zeroes.
     pub(crate) fn zero(&mut self, extent: Extent, fua: bool) -> bool {
-        self.write(extent, fua, |medium| medium.zero(extent.offset, extent.len))
+        let mut zeroed = false;
+        let stored = self.write(extent, fua, |medium| zeroed = medium.zero(extent.offset, extent.len));
+        stored && zeroed
     }
 
     /// Everything completed so far reaches the medium. False if the medium failed.
     pub(crate) fn flush(&mut self) -> bool {
-        let synced = self.medium.sync();
-        if synced && let Some(cache) = &mut self.cache {
-            cache.flush();
+        let synced = self.sync();
+        if synced {
+            self.unflushed = false;
+            if let Some(cache) = &mut self.cache {
+                cache.flush();
+            }
         }
         synced
     }
 
+    /// What a read with FUA asks for: what it will return is on the medium. False if the medium failed.
+    pub(crate) fn flush_for_read(&mut self) -> bool {
+        self.cache.is_none() || !(self.unflushed || self.failed) || self.flush()
+    }
+
+    #[inline(always)]
     pub(crate) fn has_cache(&self) -> bool {
         self.cache.is_some()
     }
@@ -122,10 +154,11 @@ impl Store {
 
     /// Switches the cache on or off; off writes everything back first. False if the medium failed.
     pub(crate) fn enable_cache(&mut self, on: bool) -> bool {
-        if self.cache_enabled && !on && !self.flush() {
+        if !on && !self.flush() {
             return false;
         }
         self.cache_enabled = on && self.cache.is_some();
+        self.write_through = self.cache.is_none() || (!self.cache_enabled && self.medium.path().is_none());
         true
     }
 

@@ -2,10 +2,11 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
+use meantime_spec::regs::{CAP, Cap};
 use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 
 use crate::clock::Clock;
@@ -28,6 +29,9 @@ const IDLE_TURNS: u32 = 1024;
 /// necessarily for a completion queue head.
 const BLOCKED_NAP: Duration = Duration::from_millis(1);
 
+/// A driver's call waits for its answer as long as CAP.TO says, and at least this long.
+const LEAST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A running software SSD. Dropping it ends its thread; after that registers read all ones.
 pub struct Ssd {
     port: Arc<Port>,
@@ -43,6 +47,8 @@ struct Port {
     mailbox: Arc<Mailbox>,
     vectors: u16,
     thread: Thread,
+    /// How long a driver's call waits for its answer.
+    patience: Duration,
 }
 
 impl Ssd {
@@ -77,7 +83,11 @@ impl Ssd {
         };
         let thread =
             std::thread::Builder::new().name("meantime-ssd".into()).spawn(run).map_err(SsdError::Thread)?;
-        let port = Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread.thread().clone() });
+        // CAP.TO is in units of 500 ms.
+        let timeout = Duration::from_millis(500) * u32::from(Cap(regs.read64(CAP)).to());
+        let patience = timeout.max(LEAST_PATIENCE);
+        let thread_handle = thread.thread().clone();
+        let port = Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread_handle, patience });
         let ssd = Self { port, thread: Some(thread), counters, stamps };
         match is_pinned.recv() {
             Ok(Ok(())) => Ok(ssd),
@@ -113,29 +123,29 @@ impl Ssd {
     /// The latest refusals with their reasons, oldest first; none once it has ended.
     #[must_use]
     pub fn refusals(&self) -> Vec<Refusal> {
-        self.port.ask(Call::Refusals).unwrap_or_default()
+        self.port.demand(Call::Refusals).unwrap_or_default()
     }
 
     /// Bytes in the volatile write cache: what a power cut could take.
     #[must_use]
     pub fn unflushed_bytes(&self) -> u64 {
-        self.port.ask(Call::Unflushed).unwrap_or_default()
+        self.port.demand(Call::Unflushed).unwrap_or_default()
     }
 
     /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost, and the controller
     /// is reset. Returns how many writes were lost.
     pub fn power_cut(&self, seed: u64) -> u64 {
-        self.port.ask(|reply| Call::PowerCut(seed, reply)).unwrap_or_default()
+        self.port.demand(|reply| Call::PowerCut(seed, reply)).unwrap_or_default()
     }
 
     /// Injects faults by `plan` from now on.
     pub fn set_faults(&self, plan: FaultPlan) {
-        let _ = self.port.ask(|reply| Call::SetFaults(Box::new(plan), reply));
+        let _ = self.port.demand(|reply| Call::SetFaults(Box::new(plan), reply));
     }
 
     /// The device leaves the bus: registers read all ones, nothing completes any more.
     pub fn unplug(&self) {
-        let _ = self.port.ask(Call::Unplug);
+        let _ = self.port.demand(Call::Unplug);
     }
 }
 
@@ -170,8 +180,8 @@ pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), Ss
 }
 
 impl Port {
-    /// Leaves a call and waits for its answer; `None` if the SSD has ended.
-    fn ask<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<T> {
+    /// Leaves a call; its answer comes later. `None` if the SSD has ended.
+    fn send<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<Receiver<T>> {
         let (reply, answer) = sync_channel(1);
         if !self.mailbox.push(call(reply)) {
             return None;
@@ -180,7 +190,21 @@ impl Port {
         if self.doorbells.parking().must_wake() {
             self.wake();
         }
-        answer.recv().ok()
+        Some(answer)
+    }
+
+    /// A driver's call: leaves it and waits for its answer, not for ever, since the SSD's thread may hang in its medium.
+    fn ask<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Result<T, SeamError> {
+        let answer = self.send(call).ok_or(SeamError::Gone)?;
+        answer.recv_timeout(self.patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => SeamError::Unresponsive,
+            RecvTimeoutError::Disconnected => SeamError::Gone,
+        })
+    }
+
+    /// The owner's call: what it did is only known when it has answered. `None` if the SSD has ended.
+    fn demand<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<T> {
+        self.send(call)?.recv().ok()
     }
 }
 
@@ -206,11 +230,11 @@ impl SoftPort for Port {
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
-        self.ask(|reply| Call::Map(region, reply)).unwrap_or(Err(SeamError::Gone))
+        self.ask(|reply| Call::Map(region, reply))?
     }
 
     fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
-        self.ask(|reply| Call::Unmap(iova, reply)).unwrap_or(Err(SeamError::Gone))
+        self.ask(|reply| Call::Unmap(iova, reply))?
     }
 
     fn vectors(&self) -> u16 {
@@ -218,7 +242,7 @@ impl SoftPort for Port {
     }
 
     fn set_vector(&self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
-        self.ask(|reply| Call::SetVector(vector, event, reply)).unwrap_or(Err(SeamError::Gone))
+        self.ask(|reply| Call::SetVector(vector, event, reply))?
     }
 
     fn wake(&self) {

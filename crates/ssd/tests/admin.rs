@@ -480,3 +480,57 @@ fn unmapping_a_queue_is_fatal() {
     ssd.clock().advance(1000);
     assert!(host.poll(1).is_none());
 }
+
+/// An SSD whose admin queues have two entries, of which one can be in use.
+fn smallest_admin_queue() -> (SteppedSsd, Host) {
+    let (ssd, mut host) = fresh();
+    host.prepare_admin(2);
+    host.port.write32(regs::CC, Host::cc().0);
+    host.wait_csts(|csts| csts.rdy());
+    (ssd, host)
+}
+
+#[test]
+fn an_event_never_takes_the_entry_of_the_command_that_caused_it() {
+    let (ssd, mut host) = smallest_admin_queue();
+    host.submit(0, &Sqe::async_event_request(100));
+    host.settle();
+    ok(host.admin(Sqe::set_features(0, 0, fid::TEMPERATURE_THRESHOLD, false, 300)));
+    // The command that asks for the event completes first; the event follows when there is room.
+    host.submit(0, &Sqe::set_features(7, 0, fid::ASYNC_EVENT_CONFIG, false, 2));
+    ssd.clock().advance(1_000_000);
+    assert_eq!(ok(host.peek(0).unwrap()).cid.get(), 7);
+    ssd.clock().advance(1_000_000);
+    assert!(host.peek(0).is_none(), "no room yet");
+    host.ring_head(0);
+    let event = host.wait(0);
+    assert_eq!((event.cid.get(), event.dw0.get()), (100, 0x0002_0101));
+
+    // The same with a stray doorbell, found when its queue is created, and with an Abort of a request.
+    host.submit(0, &Sqe::async_event_request(101));
+    host.settle();
+    let m = host.alloc(4096);
+    host.bells.cq_head(1).unwrap().store(3, std::sync::atomic::Ordering::Release);
+    host.submit(0, &Sqe::create_io_cq(8, 1, 16, m, None));
+    let (a, b) = (ok(host.wait(0)), ok(host.wait(0)));
+    assert_eq!((a.cid.get(), b.cid.get(), b.dw0.get()), (8, 101, 0x0001_0000));
+    host.submit(0, &Sqe::async_event_request(102));
+    host.settle();
+    assert_eq!(ok(host.admin(Sqe::abort(0, 0, 102))).dw0.get() & 1, 1, "no room to say so");
+    // And with an event that reading its log lets out again.
+    host.bells.cq_head(2).unwrap().store(3, std::sync::atomic::Ordering::Release);
+    ssd.clock().advance(1_000_000);
+    assert!(host.peek(0).is_none(), "masked");
+    host.submit(0, &Sqe::get_log_page(9, 0, lid::ERROR_INFORMATION, 0, false, 16, 0, m, 0));
+    let (a, b) = (ok(host.wait(0)), ok(host.wait(0)));
+    assert_eq!((a.cid.get(), b.cid.get(), b.dw0.get()), (9, 102, 0x0001_0000));
+}
+
+#[test]
+fn identifiers_are_not_said_to_be_unique() {
+    // Every SSD has the same serial number unless it is given another.
+    let (_ssd, mut host) = stepped(config(1 << 20, 512));
+    let page = host.alloc(4096);
+    ok(host.admin(Sqe::identify(0, 1, cns::NAMESPACE, 0, page, 0)));
+    assert_eq!(IdentifyNamespace::read_from_bytes(&host.read(page, 4096)).unwrap().nsfeat, 0);
+}

@@ -242,3 +242,137 @@ fn coalescing_with_a_slow_model() {
     assert!((2..=4).contains(&n), "{n} interrupts for 20 completions in eights");
     assert_eq!((0..20).filter(|_| host.poll(1).is_some()).count(), 20);
 }
+
+/// A cached SSD on a file, with its host and a buffer.
+fn on_file(path: &std::path::Path, bytes: u64) -> (SteppedSsd, Host, u64) {
+    let config = SsdConfig { volatile_write_cache: true, ..config(bytes, 512) };
+    let ssd = SteppedSsd::new(config, Medium::file(path, Some(bytes)).unwrap(), 3).unwrap();
+    let mut host = Host::new(ssd.port());
+    host.enable();
+    host.create_queues(1, 64, None);
+    let area = host.alloc(4096);
+    (ssd, host, area)
+}
+
+/// The descriptor of the file at `path`, which an SSD of this process has open.
+struct Descriptor(std::mem::ManuallyDrop<OwnedFd>, OwnedFd);
+
+impl Descriptor {
+    fn of(path: &std::path::Path) -> Self {
+        use std::os::fd::FromRawFd;
+        let fd = std::fs::read_dir("/proc/self/fd").unwrap().find_map(|entry| {
+            let entry = entry.unwrap();
+            let is_it = std::fs::read_link(entry.path()).is_ok_and(|to| to == path);
+            is_it.then(|| entry.file_name().to_str().unwrap().parse().unwrap())
+        });
+        // SAFETY: open, as it was just found; the SSD closes it, not we.
+        let fd = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd.unwrap()) });
+        let kept = fd.try_clone().unwrap();
+        Self(fd, kept)
+    }
+
+    /// From now on fdatasync fails: an eventfd has no data to write back.
+    fn break_it(&mut self) {
+        rustix::io::dup2(&*eventfd(), &mut self.0).unwrap();
+    }
+
+    fn mend(&mut self) {
+        rustix::io::dup2(&self.1, &mut self.0).unwrap();
+    }
+}
+
+fn fua(mut sqe: Sqe) -> Sqe {
+    sqe.cdw12.set(sqe.cdw12.get() | 1 << 30);
+    sqe
+}
+
+#[track_caller]
+fn write_fault(cqe: meantime_spec::cqe::Cqe) {
+    assert!(cqe.status().is(meantime_spec::status::StatusCode::WriteFault), "{}", cqe.status());
+}
+
+#[test]
+fn a_failed_write_back_is_never_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("disk");
+    let (ssd, mut host, area) = on_file(&path, 1 << 20);
+    put(&mut host, area, 1, 1, false);
+    let mut descriptor = Descriptor::of(&path);
+    descriptor.break_it();
+    write_fault(host.io(1, Sqe::flush(0, 1)));
+    descriptor.mend();
+    // The kernel would say now that all is well.
+    write_fault(host.io(1, Sqe::flush(0, 1)));
+    write_fault(host.io(1, Sqe::write(0, 1, 2, 1, area, 0, true)));
+    write_fault(host.io(1, Sqe::write_zeroes(0, 1, 2, 1, false, true)));
+    write_fault(host.io(1, fua(Sqe::read(0, 1, 1, 1, area, 0))));
+    write_fault(host.admin(Sqe::set_features(0, 0, fid::VOLATILE_WRITE_CACHE, false, 0)));
+    put(&mut host, area, 3, 1, false);
+    assert_eq!(get(&mut host, area, 1), 1);
+    host.port.write32(meantime_spec::regs::CC, Host::cc().with_shn(1).0);
+    assert_eq!(host.csts().shst(), meantime_spec::regs::shst::OCCURRING);
+    assert!(ssd.unflushed_bytes() > 0);
+}
+
+#[test]
+fn with_the_cache_off_every_write_to_a_file_is_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("disk");
+    let (_ssd, mut host, area) = on_file(&path, 1 << 20);
+    put(&mut host, area, 1, 1, false);
+    ok(host.admin(Sqe::set_features(0, 0, fid::VOLATILE_WRITE_CACHE, false, 0)));
+    put(&mut host, area, 1, 2, false);
+    let mut descriptor = Descriptor::of(&path);
+    descriptor.break_it();
+    // A sync that fails shows that there is one.
+    write_fault(host.io(1, Sqe::write(0, 1, 1, 1, area, 0, false)));
+    descriptor.mend();
+    write_fault(host.io(1, Sqe::write(0, 1, 1, 1, area, 0, true)));
+}
+
+#[test]
+fn reads_with_fua_flush_what_they_read() {
+    let reads: [fn(u64) -> Sqe; 3] = [
+        |area| Sqe::read(0, 1, 5, 1, area, 0),
+        |area| Sqe::compare(0, 1, 5, 1, area, 0),
+        |_| Sqe::verify(0, 1, 5, 1),
+    ];
+    for read in reads {
+        let (ssd, mut host) = stepped(cached());
+        host.create_queues(1, 64, None);
+        let area = host.alloc(4096);
+        put(&mut host, area, 5, 7, false);
+        ok(host.io(1, read(area)));
+        assert_eq!(ssd.unflushed_bytes(), 512);
+        ok(host.io(1, fua(read(area))));
+        assert_eq!(ssd.unflushed_bytes(), 0);
+        assert_eq!(ssd.power_cut(&mut Rng::new(1)), 0);
+    }
+}
+
+#[test]
+fn zeroing_a_file_keeps_its_blocks() {
+    use std::os::unix::fs::MetadataExt;
+    // tmpfs cannot zero a range of a file.
+    for dir in [Some(tempfile::tempdir().unwrap()), tempfile::tempdir_in("/dev/shm").ok()].iter().flatten() {
+        let path = dir.path().join("disk");
+        let (_ssd, mut host, area) = on_file(&path, 16 << 20);
+        for lba in (0..16 << 11).step_by(1 << 10) {
+            put(&mut host, area, lba, 9, false);
+        }
+        ok(host.io(1, Sqe::flush(0, 1)));
+        // 5 MiB from the third block on, then 4 MiB by deallocation.
+        ok(host.io(1, Sqe::write_zeroes(0, 1, 3, 10 << 10, true, true)));
+        let range = [[0, 0, 0, 0], (8u32 << 10).to_le_bytes(), (16u32 << 10).to_le_bytes(), [0; 4]];
+        host.write(area, range.as_flattened());
+        ok(host.io(1, Sqe::dsm_deallocate(0, 1, 1, area, 0)));
+        ok(host.io(1, Sqe::flush(0, 1)));
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!(meta.len(), 16 << 20);
+        assert!(meta.blocks() * 512 >= 16 << 20, "{} blocks", meta.blocks());
+        for lba in (0..16 << 11).step_by(1 << 10) {
+            let zeroed = (3..3 + (10 << 10)).contains(&lba) || (16 << 10..24 << 10).contains(&lba);
+            assert_eq!(get(&mut host, area, lba), if zeroed { 0 } else { 9 }, "block {lba}");
+        }
+    }
+}

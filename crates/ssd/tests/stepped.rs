@@ -250,3 +250,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_end_of_time_is_no_overflow() {
+    let mut c = config(1 << 20, 512);
+    c.model = meantime_ssd::Model::named("nand").unwrap();
+    let (ssd, mut host) = stepped(c);
+    host.create_queues(1, 16, None);
+    let area = host.alloc(4096);
+    ssd.clock().advance(u64::MAX);
+    ok(host.io(1, Sqe::write(0, 1, 0, 8, area, 0, false)));
+    ok(host.io(1, Sqe::read(0, 1, 0, 8, area, 0)));
+    ok(host.io(1, Sqe::write_zeroes(0, 1, 0, 8, false, false)));
+    ok(host.io(1, Sqe::flush(0, 1)));
+}

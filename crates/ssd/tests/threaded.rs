@@ -245,3 +245,98 @@ fn file_media() {
     std::fs::write(&odd, [0; 5000]).unwrap();
     assert!(matches!(Medium::file(&odd, None), Err(SsdError::Size { .. })));
 }
+
+#[test]
+fn who_created_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    assert!(Medium::file(&path, Some(1 << 20)).unwrap().was_created());
+    assert!(!Medium::file(&path, Some(1 << 20)).unwrap().was_created());
+    assert!(!Medium::file(&path, None).unwrap().was_created());
+    assert!(!Medium::dram(4096).unwrap().was_created());
+    // A link that leads nowhere is neither followed nor removed.
+    let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert!(Medium::file(&link, Some(1 << 20)).is_err());
+    assert!(!target.exists() && link.symlink_metadata().is_ok());
+    // What fails after creating leaves nothing behind: no file system has room for that.
+    let huge = dir.path().join("huge");
+    assert!(matches!(Medium::file(&huge, Some(1 << 62)), Err(SsdError::Io { .. })));
+    assert!(!huge.exists());
+}
+
+#[test]
+fn an_event_that_waits_for_room_keeps_the_thread_awake() {
+    use meantime_spec::features::fid;
+    let mut c = config(1 << 20, 512);
+    c.park_after_ns = 100_000;
+    let ssd = Ssd::start(c, Medium::dram(1 << 20).unwrap(), MonotonicClock::new()).unwrap();
+    let mut host = Host::new(ssd.port());
+    host.prepare_admin(2);
+    host.port.write32(regs::CC, Host::cc().0);
+    host.wait_csts(|csts| csts.rdy());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    host.submit(0, &Sqe::async_event_request(100));
+    // There is room for one: the next may be submitted when this one was fetched.
+    while ssd.counters().admin_commands < 1 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ok(host.admin(Sqe::set_features(0, 0, fid::TEMPERATURE_THRESHOLD, false, 300)));
+    host.submit(0, &Sqe::set_features(7, 0, fid::ASYNC_EVENT_CONFIG, false, 2));
+    let parks = ssd.counters().parks;
+    while ssd.counters().parks < parks + 2 {
+        assert!(Instant::now() < deadline, "it only naps, but naps again");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // A completion queue head wakes nobody.
+    assert_eq!(ok(host.wait(0)).cid.get(), 7);
+    assert_eq!(ok(host.wait(0)).cid.get(), 100);
+}
+
+/// A clock that can be made to hang, and with it the thread that reads it.
+#[derive(Clone)]
+struct Hanging(Arc<std::sync::Mutex<()>>, MonotonicClock);
+
+impl meantime_ssd::Clock for Hanging {
+    fn now_ns(&self) -> u64 {
+        drop(self.0.lock());
+        self.1.now_ns()
+    }
+}
+
+#[test]
+fn an_ssd_that_hangs_is_not_waited_for() {
+    let lock = Arc::new(std::sync::Mutex::new(()));
+    let clock = Hanging(Arc::clone(&lock), MonotonicClock::new());
+    let mut c = config(1 << 20, 512);
+    // It looks at the clock all the time.
+    (c.park_after_ns, c.ready_timeout_ms) = (u64::MAX, 500);
+    let ssd = Ssd::start(c, Medium::dram(1 << 20).unwrap(), clock).unwrap();
+    let mut host = Host::new(ssd.port());
+    host.enable();
+    let hanging = lock.lock().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let start = Instant::now();
+    let (port, other) = (ssd.port(), Arena::new(4096));
+    let region = meantime_spec::seam::DmaRegion {
+        iova: 0x1000,
+        host_addr: other.addr(),
+        len: other.len(),
+        keepalive: Arc::clone(&other) as Arc<_>,
+    };
+    std::thread::scope(|scope| {
+        let map = scope.spawn(|| port.map_dma(region.clone()));
+        let unmap = scope.spawn(|| port.unmap_dma(0x7777_0000));
+        let vector = scope.spawn(|| port.set_vector(0, None));
+        scope.spawn(|| port.write32(regs::VS, 0));
+        for refused in [map, unmap, vector] {
+            assert_eq!(refused.join().unwrap(), Err(SeamError::Unresponsive));
+        }
+    });
+    assert!((5..60).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    drop(hanging);
+    // It does after all what it was asked to.
+    ok(host.admin(Sqe::abort(0, 0, 77)));
+    port.unmap_dma(0x1000).unwrap();
+}

@@ -1,6 +1,8 @@
 //! The devices of a run: opened once, before anything runs, and open until the end.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use meantime::block::{BlockDevice, NvmeDevice, OpenOptions, Uri};
 use meantime::hw::cpu;
@@ -29,12 +31,37 @@ pub struct Devices {
 
 /// Files that opening the devices created. They are removed again if nothing is run on them after all.
 #[derive(Default)]
-struct Created(Vec<PathBuf>);
+struct Created(Vec<(PathBuf, Identity)>);
+
+/// Device and inode number.
+type Identity = (u64, u64);
+
+/// What is at `path` itself, not where a link leads.
+fn identity(path: &Path) -> std::io::Result<Identity> {
+    path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Whether there is nothing by that name, not even a link that leads nowhere. If that cannot be told there is something.
+fn is_free(path: &Path) -> bool {
+    identity(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+impl Created {
+    /// Opening a device that creates the file has succeeded where there was nothing before. The file is locked.
+    fn add(&mut self, path: PathBuf) {
+        if let Ok(identity) = identity(&path) {
+            self.0.push((path, identity));
+        }
+    }
+}
 
 impl Drop for Created {
     fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = std::fs::remove_file(path);
+        for (path, created) in &self.0 {
+            // Nothing that somebody else has put in its place.
+            if identity(path).is_ok_and(|there| there == *created) {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 }
@@ -73,11 +100,12 @@ impl Devices {
                 return Err(Failure::new(format_args!("device {uri}: {what}")));
             }
             let options = OpenOptions { ssd_cpu, ..OpenOptions::default() };
+            // The library creates it exclusively, and locks it: what was not there before, and is ours after, is new.
             let is_new =
-                matches!(&what, Uri::File { path, soft } if soft.create_bytes.is_some() && !path.exists());
+                matches!(&what, Uri::File { path, soft } if soft.create_bytes.is_some() && is_free(path));
             let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
             if let (true, Uri::File { path, .. }) = (is_new, what) {
-                devices.created.0.push(path);
+                devices.created.add(path);
             }
             devices.opened.push(Opened {
                 device,

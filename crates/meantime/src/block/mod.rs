@@ -36,5 +36,5 @@ pub use channel::{ChannelCounters, NvmeChannel};
 pub use device::{BlockDevice, BlockInfo, ChannelOptions, NvmeDevice};
 pub use open::{OpenError, OpenOptions, open};
 pub use pool::PagePool;
-pub use request::{BlockChannel, Done, IoError, Rejected, Request, SubmitError, Ticket};
+pub use request::{BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket};
 pub use uri::{SoftUri, Uri, UriError, parse_bytes};

@@ -97,11 +97,9 @@ mod soft {
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
             Uri::File { path, soft } => {
-                // Nothing at all, not even a link that leads nowhere: what was there is not ours to remove.
-                if soft.create_bytes.is_some() && path.symlink_metadata().is_err() {
-                    created = Some(Created(path.clone()));
-                }
-                (Medium::file(path, soft.create_bytes).map_err(failed)?, soft, true)
+                let medium = Medium::file(&path, soft.create_bytes).map_err(failed)?;
+                created = medium.was_created().then(|| Created(path));
+                (medium, soft, true)
             }
         };
         let mut config = SsdConfig {
@@ -134,7 +132,7 @@ mod soft {
         Ok(device)
     }
 
-    /// A file that we are about to create; removed again unless the device comes up.
+    /// A file that we have created; removed again unless the device comes up.
     struct Created(std::path::PathBuf);
 
     impl Drop for Created {

@@ -193,6 +193,20 @@ pub enum SubmitError {
     Lost(String),
 }
 
+/// Why a synchronous request failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// It was not taken.
+    #[error(transparent)]
+    Rejected(#[from] SubmitError),
+    /// It was not done.
+    #[error(transparent)]
+    Failed(#[from] IoError),
+    /// The device is gone and may still write to the buffer, which is given up.
+    #[error("the device is gone, and the buffer had to be given up")]
+    Quarantined,
+}
+
 /// A request that was not taken, given back whole.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -274,7 +288,7 @@ pub trait BlockChannel {
     ///
     /// # Errors
     /// Why it was not taken or not done.
-    fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Box<dyn std::error::Error + Send + Sync>> {
+    fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
         with_buffer(self, Request::read(lba, buf))
     }
 
@@ -282,7 +296,7 @@ pub trait BlockChannel {
     ///
     /// # Errors
     /// Why it was not taken or not done.
-    fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Box<dyn std::error::Error + Send + Sync>> {
+    fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
         with_buffer(self, Request::write(lba, buf))
     }
 
@@ -290,18 +304,15 @@ pub trait BlockChannel {
     ///
     /// # Errors
     /// Why it was not taken or not done. What was written before is not known to be durable then.
-    fn flush(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn flush(&mut self) -> Result<(), RequestError> {
         let ticket = self.submit(Request::flush()).map_err(|rejected| rejected.error)?;
         Ok(self.wait(ticket).result?)
     }
 }
 
-fn with_buffer<C: BlockChannel + ?Sized>(
-    channel: &mut C,
-    request: Request,
-) -> Result<DmaBuf, Box<dyn std::error::Error + Send + Sync>> {
+fn with_buffer<C: BlockChannel + ?Sized>(channel: &mut C, request: Request) -> Result<DmaBuf, RequestError> {
     let ticket = channel.submit(request).map_err(|rejected| rejected.error)?;
     let done = channel.wait(ticket);
     done.result?;
-    done.buf.ok_or_else(|| "the buffer was quarantined".into())
+    done.buf.ok_or(RequestError::Quarantined)
 }

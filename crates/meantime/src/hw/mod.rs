@@ -80,6 +80,9 @@ pub enum HwError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A software SSD did not answer a call; its medium may be stuck.
+    #[error("the software SSD did not answer in time (is the disk under its file stuck?)")]
+    Unresponsive,
     /// The device is no longer there.
     #[error("the device is gone")]
     Gone,

@@ -45,6 +45,7 @@ impl SoftTransport {
 fn refused(iova: u64, bytes: usize, error: SeamError) -> HwError {
     match error {
         SeamError::Gone => HwError::Gone,
+        SeamError::Unresponsive => HwError::Unresponsive,
         other => HwError::DmaMap { iova, bytes, what: other.to_string() },
     }
 }
@@ -107,6 +108,7 @@ impl Transport for SoftTransport {
         match self.port.set_vector(vector, event.map(EventFd::fd)) {
             Ok(()) => Ok(()),
             Err(SeamError::Gone) => Err(HwError::Gone),
+            Err(SeamError::Unresponsive) => Err(HwError::Unresponsive),
             Err(_) => Err(HwError::Missing { what: format!("interrupt vector {vector}") }),
         }
     }

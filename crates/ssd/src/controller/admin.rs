@@ -32,7 +32,11 @@ impl Controller {
                 sq.outstanding += 1;
                 continue;
             }
-            match self.admin(&sqe, clock.now_ns()) {
+            // Executing it may complete event requests: its own entry is promised meanwhile.
+            self.promise_admin(true);
+            let result = self.admin(&sqe, clock.now_ns());
+            self.promise_admin(false);
+            match result {
                 Ok(Some(outcome)) => self.post(0, cid, outcome),
                 Ok(None) => {}
                 Err(status) => self.post(0, cid, Outcome::from(status)),
@@ -41,6 +45,13 @@ impl Controller {
         self.deliver_events();
         self.announce_admin();
         worked
+    }
+
+    /// Promises the admin command in hand its completion entry, or takes that back.
+    fn promise_admin(&mut self, promised: bool) {
+        if let Some(cq) = &mut self.cqs[0] {
+            cq.reserved = if promised { cq.reserved + 1 } else { cq.reserved - 1 };
+        }
     }
 
     /// Executes one; `None` if it completes later.

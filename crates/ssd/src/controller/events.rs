@@ -28,6 +28,21 @@ impl Events {
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
+
+    /// Which of the queued events could be told now, if there is a request to tell it with.
+    fn next(&self) -> Option<usize> {
+        if self.queued.is_empty() || self.requests.is_empty() {
+            return None;
+        }
+        self.queued.iter().position(|e| self.masked & 1 << e.kind as u8 == 0)
+    }
+
+    /// Whether an event waits for nothing but room among the admin completions, given that it was not delivered yet.
+    #[inline(always)]
+    pub(super) fn held_back(&self) -> bool {
+        // First what is nearly always true: this is looked at on idle turns.
+        !self.queued.is_empty() && self.next().is_some()
+    }
 }
 
 impl Controller {
@@ -62,8 +77,7 @@ impl Controller {
     /// Ends the held request `cid` with `status`. False if it is not held, or there is no room to say so.
     pub(super) fn abort_event_request(&mut self, cid: u16) -> bool {
         let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
-        // One entry is promised to the Abort itself.
-        if self.cqs[0].as_ref().map_or(0, Cq::room) < 2 {
+        if self.room(0, 1) == 0 {
             return false;
         }
         self.events.requests.remove(at);
@@ -92,10 +106,8 @@ impl Controller {
     /// Completes held requests with queued events, as far as there is room.
     pub(super) fn deliver_events(&mut self) {
         loop {
-            let masked = self.events.masked;
-            let deliverable = |e: &AsyncEvent| masked & 1 << e.kind as u8 == 0;
-            let Some(at) = self.events.queued.iter().position(deliverable) else { return };
-            if self.events.requests.is_empty() || self.cqs[0].as_ref().map_or(0, Cq::room) == 0 {
+            let Some(at) = self.events.next() else { return };
+            if self.cqs[0].as_ref().map_or(0, Cq::room) == 0 {
                 return;
             }
             let (Some(event), Some(cid)) = (self.events.queued.remove(at), self.events.requests.pop_front())

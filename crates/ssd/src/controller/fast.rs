@@ -48,7 +48,8 @@ impl<'m> Plain<'m> {
     fn of(sqe: &Sqe, host: &'m HostMemory, store: &'m Store, mdts_bytes: u32) -> Option<Self> {
         // The low half of CDW0 at once: opcode, and FUSE, PSDT and what is reserved between them all zero.
         let is_write = match sqe.cdw0.get() & 0xffff {
-            READ => false,
+            // With FUA it may have to flush first.
+            READ if !(sqe.fua() && store.has_cache()) => false,
             WRITE if store.write_through() => true,
             _ => return None,
         };

@@ -2,7 +2,7 @@
 
 use meantime_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor, cns,
-    dlfeat, lpa, nidt, nsfeat, oncs, vwc,
+    dlfeat, lpa, nidt, oncs, vwc,
 };
 use meantime_spec::regs;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
@@ -105,7 +105,6 @@ impl Controller {
         n.nsze.set(namespace.blocks);
         n.ncap.set(namespace.blocks);
         n.nuse.set(namespace.blocks);
-        n.nsfeat = nsfeat::ID_NOT_REUSED;
         n.nlbaf = 0;
         n.flbas = 0;
         n.lbaf[0] = LbaFormat::new(namespace.lba_shift);
@@ -117,6 +116,7 @@ impl Controller {
     }
 
     /// A namespace's identifier, derived from the serial number so that it is the same each time.
+    /// Two SSDs of one serial number have the same: hence NSFEAT does not say that they are never reused.
     fn nguid(&self, nsid: u32) -> [u8; 16] {
         // FNV-1a, 64 bits.
         let hash = self.config.serial.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -58,6 +58,7 @@ impl Controller {
             IoOpcode::Read => {
                 let extent = self.extent(qid, sqe, &namespace, true)?;
                 self.gather(qid, sqe, extent.len)?;
+                self.force_unit_access(qid, sqe)?;
                 self.transfer(extent.offset);
                 self.counters.reads.add(1);
                 self.counters.read_bytes.add(extent.len);
@@ -84,6 +85,7 @@ impl Controller {
             IoOpcode::Compare => {
                 let extent = self.extent(qid, sqe, &namespace, true)?;
                 self.gather(qid, sqe, extent.len)?;
+                self.force_unit_access(qid, sqe)?;
                 self.counters.other_io.add(1);
                 if !self.equal(extent.offset) {
                     // Not the host's fault, hence not a refusal.
@@ -93,6 +95,7 @@ impl Controller {
             }
             IoOpcode::Verify => {
                 let extent = self.extent(qid, sqe, &namespace, false)?;
+                self.force_unit_access(qid, sqe)?;
                 self.counters.other_io.add(1);
                 Ok(Executed::done(Work::Read, extent, sqe, false))
             }
@@ -214,6 +217,12 @@ impl Controller {
         }
         tracing::warn!(qid, cid, "the medium's file could not be written back");
         Err(Status::from_code(StatusCode::WriteFault))
+    }
+
+    /// With FUA, what is read or compared has to be on the medium (1.4 §6.9).
+    fn force_unit_access(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
+        let stored = !sqe.fua() || self.store.flush_for_read();
+        self.stored(qid, sqe.cid(), stored)
     }
 
     fn flush(&mut self, qid: u16, sqe: &Sqe) -> Result<Executed, Status> {

@@ -58,7 +58,7 @@ pub(crate) enum Turn {
     Worked,
     /// Nothing now; something is due at a known time.
     Waiting,
-    /// Commands are waiting for the host to take completions.
+    /// Commands or events are waiting for the host to take completions.
     Blocked,
     /// Nothing until a doorbell or a call.
     Idle,
@@ -244,7 +244,7 @@ impl Controller {
             Turn::Worked
         } else if self.timed {
             Turn::Waiting
-        } else if self.blocked {
+        } else if self.blocked || self.events.held_back() {
             Turn::Blocked
         } else {
             Turn::Idle
@@ -352,7 +352,7 @@ impl Controller {
         times.into_iter().flatten().min()
     }
 
-    fn update_timed(&mut self) {
+    pub(super) fn update_timed(&mut self) {
         self.timed = !self.pending.is_empty()
             || self.ready_at_ns.is_some()
             || self.interrupts.next_deadline_ns().is_some();

@@ -191,7 +191,8 @@ impl Controller {
         self.remember(Refusal { qid: 0, cid: None, status: None, reason });
         self.drop_queues();
         self.ready_at_ns = None;
-        self.timed = false;
+        // Interrupts that are held back are still sent.
+        self.update_timed();
         let csts = self.regs.csts();
         self.regs.set_csts(csts.with_cfs(true));
     }
@@ -359,11 +360,15 @@ impl Controller {
             self.bad_register("CC.SHN is a reserved value");
             return;
         }
-        if !self.store.flush() {
+        let status = if self.store.flush() {
+            shst::COMPLETE
+        } else {
+            // Complete would say that everything is safe.
             tracing::warn!("the medium failed to write back at shutdown");
-        }
+            shst::OCCURRING
+        };
         let csts = self.regs.csts();
-        self.regs.set_csts(csts.with_shst(shst::COMPLETE));
+        self.regs.set_csts(csts.with_shst(status));
     }
 }
 
