@@ -111,7 +111,7 @@ fn run_jobs(
 fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> String {
     let mut text = comparison_table(&measured.results);
     text += "Latencies from submission to having seen the completion; CPU is user + system time of the waiting \
-             threads over\nwall time; \"vs first\" is the change of the mean against the job's first row";
+             threads over\nwall time; \"vs first\" is the change of the mean against the device's first row";
     if measured.results.iter().any(|result| result.floor_ratio.is_some()) {
         text +=
             "; floor ratio is the median,\nover all turns, of a turn's median latency to the floor around it";

@@ -93,7 +93,7 @@ clat from there until the completion was seen, lat the whole. Then a table, a ro
                   slowest one in 6,000 reached
     IOPS, CPU %   I/Os per second; user + system time of the waiting threads over wall time
     IOPS/CPU-%    what a percent of a CPU bought. Sleeping is not fully charged by the kernel.
-    vs first      change of the mean latency against the job's first row
+    vs first      change of the mean latency against the device's first row
     floor         see --floor; ratio 1.20 means 20 % above what two cores can do at best
 
   Below it, the machine. On a virtual machine CPUs move: the time a cache line takes between them is probed around \

@@ -61,7 +61,7 @@ pub fn comparison_table(results: &[RunResult]) -> String {
 
 fn lines(results: &[RunResult], with_floor: bool, with_errors: bool) -> Vec<Line> {
     let mut lines = Vec::with_capacity(results.len());
-    // Since the first row of this job: its mean, and which device and policy were seen.
+    // The mean of this job and device's first row, and which devices and policies the job has seen.
     let mut first_mean_ns = 0.0;
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let mut last_name = None;
@@ -72,16 +72,18 @@ fn lines(results: &[RunResult], with_floor: bool, with_errors: bool) -> Vec<Line
         let first_of_job = last_name != Some(&result.job_name) || seen.contains(&way);
         if first_of_job {
             seen.clear();
-            first_mean_ns = latency.mean_ns();
         }
         let new_device = first_of_job || seen.last().is_none_or(|(device, _)| *device != way.0);
+        if new_device {
+            first_mean_ns = latency.mean_ns();
+        }
         seen.push(way);
         last_name = Some(&result.job_name);
         let mut figures = latency_figures(&latency);
         figures.push(iops(result.iops()));
         figures.push(format!("{:.1}", result.cpu_percent()));
         figures.push(result.iops_per_cpu_percent().map_or_else(none, iops));
-        figures.push(if first_of_job { none() } else { change(latency.mean_ns(), first_mean_ns) });
+        figures.push(if new_device { none() } else { change(latency.mean_ns(), first_mean_ns) });
         if with_floor {
             figures.push(result.floor_ns.map_or_else(none, |ns| format!("{ns:.0}")));
             figures.push(result.floor_ratio.map_or_else(none, |ratio| format!("{ratio:.2}")));
