@@ -1,43 +1,70 @@
 #!/usr/bin/env bash
-# fuzz.sh [SECONDS [TARGET]]: builds the fuzzers and runs each (or TARGET) for SECONDS (15).
+# fuzz.sh [SECONDS] [TARGET]: builds the fuzzers (fuzz/) and runs each, or TARGET, for SECONDS (15).
 #
-# libFuzzer on the stable compiler: what it needs of the instrumentation is a pass of LLVM's, which stable flags turn on. Corpora
-# are kept under target/fuzz, so that longer runs go on where others ended; findings are kept there, too.
+# libFuzzer needs of the compiler only coverage instrumentation, which stable Rust has behind flags of LLVM's: neither a
+# nightly compiler nor cargo-fuzz. What a run learns stays in target/fuzz/corpus, for the next one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=${1:-15}
-targets=${2:-ssd driver job uri}
-host=$(rustc -vV | sed -n 's/^host: //p')
-out=$PWD/target/fuzz
-mkdir -p "$out"
 
-export CARGO_TARGET_DIR=$out RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
--Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-max-loads-per-memcmp=0 \
--Ccodegen-units=1 -Cdebug-assertions=on -Coverflow-checks=on"
-# --target keeps the flags away from build scripts and macros.
-if ! cargo build --release --locked --quiet --manifest-path fuzz/Cargo.toml --target "$host" 2>"$out.log"; then
-    cat "$out.log" >&2
+seconds=${1:-15}
+all=(ssd driver job uri)
+targets=("${@:2:1}")
+[ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
+for target in "${targets[@]}"; do
+    [[ " ${all[*]} " = *" $target "* ]] || { echo "fuzz: no target $target; there are: ${all[*]}" >&2; exit 2; }
+done
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz: $seconds is no number of seconds" >&2; exit 2; }
+
+flags=(
+    -Cpasses=sancov-module
+    -Cllvm-args=-sanitizer-coverage-level=4
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+    -Cllvm-args=-sanitizer-coverage-pc-table
+    -Cllvm-args=-sanitizer-coverage-trace-compares
+    # Comparisons of texts stay calls, so that libFuzzer sees what an input is compared with.
+    -Cllvm-args=-max-loads-per-memcmp=0
+    # One object file for each crate, so that nothing is counted twice.
+    -Ccodegen-units=1
+    -Cdebug-assertions=on
+    -Coverflow-checks=on
+)
+host=$(rustc -vV | sed -n 's/^host: //p')
+dir=target/fuzz
+bin=$dir/$host/release
+mkdir -p "$dir/log"
+
+# With --target the flags are for the fuzzers, not for build scripts and macros.
+unset CARGO_ENCODED_RUSTFLAGS
+if ! RUSTFLAGS="${flags[*]}" CARGO_TARGET_DIR=$PWD/$dir nice cargo build --release --locked --quiet \
+    --manifest-path fuzz/Cargo.toml --target "$host" >"$dir/log/build" 2>&1; then
+    cat "$dir/log/build" >&2
+    echo "fuzz: the fuzzers do not build (they need a C++ compiler)" >&2
     exit 1
 fi
 
 failed=0
-for target in $targets; do
-    binary=$out/$host/release/$target
-    corpus=$out/corpus/$target
-    mkdir -p "$corpus" "$out/findings"
-    log=$out/$target.log
-    if "$binary" "$corpus" "fuzz/corpus-seed/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-        -artifact_prefix="$out/findings/$target-" >"$log" 2>&1; then
-        runs=$(sed -nE 's/^Done ([0-9]+) runs.*/\1/p' "$log")
-        coverage=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | cut -d' ' -f2)
-        printf 'fuzz: %-7s ok    %s executions, %s edges covered\n' "$target" "$runs" "$coverage"
-    else
-        failed=1
-        printf 'fuzz: %-7s FAILED\n' "$target"
-        grep -E 'panicked|SUMMARY|Test unit written' -A1 "$log" | sed 's/^/    /' || tail -n 20 "$log"
-        finding=$(sed -nE 's/.*Test unit written to (.*)/\1/p' "$log" | tail -n 1)
-        echo "    again: $binary $finding"
+for target in "${targets[@]}"; do
+    corpus=$dir/corpus/$target artifacts=$dir/artifacts/$target log=$dir/log/$target
+    mkdir -p "$corpus" "$artifacts"
+    options=(-rss_limit_mb=2048 -timeout=10 -max_len=1024)
+    status=0
+    RUST_BACKTRACE=1 nice "$bin/$target" "$corpus" "fuzz/corpus-seed/$target" "${options[@]}" \
+        -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="$artifacts/" >"$log" 2>&1 || status=$?
+    executions=$(sed -nE 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
+    coverage=$(sed -nE 's/^#[0-9]+.* cov: ([0-9]+) .*/\1/p' "$log" | tail -n 1)
+    result="$target: ${executions:-no} executions, coverage ${coverage:-unknown}"
+    if [ "$status" = 0 ]; then
+        echo "fuzz: $result: ok"
+        continue
     fi
+    failed=1
+    echo "fuzz: $result: FOUND SOMETHING" >&2
+    grep -aA 1 -m 1 -E "panicked at|ERROR: libFuzzer" "$log" >&2 || tail -n 20 "$log" >&2
+    reproducer=$(sed -nE 's/.*Test unit written to //p' "$log" | tail -n 1)
+    if [ -n "$reproducer" ]; then
+        echo "fuzz: reproducer: $reproducer" >&2
+        echo "fuzz: again with: $bin/$target ${options[*]} $reproducer" >&2
+    fi
+    echo "fuzz: everything it said: $log" >&2
 done
-exit $failed
+exit "$failed"

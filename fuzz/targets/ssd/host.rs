@@ -233,7 +233,14 @@ impl<'m> Host<'m> {
     }
 
     /// Creates queue `qid` on completion queue `cqid`, and that too unless there is one.
-    pub fn create_queues(&mut self, qid: u16, cqid: u16, sq_entries: u32, cq_entries: u32, vector: Option<u16>) {
+    pub fn create_queues(
+        &mut self,
+        qid: u16,
+        cqid: u16,
+        sq_entries: u32,
+        cq_entries: u32,
+        vector: Option<u16>,
+    ) {
         if self.sqs.is_empty() {
             return;
         }
@@ -299,6 +306,9 @@ impl<'m> Host<'m> {
         self.clock.advance(ns);
         self.observe();
         self.settled = true;
+        for at in 0..self.sqs.len() {
+            self.has_caught_up(at);
+        }
     }
 
     pub fn settle(&mut self) {
@@ -396,7 +406,16 @@ impl<'m> Host<'m> {
                 let ring = if ours { self.ring_memory(qid, entries) } else { None };
                 self.sqs.push(Sq::new(qid, cqid, base, entries, ring));
             }
-            admin::DELETE_IO_SQ => self.sqs.retain(|sq| sq.qid != qid),
+            admin::DELETE_IO_SQ => {
+                for sq in self.sqs.iter().filter(|sq| sq.qid == qid && !sq.lost) {
+                    // What was fetched has been ended before.
+                    let unfetched = ahead(sq.head, sq.tail, sq.entries) as usize;
+                    let forgotten = sq.in_flight.len().saturating_sub(unfetched) as u64;
+                    let lost = self.ssd.counters().injected_losses;
+                    assert!(forgotten <= lost, "{forgotten} commands of a deleted queue never completed");
+                }
+                self.sqs.retain(|sq| sq.qid != qid);
+            }
             admin::DELETE_IO_CQ => {
                 assert!(self.sqs.iter().all(|sq| sq.cqid != qid), "queue {qid} deleted while in use");
                 self.cqs.retain(|cq| cq.qid != qid);
@@ -405,10 +424,13 @@ impl<'m> Host<'m> {
         }
     }
 
-    /// Whether the SSD must have fetched everything that the submission queue at `at` announced.
+    /// Whether the SSD must have fetched everything that the submission queue at `at` announced. If so, its head is
+    /// known to be there.
     fn has_caught_up(&mut self, at: usize) -> bool {
         let (sq, cqid) = (&self.sqs[at], self.sqs[at].cqid);
-        let Some(cq) = self.cqs.iter().find(|cq| cq.qid == cqid && !cq.lost && !cq.spoilt) else { return false };
+        let Some(cq) = self.cqs.iter().find(|cq| cq.qid == cqid && !cq.lost && !cq.spoilt) else {
+            return false;
+        };
         let bound = || self.sqs.iter().filter(|sq| sq.cqid == cqid);
         if !self.settled || sq.lost || bound().any(|sq| sq.lost) {
             return false;
@@ -482,7 +504,8 @@ impl<'m> Host<'m> {
             if self.cqs.iter().any(|cq| cq.qid == sq.cqid && (cq.lost || cq.spoilt)) {
                 continue;
             }
-            let due = sq.in_flight.iter().filter(|sqe| sq.qid != 0 || sqe.opcode() != admin::ASYNC_EVENT_REQUEST);
+            let due =
+                sq.in_flight.iter().filter(|sqe| sq.qid != 0 || sqe.opcode() != admin::ASYNC_EVENT_REQUEST);
             if sq.qid != 0 {
                 unanswered += due.count() as u64;
             } else if !self.stuck {
@@ -490,7 +513,10 @@ impl<'m> Host<'m> {
             }
         }
         let lost = self.ssd.counters().injected_losses;
-        assert!(unanswered <= lost, "{unanswered} commands never completed, {lost} were lost by the fault plan");
+        assert!(
+            unanswered <= lost,
+            "{unanswered} commands never completed, {lost} were lost by the fault plan"
+        );
         self.memory.check_canaries();
         for index in 0..crate::memory::REGIONS {
             self.memory.unmap(index, &*self.port);

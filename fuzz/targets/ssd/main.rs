@@ -216,7 +216,10 @@ fn operate(input: &mut Input<'_>, host: &mut Host<'_>, wild: bool) {
         17 => host.advance(u64::from(input.u16()) << 16),
         18 | 19 => list(input, host, wild),
         20 => register(input, host),
-        21 => host.enable(2 + u32::from(input.u8()) % (SQ_ENTRIES - 1), 2 + u32::from(input.u8()) % (CQ_ENTRIES - 1)),
+        21 => host.enable(
+            2 + u32::from(input.u8()) % (SQ_ENTRIES - 1),
+            2 + u32::from(input.u8()) % (CQ_ENTRIES - 1),
+        ),
         22 | 23 => {
             let (sizes, how) = (input.u16(), input.u8());
             let qid = queue as u16 % IO_QUEUES + 1;

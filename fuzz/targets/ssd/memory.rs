@@ -132,10 +132,11 @@ impl Memory {
     /// The `words` integers of eight bytes at `iova`, if an accessible region has them all.
     pub fn words(&self, iova: u64, words: usize) -> Option<&[AtomicU64]> {
         let len = words * 8;
-        let (region, offset) = self.regions.iter().filter(|region| region.accessible.get()).find_map(|region| {
-            let offset = usize::try_from(iova.checked_sub(region.iova)?).ok()?;
-            (offset < region.len && len <= region.len - offset).then_some((region, offset))
-        })?;
+        let (region, offset) =
+            self.regions.iter().filter(|region| region.accessible.get()).find_map(|region| {
+                let offset = usize::try_from(iova.checked_sub(region.iova)?).ok()?;
+                (offset < region.len && len <= region.len - offset).then_some((region, offset))
+            })?;
         let at = region.host.wrapping_add(offset).cast::<AtomicU64>();
         // SAFETY: within an accessible region, by the checks above; only accessed as atomics, or by the SSD's raw copies
         // on this very thread.
@@ -176,7 +177,8 @@ impl Region {
         if self.accessible.replace(accessible) == accessible {
             return;
         }
-        let flags = if accessible { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::empty() };
+        let flags =
+            if accessible { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::empty() };
         // SAFETY: pages of our own mapping; nothing holds a reference to them.
         unsafe { mprotect(self.pages.cast::<c_void>(), self.pages_len, flags).expect("mprotect") }
     }

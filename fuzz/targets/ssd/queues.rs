@@ -68,7 +68,8 @@ impl Sq {
     /// The command that `cqe` ends.
     pub fn complete(&mut self, cqe: &Cqe, is_conflict: bool) -> Option<Sqe> {
         let cid = cqe.cid.get();
-        let mut same = self.in_flight.iter().enumerate().filter(|(_, sqe)| sqe.cid() == cid).map(|(at, _)| at);
+        let mut same =
+            self.in_flight.iter().enumerate().filter(|(_, sqe)| sqe.cid() == cid).map(|(at, _)| at);
         let first = same.next()?;
         // The one refused for its identifier came after the one that has it.
         let at = same.next().filter(|_| is_conflict).unwrap_or(first);
