@@ -32,7 +32,7 @@ impl Fact {
 /// Runs the command.
 pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
-    let device = meantime::block::open(uri, &OpenOptions::default())
+    let device = meantime::block::open_nvme(uri, &OpenOptions::default())
         .map_err(|error| crate::failure::named(uri, &error))?;
     let controller = controller::facts(device.controller().info(), device.controller().max_queue_entries());
     let features = features::features(&device);

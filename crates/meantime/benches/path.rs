@@ -6,7 +6,9 @@
 
 use std::error::Error;
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open};
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
+};
 use meantime::completion::calibrate::cacheline_rtt;
 use meantime::hw::floor::Floor;
 use meantime::hw::{Clock, DmaBuf, cpu};
@@ -18,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cpus = cpu::allowed();
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
     cpu::bind(&[first])?;
-    let device = open(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
+    let device = open_nvme(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
     let options = ChannelOptions { depth: 32, ..ChannelOptions::default() };
     let mut channel = device.channel(&options)?;
     let mut floor = Floor::start(DEVICE_BYTES, Some(last))?;

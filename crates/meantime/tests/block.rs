@@ -5,7 +5,9 @@ mod common;
 
 use common::rig::{LOST, Rig, fill, kind, put, read_of, ssd, verify, write_of};
 use common::{Rng, rig};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeDevice, Request, SubmitError, Ticket};
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelError, ChannelOptions, NvmeDevice, Request, SubmitError, Ticket,
+};
 use meantime::completion::Policy;
 use meantime::nvme::{CommandError, Error, Op};
 use meantime_ssd::{NamespaceConfig, SsdConfig};
@@ -329,10 +331,10 @@ fn queues_and_vectors_run_out_and_come_back() {
     for _ in 0..3 {
         let with_vector = open(true).expect("one vector beside the admin queue's");
         let error = open(true).err().expect("no second");
-        assert!(matches!(error, Error::NoVector { vectors: 2 }), "{error}");
+        assert!(matches!(error, ChannelError::Nvme(Error::NoVector { vectors: 2 })), "{error}");
         let others = [open(false).expect("a third queue"), open(false).expect("a fourth")];
         let error = open(false).err().expect("no fifth");
-        assert!(matches!(error, Error::NoQueue { limit: 4 }), "{error}");
+        assert!(matches!(error, ChannelError::Nvme(Error::NoQueue { limit: 4 })), "{error}");
         assert!(error.to_string().contains("fewer threads"));
         drop((with_vector, others));
     }

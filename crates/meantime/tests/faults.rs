@@ -11,7 +11,9 @@ use common::rig::{
     put, read_of, ssd, verify, write_of,
 };
 use common::{quick, rig};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, SubmitError, Ticket};
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelError, ChannelOptions, NvmeChannel, SubmitError, Ticket,
+};
 use meantime::completion::Policy;
 use meantime::nvme::{CommandError, Error};
 use meantime_ssd::FaultPlan;
@@ -214,7 +216,7 @@ fn after_the_end_a_submission_fails_at_once() {
         }
     }
     let error = rig.device.channel(&ChannelOptions::default()).err().expect("no channel");
-    assert!(matches!(error, Error::Gone), "{error}");
+    assert!(matches!(error, ChannelError::Nvme(Error::Gone)), "{error}");
 }
 
 #[test]

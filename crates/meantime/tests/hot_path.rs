@@ -5,7 +5,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::Command;
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open};
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
+};
 use meantime::hw::DmaBuf;
 
 struct Counting;
@@ -33,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn channel() -> NvmeChannel {
-    let device = open("mem:64M", &OpenOptions::default()).expect("a software SSD");
+    let device = open_nvme("mem:64M", &OpenOptions::default()).expect("a software SSD");
     let options = ChannelOptions { depth: 32, ..ChannelOptions::default() };
     let mut channel = device.channel(&options).expect("a channel");
     // On a machine whose CPUs are all busy the SSD's thread may not run for a while; that must not end the polling.

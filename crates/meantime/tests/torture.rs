@@ -191,7 +191,7 @@ impl Torture {
                 }
                 CommandError::TimedOut => self.tally.timed_out += 1,
                 CommandError::Reset => self.tally.reset += 1,
-                CommandError::Gone { .. } => panic!("the device is not gone: {error}"),
+                other => panic!("{other:?} cannot be: {error}"),
             },
         }
         match was.op {

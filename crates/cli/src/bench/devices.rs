@@ -4,18 +4,18 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use meantime::block::{BlockDevice, NvmeDevice, OpenOptions, Uri};
+use meantime::block::{BlockDevice, Device, OpenOptions, Uri};
 use meantime::hw::cpu;
 
 use super::plan;
 use crate::failure::{Failure, named};
 
 struct Opened {
-    device: NvmeDevice,
+    device: Device,
     uri: String,
     /// The CPU of its software SSD's thread, if it is bound to one.
     ssd_cpu: Option<usize>,
-    /// Its medium begins empty: memory.
+    /// Its medium begins empty: memory, or a file of the kernel's that was created.
     begins_empty: bool,
     /// How far from its beginning it has been filled, in bytes.
     filled: Vec<(u64, u64)>,
@@ -77,7 +77,7 @@ impl Devices {
                 continue;
             }
             let what: Uri = uri.parse().map_err(Failure::new)?;
-            if let Uri::File { path, .. } = &what {
+            if let Uri::File { path, .. } | Uri::Kernel { path, .. } = &what {
                 files.push((uri.clone(), path.clone()));
             }
             distinct.push(uri);
@@ -94,19 +94,28 @@ impl Devices {
             };
             // As the library chooses it: told to it, so that the two cannot differ.
             let default = allowed.last().copied().filter(|_| allowed.len() > 1);
-            let ssd_cpu = soft.and_then(|soft| soft.cpu).or(default);
+            let ssd_cpu = soft.and_then(|soft| soft.cpu.or(default));
             if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
                 let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
                 return Err(Failure::new(format_args!("device {uri}: {what}")));
             }
             let options = OpenOptions { ssd_cpu, ..OpenOptions::default() };
             // The library creates it exclusively, and locks it: what was not there before, and is ours after, is new.
-            let is_new =
-                matches!(&what, Uri::File { path, soft } if soft.create_bytes.is_some() && is_free(path));
+            let creates = match &what {
+                Uri::File { path, soft } if soft.create_bytes.is_some() => Some(path),
+                Uri::Kernel { path, kernel } if kernel.create_bytes.is_some() => Some(path),
+                _ => None,
+            };
+            let is_new = creates.is_some_and(|path| is_free(path));
             let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
-            if let (true, Uri::File { path, .. }) = (is_new, what) {
+            if let (true, Uri::File { path, .. } | Uri::Kernel { path, .. }) = (is_new, what) {
                 devices.created.add(path);
             }
+            // Blocks that were only allocated read as zeroes, which the file system does not ask the disk for.
+            let begins_empty = match &device {
+                Device::Nvme(_) => begins_empty,
+                Device::Kernel(device) => device.was_created(),
+            };
             devices.opened.push(Opened {
                 device,
                 uri: uri.clone(),
@@ -124,7 +133,7 @@ impl Devices {
     }
 
     /// The device of that index.
-    pub fn get(&self, index: usize) -> &NvmeDevice {
+    pub fn get(&self, index: usize) -> &Device {
         &self.opened[index].device
     }
 

@@ -72,7 +72,7 @@ fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) ->
             .map_err(|error| named(uri, &error))?;
         let (clock, mut faults) = (Clock::real(), Faults::default());
         let mut engine = Engine {
-            channel: &mut channel as &mut <meantime::block::NvmeDevice as BlockDevice>::Channel,
+            channel: &mut channel,
             slots: &mut slots,
             clock: &clock,
             stop: &signal::STOP,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use meantime::block::{BlockDevice, BlockInfo, NvmeDevice};
+use meantime::block::{BlockDevice, BlockInfo, Device, NvmeDevice};
 use meantime::completion::Policy;
 
 use super::devices::Devices;
@@ -183,7 +183,10 @@ pub fn plan(job: Job, devices: &Devices, indices: Vec<usize>, floor: bool) -> Re
     for index in &plan.devices {
         let device = devices.get(*index);
         check_ranges(&plan, device.info())?;
-        check_queues(&plan, device)?;
+        check_policies(&plan, device)?;
+        if let Device::Nvme(device) = device {
+            check_queues(&plan, device)?;
+        }
     }
     check_cpus(&plan.job)?;
     if floor {
@@ -240,6 +243,12 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// That the device can be waited for by every policy.
+fn check_policies(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
+    let asked = plan.policies.iter().try_for_each(|policy| device.can_wait(*policy));
+    asked.map_err(|error| wrong(&plan.job.name, format_args!("{error}")))
 }
 
 fn check_queues(plan: &JobPlan, device: &NvmeDevice) -> Result<(), Failure> {

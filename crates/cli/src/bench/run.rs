@@ -107,7 +107,7 @@ impl Run<'_> {
     fn turn(&mut self, cell: usize, progress: &mut Progress) -> Result<bool, Failure> {
         let Cell { device, policy } = self.cells[cell];
         let first = self.states[cell].turns == 0;
-        let learns = policy == Policy::HybridHalfMean;
+        let learns = matches!(policy, Policy::HybridHalfMean);
         let Some(mut visit) = self.turns.next(&self.states[cell], warm_up_ns(first, self.plan, learns))
         else {
             return Ok(false);

@@ -117,7 +117,7 @@ impl BlockChannel for Faulty {
 }
 
 fn device() -> NvmeDevice {
-    meantime::block::open("mem:1M", &OpenOptions::default()).unwrap()
+    meantime::block::open_nvme("mem:1M", &OpenOptions::default()).unwrap()
 }
 
 fn faulty(device: &NvmeDevice, depth: u16, wrong: Wrong) -> Faulty {

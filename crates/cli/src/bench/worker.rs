@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use meantime::block::{ChannelCounters, NvmeChannel};
+use meantime::block::{BlockChannel, Channel, ChannelCounters};
 use meantime::completion::calibrate;
 use meantime::hw::floor::Floor;
 use meantime::hw::{Clock, cpu};
@@ -35,36 +35,126 @@ pub enum Work {
 /// One device and policy, as one thread sees it.
 pub struct CellWork {
     /// The way to the device.
-    pub channel: NvmeChannel,
+    pub channel: Channel,
     /// Which of the worker's [`Slots`].
     pub slots: usize,
-    /// What to do.
-    pub work: Work,
-    /// For I/O that is not recorded; separate, so that it takes nothing from `work`.
-    pub warm_up: Plain,
-    slice: Tally,
-    slice_usage: Usage,
+    visited: Visited,
     total: Tally,
     total_usage: Usage,
+}
+
+/// What is done on a channel, and what came of it.
+struct Visited {
+    work: Work,
+    /// For I/O that is not recorded; separate, so that it takes nothing from `work`.
+    warm_up: Plain,
+    slice: Tally,
+    slice_usage: Usage,
     faults: Faults,
     finished: bool,
 }
 
 impl CellWork {
     /// A cell at its beginning.
-    pub fn new(channel: NvmeChannel, slots: usize, work: Work, warm_up: Pattern) -> Self {
+    pub fn new(channel: Channel, slots: usize, work: Work, warm_up: Pattern) -> Self {
         Self {
             channel,
             slots,
-            work,
-            warm_up: Plain(warm_up),
-            slice: Tally::default(),
-            slice_usage: Usage::default(),
+            visited: Visited {
+                work,
+                warm_up: Plain(warm_up),
+                slice: Tally::default(),
+                slice_usage: Usage::default(),
+                faults: Faults::default(),
+                finished: false,
+            },
             total: Tally::default(),
             total_usage: Usage::default(),
-            faults: Faults::default(),
-            finished: false,
         }
+    }
+}
+
+impl Visited {
+    /// A turn: unrecorded I/O, then what is measured.
+    fn visit<C: BlockChannel>(
+        &mut self,
+        channel: &mut C,
+        slots: &mut Slots,
+        clock: &Clock,
+        visit: Visit,
+    ) -> VisitReport {
+        let Self { work, warm_up, slice, slice_usage, faults, .. } = self;
+        slice.reset();
+        *slice_usage = Usage::default();
+        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
+        let mut lost = None;
+        if visit.warm_up_ns > 0 && !self.finished {
+            let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
+            if let Ended::Lost(why) = engine.run(warm_up, limit, None) {
+                lost = Some(why);
+            }
+        }
+        // Other threads of the job may have more to do.
+        let (mut wall_ns, mut finished) = (0, self.finished);
+        while lost.is_none() && !finished {
+            let usage = Usage::of_thread();
+            let start_ns = clock.now_ns();
+            let limit = Limit {
+                until_ns: start_ns + (visit.limit_ns - wall_ns),
+                max_ios: visit.max_ios.saturating_sub(slice.ios()).max(1),
+            };
+            let ended = match work {
+                Work::Plain(plain) => engine.run(plain.as_mut(), limit, Some(slice)),
+                Work::Verified(verified) => engine.run(verified.as_mut(), limit, Some(slice)),
+            };
+            wall_ns += clock.now_ns() - start_ns;
+            *slice_usage += Usage::of_thread() - usage;
+            match (ended, &mut *work) {
+                (Ended::Lost(why), _) => lost = Some(why),
+                (Ended::Limit | Ended::Stopped, _) => break,
+                (Ended::Dry, Work::Plain(_)) => finished = true,
+                (Ended::Dry, Work::Verified(verified)) => {
+                    match read_back(&mut engine, verified) {
+                        Ended::Lost(why) => lost = Some(why),
+                        Ended::Stopped => break,
+                        _ => finished = !verified.pattern.begin_pass(),
+                    }
+                    if wall_ns >= visit.limit_ns || slice.ios() >= visit.max_ios {
+                        break;
+                    }
+                }
+            }
+        }
+        self.finished = finished;
+        VisitReport {
+            wall_ns,
+            ios: self.slice.ios(),
+            bytes: self.slice.bytes(),
+            median_ns: self.slice.median_ns(),
+            finished,
+            lost,
+            faults: self.faults.clone(),
+            findings: findings(&self.work),
+        }
+    }
+
+    fn read_back<C: BlockChannel>(
+        &mut self,
+        channel: &mut C,
+        slots: &mut Slots,
+        clock: &Clock,
+    ) -> VisitReport {
+        let Self { work, faults, .. } = self;
+        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
+        let lost = match work {
+            Work::Verified(verified) => match read_back(&mut engine, verified) {
+                Ended::Lost(why) => Some(why),
+                _ => None,
+            },
+            Work::Plain(_) => None,
+        };
+        let (faults, findings) = (self.faults.clone(), findings(&self.work));
+        VisitReport { lost, faults, findings, ..VisitReport::default() }
     }
 }
 
@@ -135,82 +225,21 @@ impl Worker {
     /// Does I/O on `cell`, and keeps the figures apart until [`Worker::settle`].
     pub fn visit(&mut self, cell: usize, visit: Visit) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
-        let cell = &mut cells[cell];
-        let CellWork { channel, work, warm_up, slice, slice_usage, faults, .. } = cell;
-        slice.reset();
-        *slice_usage = Usage::default();
-        let slots = &mut slots[cell.slots];
-        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
-        let mut lost = None;
-        if visit.warm_up_ns > 0 && !cell.finished {
-            let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
-            if let Ended::Lost(why) = engine.run(warm_up, limit, None) {
-                lost = Some(why);
-            }
-        }
-        // Other threads of the job may have more to do.
-        let (mut wall_ns, mut finished) = (0, cell.finished);
-        while lost.is_none() && !finished {
-            let usage = Usage::of_thread();
-            let start_ns = clock.now_ns();
-            let limit = Limit {
-                until_ns: start_ns + (visit.limit_ns - wall_ns),
-                max_ios: visit.max_ios.saturating_sub(slice.ios()).max(1),
-            };
-            let ended = match work {
-                Work::Plain(plain) => engine.run(plain.as_mut(), limit, Some(slice)),
-                Work::Verified(verified) => engine.run(verified.as_mut(), limit, Some(slice)),
-            };
-            wall_ns += clock.now_ns() - start_ns;
-            *slice_usage += Usage::of_thread() - usage;
-            match (ended, &mut *work) {
-                (Ended::Lost(why), _) => lost = Some(why),
-                (Ended::Limit | Ended::Stopped, _) => break,
-                (Ended::Dry, Work::Plain(_)) => finished = true,
-                (Ended::Dry, Work::Verified(verified)) => {
-                    match read_back(&mut engine, verified) {
-                        Ended::Lost(why) => lost = Some(why),
-                        Ended::Stopped => break,
-                        _ => finished = !verified.pattern.begin_pass(),
-                    }
-                    if wall_ns >= visit.limit_ns || slice.ios() >= visit.max_ios {
-                        break;
-                    }
-                }
-            }
-        }
-        cell.finished = finished;
-        VisitReport {
-            wall_ns,
-            ios: cell.slice.ios(),
-            bytes: cell.slice.bytes(),
-            median_ns: cell.slice.median_ns(),
-            finished,
-            lost,
-            faults: cell.faults.clone(),
-            findings: findings(&cell.work),
+        let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
+        // The one place where the kind of channel is asked for: the loop inside knows it.
+        match channel {
+            Channel::Nvme(channel) => visited.visit(channel, &mut slots[*device], clock, visit),
+            Channel::Kernel(channel) => visited.visit(channel, &mut slots[*device], clock, visit),
         }
     }
 
     /// Reads back and checks what `cell` wrote, when time was up before its pass had ended.
     pub fn read_back(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
-        let cell = &mut cells[cell];
-        let CellWork { channel, work, faults, .. } = cell;
-        let mut engine =
-            Engine { channel, slots: &mut slots[cell.slots], clock, stop: &signal::STOP, faults };
-        let lost = match work {
-            Work::Verified(verified) => match read_back(&mut engine, verified) {
-                Ended::Lost(why) => Some(why),
-                _ => None,
-            },
-            Work::Plain(_) => None,
-        };
-        VisitReport {
-            lost,
-            faults: cell.faults.clone(),
-            findings: findings(&cell.work),
-            ..VisitReport::default()
+        let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
+        match channel {
+            Channel::Nvme(channel) => visited.read_back(channel, &mut slots[*device], clock),
+            Channel::Kernel(channel) => visited.read_back(channel, &mut slots[*device], clock),
         }
     }
 
@@ -218,8 +247,8 @@ impl Worker {
     pub fn settle(&mut self, cell: usize, counts: bool) {
         let cell = &mut self.cells[cell];
         if counts {
-            cell.total.merge(&cell.slice);
-            cell.total_usage += cell.slice_usage;
+            cell.total.merge(&cell.visited.slice);
+            cell.total_usage += cell.visited.slice_usage;
         }
     }
 
@@ -238,17 +267,17 @@ impl Worker {
     /// What it all came to; the channels are closed.
     pub fn finish(&mut self) -> Vec<Totals> {
         let totals = self.cells.drain(..).map(|cell| Totals {
-            findings: findings(&cell.work),
+            findings: findings(&cell.visited.work),
             counters: cell.channel.counters(),
             tally: cell.total,
             usage: cell.total_usage,
-            faults: cell.faults,
+            faults: cell.visited.faults,
         });
         totals.collect()
     }
 }
 
-fn read_back(engine: &mut Engine<'_, NvmeChannel>, verified: &mut Verified) -> Ended {
+fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verified) -> Ended {
     engine.run(&mut verified.read_back(), Limit { until_ns: u64::MAX, max_ios: u64::MAX }, None)
 }
 

@@ -21,6 +21,8 @@ pub struct BlockInfo {
     pub max_transfer_bytes: u32,
     /// Whether done writes may be lost by a power cut until they are flushed.
     pub volatile_write_cache: bool,
+    /// What is at the bottom, in a few words. Figures of different media are not those of different software.
+    pub medium: String,
 }
 
 impl BlockInfo {
@@ -50,6 +52,44 @@ impl Default for ChannelOptions {
 /// Slots of a queue for the parts of split requests.
 const PART_SLOTS: u16 = 32;
 
+/// Why there is no channel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The driver could not make its queues.
+    #[error(transparent)]
+    Nvme(#[from] Error),
+    /// No memory.
+    #[error(transparent)]
+    Hw(#[from] HwError),
+    /// The depth is 0 or too large.
+    #[error("a depth of {depth} is not possible: from 1 to {limit} is")]
+    Depth {
+        /// What was asked for.
+        depth: u16,
+        /// The largest possible.
+        limit: u16,
+    },
+    /// The device cannot be waited for like that.
+    #[error("{uri} cannot wait by {policy}: {why}")]
+    Policy {
+        /// The device.
+        uri: String,
+        /// The policy.
+        policy: Policy,
+        /// Why, and what would help.
+        why: String,
+    },
+    /// The kernel refused something.
+    #[error("{what} ({source})")]
+    Kernel {
+        /// What it was, and what would help.
+        what: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
 /// Something that stores blocks. Channels to it are made per thread.
 pub trait BlockDevice: Send + Sync {
     /// The way of one thread to the device.
@@ -58,11 +98,17 @@ pub trait BlockDevice: Send + Sync {
     /// What the device is.
     fn info(&self) -> &BlockInfo;
 
+    /// Whether its I/O can be waited for by `policy`.
+    ///
+    /// # Errors
+    /// [`ChannelError::Policy`], with the reason.
+    fn can_wait(&self, policy: Policy) -> Result<(), ChannelError>;
+
     /// A channel for the calling thread.
     ///
     /// # Errors
-    /// No queue or vector left, no memory, device gone.
-    fn channel(&self, options: &ChannelOptions) -> Result<Self::Channel, Error>;
+    /// No queue or vector left, no memory, device gone; a policy it cannot be waited for by.
+    fn channel(&self, options: &ChannelOptions) -> Result<Self::Channel, ChannelError>;
 }
 
 /// A namespace of an NVMe controller.
@@ -85,8 +131,15 @@ impl NvmeDevice {
             blocks: ns.blocks,
             max_transfer_bytes: ns.max_blocks << ns.block_shift,
             volatile_write_cache: controller.info().volatile_write_cache,
+            medium: controller.info().model.clone(),
         };
         Ok(Self { controller, ns, info })
+    }
+
+    /// The same, with other words for what is at the bottom than the controller's model number.
+    pub fn with_medium(mut self, medium: String) -> Self {
+        self.info.medium = medium;
+        self
     }
 
     /// The controller.
@@ -112,14 +165,21 @@ impl BlockDevice for NvmeDevice {
         &self.info
     }
 
-    fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, Error> {
+    fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
+        let vectors = self.controller.info().vectors;
+        if policy.wants_interrupt() && vectors == 0 {
+            return Err(Error::NoVector { vectors }.into());
+        }
+        Ok(())
+    }
+
+    fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, ChannelError> {
         // A slot for each request, so that one which is one command finds it by its own index, and at least one for the parts
         // of requests that are split.
         let limit = self.controller.max_queue_entries() - 1;
         let assigned = options.depth;
         if assigned == 0 || assigned >= limit {
-            let what = format!("a depth of {assigned} (1 to {} is possible)", limit - 1);
-            return Err(Error::Unsupported(what));
+            return Err(ChannelError::Depth { depth: assigned, limit: limit - 1 });
         }
         let slots = (assigned + PART_SLOTS).min(limit);
         let polled = self.controller.create_io_queue(slots, assigned, false)?;
@@ -127,7 +187,7 @@ impl BlockDevice for NvmeDevice {
         let interrupt =
             if wanted { Some(self.controller.create_io_queue(slots, assigned, true)?) } else { None };
         if options.policy.wants_interrupt() && interrupt.is_none() {
-            return Err(Error::NoVector { vectors: self.controller.info().vectors });
+            return Err(Error::NoVector { vectors: self.controller.info().vectors }.into());
         }
         Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, options.depth, options.policy))
     }

@@ -116,6 +116,16 @@ impl Lbio {
         self.state == State::Done
     }
 
+    /// The buffer of a request that is under way, for whoever transfers it without a device.
+    pub(crate) fn buf_mut(&mut self) -> Option<&mut DmaBuf> {
+        self.buf.as_mut()
+    }
+
+    /// Takes the buffer of a request that is given up, and that somebody may still write to.
+    pub(crate) fn take_buf(&mut self) -> Option<DmaBuf> {
+        self.buf.take()
+    }
+
     /// Whether commands are still to be sent.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {

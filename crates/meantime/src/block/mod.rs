@@ -24,17 +24,21 @@
 //! # }
 //! ```
 
+mod any;
 mod channel;
 mod device;
+mod kernel;
 mod lbio;
 mod open;
 mod pool;
 mod request;
 mod uri;
 
+pub use any::{Channel, Device};
 pub use channel::{ChannelCounters, NvmeChannel};
-pub use device::{BlockDevice, BlockInfo, ChannelOptions, NvmeDevice};
-pub use open::{OpenError, OpenOptions, open};
+pub use device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
+pub use kernel::{KernelChannel, KernelDevice};
+pub use open::{OpenError, OpenOptions, open, open_nvme};
 pub use pool::PagePool;
 pub use request::{BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket};
-pub use uri::{SoftUri, Uri, UriError, parse_bytes};
+pub use uri::{KernelEngine, KernelUri, SoftUri, Uri, UriError, parse_bytes};

@@ -1,6 +1,8 @@
 //! Opening a device by its URI.
 
+use super::any::Device;
 use super::device::NvmeDevice;
+use super::kernel::KernelDevice;
 use super::uri::{Uri, UriError};
 use crate::nvme::{ControllerOptions, Error};
 
@@ -42,6 +44,22 @@ pub enum OpenError {
     /// The driver could not bring the controller up.
     #[error(transparent)]
     Nvme(#[from] Error),
+    /// The kernel's file cannot be used.
+    #[error("{uri}: {what} ({source})")]
+    Kernel {
+        /// The device.
+        uri: String,
+        /// What is wrong, and what would help.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// It is not behind our driver.
+    #[error("{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G")]
+    NotNvme {
+        /// The device.
+        uri: String,
+    },
     /// This build has no software SSD.
     #[error("{uri}: this build has no software SSD (feature `ssd`)")]
     NoSsd {
@@ -54,8 +72,25 @@ pub enum OpenError {
 ///
 /// # Errors
 /// [`OpenError`], which says what is wrong and what to do.
-pub fn open(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
-    let parsed: Uri = uri.parse()?;
+pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+    match uri.parse()? {
+        Uri::Kernel { path, kernel } => KernelDevice::open(uri, &path, kernel, options).map(Device::Kernel),
+        parsed => open_soft(uri, parsed, options).map(Device::Nvme),
+    }
+}
+
+/// Opens the device that `uri` names, which is to be behind our own driver.
+///
+/// # Errors
+/// [`OpenError`], which says what is wrong and what to do.
+pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+    match uri.parse()? {
+        Uri::Kernel { .. } => Err(OpenError::NotNvme { uri: uri.to_owned() }),
+        parsed => open_soft(uri, parsed, options),
+    }
+}
+
+fn open_soft(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     #[cfg(feature = "ssd")]
     return soft::open(uri, parsed, options);
     #[cfg(not(feature = "ssd"))]
@@ -91,7 +126,9 @@ mod soft {
     pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
         let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
         // Before the medium, which may create a file: nothing is left behind by a wrong name.
-        let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed;
+        let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed else {
+            return Err(OpenError::NoSsd { uri: uri.to_owned() });
+        };
         let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
         let mut created = None;
         let (medium, soft, is_file) = match parsed {
@@ -101,6 +138,7 @@ mod soft {
                 created = medium.was_created().then(|| Created(path));
                 (medium, soft, true)
             }
+            Uri::Kernel { .. } => return Err(OpenError::NoSsd { uri: uri.to_owned() }),
         };
         let mut config = SsdConfig {
             namespaces: namespaces(medium.len(), &soft),
@@ -124,7 +162,8 @@ mod soft {
         let port = ssd.port();
         let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
-        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?;
+        let medium = format!("software SSD, model {}", soft.model);
+        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?.with_medium(medium);
         // It came up: the file is the user's now.
         if let Some(file) = created.take() {
             std::mem::forget(file);

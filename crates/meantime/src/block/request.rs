@@ -188,6 +188,17 @@ pub enum SubmitError {
     /// The policy needs an interrupt vector and the channel has none.
     #[error("the channel has no interrupt vector: use a polled policy, or open it with interrupts")]
     NoInterrupt,
+    /// The device can be read only.
+    #[error("the device cannot be written: {0}")]
+    ReadOnly(String),
+    /// The channel cannot wait by this policy.
+    #[error("the channel cannot wait by {policy}: {why}")]
+    CannotWait {
+        /// The policy.
+        policy: Policy,
+        /// Why, and what would help.
+        why: String,
+    },
     /// The device is gone, or its queue is lost.
     #[error("the device cannot take requests: {0}")]
     Lost(String),

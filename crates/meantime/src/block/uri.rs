@@ -1,4 +1,4 @@
-//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`.
+//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`, `kernel:/dev/nvme0n1`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,6 +22,44 @@ pub enum Uri {
         /// What kind of SSD.
         soft: SoftUri,
     },
+    /// A file or block device of the kernel's own stack.
+    Kernel {
+        /// The file.
+        path: PathBuf,
+        /// How it is to be used.
+        kernel: KernelUri,
+    },
+}
+
+/// How the kernel is asked for I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KernelEngine {
+    /// `io_uring`.
+    #[default]
+    IoUring,
+    /// `preadv2` and `pwritev2`: one I/O at a time.
+    Preadv2,
+}
+
+/// The parameters of `kernel:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelUri {
+    /// How the kernel is asked for I/O.
+    pub engine: KernelEngine,
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Whether memory and file are registered with io_uring. `None`: if the kernel lets us.
+    pub fixed: Option<bool>,
+    /// Logical block size, if larger than what the device needs.
+    pub lba_bytes: Option<u32>,
+    /// Create the file with so many bytes if it does not exist.
+    pub create_bytes: Option<u64>,
+}
+
+impl Default for KernelUri {
+    fn default() -> Self {
+        Self { engine: KernelEngine::IoUring, direct: true, fixed: None, lba_bytes: None, create_bytes: None }
+    }
 }
 
 /// The parameters that `mem:` and `file:` share.
@@ -82,9 +120,11 @@ pub struct UriError {
     pub what: String,
 }
 
-const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane) or file:PATH (e.g. file:disk.img?model=zssd)";
+const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd) or kernel:PATH \
+                       (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str =
     "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create";
+const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
 
 impl FromStr for Uri {
     type Err = UriError;
@@ -97,8 +137,8 @@ impl FromStr for Uri {
 fn parse(text: &str) -> Result<Uri, String> {
     let (scheme, rest) = text.split_once(':').ok_or_else(|| format!("no scheme; {SCHEMES}"))?;
     match scheme {
-        "mem" | "file" => {}
-        "vfio" | "vfio-user" | "kernel" => {
+        "mem" | "file" | "kernel" => {}
+        "vfio" | "vfio-user" => {
             return Err(format!("{scheme}: is not supported by this version; {SCHEMES}"));
         }
         _ => return Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
@@ -107,16 +147,11 @@ fn parse(text: &str) -> Result<Uri, String> {
         Some((target, query)) => (target, Some(query)),
         None => (rest, None),
     };
+    if scheme == "kernel" {
+        return parse_kernel(target, query);
+    }
     let mut soft = SoftUri::default();
-    let mut seen: Vec<&str> = Vec::new();
-    for pair in query.into_iter().flat_map(|query| query.split('&')) {
-        let (key, value) = pair
-            .split_once('=')
-            .ok_or_else(|| format!("{pair:?} is no key=value; parameters are {PARAMETERS}"))?;
-        if seen.contains(&key) {
-            return Err(format!("{key} is given twice"));
-        }
-        seen.push(key);
+    for (key, value) in pairs(query, PARAMETERS)? {
         set(&mut soft, key, value)?;
     }
     if soft.nsid == 0 || soft.nsid > soft.namespaces {
@@ -148,6 +183,63 @@ fn parse(text: &str) -> Result<Uri, String> {
     Ok(Uri::Mem { bytes, soft })
 }
 
+/// The parameters of a URI, each at most once.
+fn pairs<'a>(query: Option<&'a str>, known: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for pair in query.into_iter().flat_map(|query| query.split('&')) {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair:?} is no key=value; parameters are {known}"))?;
+        if pairs.iter().any(|(seen, _)| *seen == key) {
+            return Err(format!("{key} is given twice"));
+        }
+        pairs.push((key, value));
+    }
+    Ok(pairs)
+}
+
+fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
+    if path.is_empty() {
+        return Err("no file name; e.g. kernel:/dev/nvme0n1 or kernel:disk.img".into());
+    }
+    let mut kernel = KernelUri::default();
+    for (key, value) in pairs(query, KERNEL_PARAMETERS)? {
+        let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
+        match key {
+            "engine" => {
+                kernel.engine = match value {
+                    "io_uring" => KernelEngine::IoUring,
+                    "preadv2" => KernelEngine::Preadv2,
+                    _ => return Err(wrong("io_uring or preadv2")),
+                }
+            }
+            "direct" => kernel.direct = flag(value).ok_or_else(|| wrong("1 or 0"))?,
+            "fixed" => kernel.fixed = Some(flag(value).ok_or_else(|| wrong("1 or 0"))?),
+            "lba" => {
+                let bytes = parse_bytes(value).filter(|bytes| matches!(bytes, 512 | 4096));
+                kernel.lba_bytes = Some(bytes.ok_or_else(|| wrong("512 or 4096"))? as u32);
+            }
+            "create" => {
+                let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0 && b <= i64::MAX as u64);
+                kernel.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
+            }
+            _ => return Err(format!("unknown parameter {key:?}; those of kernel: are {KERNEL_PARAMETERS}")),
+        }
+    }
+    if kernel.fixed == Some(true) && kernel.engine == KernelEngine::Preadv2 {
+        return Err("fixed=1 is io_uring's: leave it out, or engine=preadv2".into());
+    }
+    Ok(Uri::Kernel { path: path.into(), kernel })
+}
+
+fn flag(value: &str) -> Option<bool> {
+    match value {
+        "1" | "on" | "yes" | "true" => Some(true),
+        "0" | "off" | "no" | "false" => Some(false),
+        _ => None,
+    }
+}
+
 fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
     let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
     let number = |most: u64| {
@@ -160,11 +252,7 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
     let positive = |most: u64| {
         number(most).ok().filter(|&n| n > 0).ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
     };
-    let flag = || match value {
-        "1" | "on" | "yes" | "true" => Ok(true),
-        "0" | "off" | "no" | "false" => Ok(false),
-        _ => Err(wrong("1 or 0")),
-    };
+    let flag = || flag(value).ok_or_else(|| wrong("1 or 0"));
     match key {
         "model" if value.is_empty() => return Err(wrong("the name of a model, or a TOML file")),
         "model" => soft.model = value.to_owned(),
@@ -218,6 +306,7 @@ impl fmt::Display for Uri {
         match self {
             Self::Mem { bytes, soft } => write!(f, "mem:{bytes}?model={}", soft.model),
             Self::File { path, soft } => write!(f, "file:{}?model={}", path.display(), soft.model),
+            Self::Kernel { path, .. } => write!(f, "kernel:{}", path.display()),
         }
     }
 }
@@ -234,6 +323,10 @@ mod tests {
         assert_eq!(soft.model, "optane");
         let Uri::File { path, soft } = "file:disk.img?model=zssd".parse().unwrap() else { panic!() };
         assert_eq!((path.to_str(), soft.model.as_str()), (Some("disk.img"), "zssd"));
+        let text = "kernel:/dev/nvme0n1?engine=preadv2&direct=0";
+        let Uri::Kernel { path, kernel } = text.parse().unwrap() else { panic!() };
+        assert_eq!((path.to_str(), kernel.engine), (Some("/dev/nvme0n1"), KernelEngine::Preadv2));
+        assert_eq!((kernel.direct, kernel.fixed), (false, None));
     }
 
     #[test]
@@ -260,6 +353,12 @@ mod tests {
             ("mem:1G?mdts=5000", "power of two"),
             ("file:", "no file name"),
             ("file:x?namespaces=2", "one namespace"),
+            ("kernel:", "no file name"),
+            ("kernel:/dev/x?model=optane", "engine, direct"),
+            ("kernel:/dev/x?engine=libaio", "io_uring or preadv2"),
+            ("kernel:/dev/x?lba=1024", "512 or 4096"),
+            ("kernel:/dev/x?direct=1&direct=0", "twice"),
+            ("kernel:/dev/x?engine=preadv2&fixed=1", "io_uring's"),
         ] {
             let error = uri.parse::<Uri>().unwrap_err().to_string();
             assert!(error.contains(word), "{uri}: {error}");
@@ -273,7 +372,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics_on_the_likely(text in "(mem|file|vfio):[0-9kMG]{0,25}\\?(([a-z]{1,10}=[0-9a-zKMG]{0,22})&?){0,4}") {
+        fn never_panics_on_the_likely(text in "(mem|file|vfio|kernel):[0-9kMG]{0,25}\\?(([a-z]{1,10}=[0-9a-zKMG]{0,22})&?){0,4}") {
             let _ = text.parse::<Uri>();
         }
     }

@@ -1,6 +1,6 @@
 //! The gap: waiting for at least one completion by the way the policy names.
 
-use super::mean::HalfMean;
+use super::mean::{HalfMean, HalfMin};
 use super::policy::Policy;
 
 /// Default of [`Gap::set_spin_budget_ns`].
@@ -51,12 +51,21 @@ pub struct GapCounters {
 pub struct Gap {
     spin_budget_ns: u64,
     mean: HalfMean,
+    min: HalfMin,
+    /// What the last wait that slept was to sleep.
+    slept_ns: u64,
     counters: GapCounters,
 }
 
 impl Default for Gap {
     fn default() -> Self {
-        Self { spin_budget_ns: SPIN_BUDGET_NS, mean: HalfMean::default(), counters: GapCounters::default() }
+        Self {
+            spin_budget_ns: SPIN_BUDGET_NS,
+            mean: HalfMean::default(),
+            min: HalfMin::default(),
+            slept_ns: 0,
+            counters: GapCounters::default(),
+        }
     }
 }
 
@@ -85,6 +94,7 @@ impl Gap {
     #[inline]
     pub fn record(&mut self, device_ns: u64, now_ns: u64) {
         self.mean.record(device_ns, now_ns);
+        self.min.record(device_ns, self.slept_ns);
     }
 
     /// Waits until at least one command of `source` has ended; how many did.
@@ -103,13 +113,15 @@ impl Gap {
             }
             Policy::HybridFixed(ns) if first_wait => self.sleep(source, ns),
             Policy::HybridHalfMean if first_wait => self.sleep(source, self.mean.sleep_ns()),
-            Policy::HybridFixed(_) | Policy::HybridHalfMean => {}
+            Policy::HybridMin if first_wait => self.sleep(source, self.min.sleep_ns()),
+            Policy::HybridFixed(_) | Policy::HybridHalfMean | Policy::HybridMin => {}
         }
         self.spin(source)
     }
 
     #[inline(never)]
     fn sleep(&mut self, source: &mut impl Source, duration_ns: u64) {
+        self.slept_ns = duration_ns;
         if duration_ns == 0 {
             return;
         }

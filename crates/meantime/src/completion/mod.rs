@@ -9,5 +9,5 @@ mod mean;
 mod policy;
 
 pub use gap::{Gap, GapCounters, Source};
-pub use mean::HalfMean;
+pub use mean::{HalfMean, HalfMin};
 pub use policy::{ParsePolicyError, Policy};

@@ -16,6 +16,8 @@ pub enum Policy {
     HybridFixed(u64),
     /// Adaptive hybrid polling as Linux 4.10 had it: sleep half the mean device time, then poll.
     HybridHalfMean,
+    /// Hybrid polling as io_uring has it since Linux 6.13: sleep half the shortest run time seen, then poll.
+    HybridMin,
 }
 
 impl Policy {
@@ -28,7 +30,7 @@ impl Policy {
     /// Whether the device time of each I/O has to be known.
     #[inline(always)]
     pub fn wants_times(self) -> bool {
-        matches!(self, Self::HybridHalfMean | Self::HybridFixed(_))
+        matches!(self, Self::HybridHalfMean | Self::HybridMin | Self::HybridFixed(_))
     }
 }
 
@@ -38,6 +40,7 @@ impl fmt::Display for Policy {
             Self::Interrupt => f.write_str("interrupt"),
             Self::Poll => f.write_str("poll"),
             Self::HybridHalfMean => f.write_str("hybrid"),
+            Self::HybridMin => f.write_str("hybrid-min"),
             Self::HybridFixed(ns) if ns % 1_000_000 == 0 => write!(f, "hybrid={}ms", ns / 1_000_000),
             Self::HybridFixed(ns) if ns % 1_000 == 0 => write!(f, "hybrid={}us", ns / 1_000),
             Self::HybridFixed(ns) => write!(f, "hybrid={ns}ns"),
@@ -48,7 +51,7 @@ impl fmt::Display for Policy {
 /// A text that names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no completion policy{reason}: use interrupt, poll, hybrid or hybrid=<time> (e.g. hybrid=2us)"
+    "{text:?} is no completion policy{reason}: use interrupt, poll, hybrid, hybrid-min or hybrid=<time> (e.g. hybrid=2us)"
 )]
 pub struct ParsePolicyError {
     text: String,
@@ -67,7 +70,8 @@ impl FromStr for Policy {
             "interrupt" => Ok(Self::Interrupt),
             "poll" => Ok(Self::Poll),
             "hybrid" => Ok(Self::HybridHalfMean),
-            "adaptive" | "auto" | "hybrid-bucket" | "hybrid-min" | "ehp" | "pas" | "dpas" => {
+            "hybrid-min" => Ok(Self::HybridMin),
+            "adaptive" | "auto" | "hybrid-bucket" | "ehp" | "pas" | "dpas" => {
                 Err(error(" of this version".to_owned()))
             }
             _ => {
@@ -104,7 +108,8 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for text in ["interrupt", "poll", "hybrid", "hybrid=2us", "hybrid=1500ns", "hybrid=3ms"] {
+        for text in ["interrupt", "poll", "hybrid", "hybrid-min", "hybrid=2us", "hybrid=1500ns", "hybrid=3ms"]
+        {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
         assert_eq!("hybrid=0.5ms".parse::<Policy>().unwrap(), Policy::HybridFixed(500_000));

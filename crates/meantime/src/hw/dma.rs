@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pages::{PageKind, Pages};
-use super::transport::Transport;
+use super::transport::DmaMap;
 use super::{HwError, Result};
 
 /// The granularity of allocation: one page of the controller's (CC.MPS = 0).
@@ -35,7 +35,7 @@ pub struct Iova(pub u64);
 pub struct DmaHeap(Arc<Inner>);
 
 struct Inner {
-    transport: Arc<dyn Transport>,
+    map: Arc<dyn DmaMap>,
     state: Mutex<State>,
     quarantined_bytes: AtomicUsize,
 }
@@ -55,10 +55,10 @@ struct Chunk {
 }
 
 impl DmaHeap {
-    /// An empty heap for the controller behind `transport`.
-    pub fn new(transport: Arc<dyn Transport>) -> Self {
+    /// An empty heap, whose memory `map` makes known to the other side.
+    pub fn new(map: Arc<dyn DmaMap>) -> Self {
         let state = State { chunks: Vec::new(), next_iova: FIRST_IOVA };
-        Self(Arc::new(Inner { transport, state: Mutex::new(state), quarantined_bytes: AtomicUsize::new(0) }))
+        Self(Arc::new(Inner { map, state: Mutex::new(state), quarantined_bytes: AtomicUsize::new(0) }))
     }
 
     /// A zeroed buffer of `bytes`.
@@ -136,16 +136,16 @@ impl Inner {
     /// Takes `chunk` back from the controller, once.
     fn unmap(&self, chunk: &mut Chunk) -> Result<()> {
         if chunk.mapped {
-            self.transport.unmap_dma(chunk.iova)?;
+            self.map.unmap_dma(chunk.iova)?;
             chunk.mapped = false;
         }
         Ok(())
     }
 
     fn grow(&self, state: &mut State, at_least: usize) -> Result<()> {
-        let pages = Arc::new(Pages::map(at_least.max(CHUNK), self.transport.needs_locked_memory())?);
+        let pages = Arc::new(Pages::map(at_least.max(CHUNK), self.map.needs_locked_memory())?);
         let iova = state.next_iova;
-        self.transport.map_dma(iova, &pages)?;
+        self.map.map_dma(iova, &pages)?;
         // A page between chunks stays unmapped, so that running over the end of one is a fault.
         state.next_iova = iova + pages.len() as u64 + (2 << 20);
         let free = BTreeMap::from([(0, pages.len())]);

@@ -14,12 +14,13 @@ pub mod soft;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod transport;
+pub mod uring;
 
 pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use mmio::Doorbell;
-pub use transport::Transport;
+pub use transport::{DmaMap, Transport};
 
 use std::io;
 

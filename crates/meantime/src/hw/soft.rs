@@ -9,7 +9,7 @@ use super::clock::Clock;
 use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
-use super::transport::Transport;
+use super::transport::{DmaMap, Transport};
 use super::{HwError, Result};
 
 /// A software SSD, by the seam that `meantime-spec` defines.
@@ -50,6 +50,30 @@ fn refused(iova: u64, bytes: usize, error: SeamError) -> HwError {
     }
 }
 
+impl DmaMap for SoftTransport {
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
+        let region = DmaRegion {
+            iova,
+            host_addr: pages.addr(),
+            len: pages.len(),
+            keepalive: Arc::clone(pages) as Arc<dyn std::any::Any + Send + Sync>,
+        };
+        self.port.map_dma(region).map_err(|error| refused(iova, pages.len(), error))
+    }
+
+    fn unmap_dma(&self, iova: u64) -> Result<()> {
+        match self.port.unmap_dma(iova) {
+            // An SSD that has ended touches nothing any more.
+            Ok(()) | Err(SeamError::Gone) => Ok(()),
+            Err(error) => Err(refused(iova, 0, error)),
+        }
+    }
+
+    fn needs_locked_memory(&self) -> bool {
+        self.lock_memory
+    }
+}
+
 impl Transport for SoftTransport {
     fn describe(&self) -> String {
         self.name.clone()
@@ -76,28 +100,6 @@ impl Transport for SoftTransport {
         index
             .and_then(|index| Doorbell::soft(&self.doorbells, index, &self.port))
             .ok_or_else(|| HwError::Missing { what: format!("doorbell at offset {offset:#x}") })
-    }
-
-    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
-        let region = DmaRegion {
-            iova,
-            host_addr: pages.addr(),
-            len: pages.len(),
-            keepalive: Arc::clone(pages) as Arc<dyn std::any::Any + Send + Sync>,
-        };
-        self.port.map_dma(region).map_err(|error| refused(iova, pages.len(), error))
-    }
-
-    fn unmap_dma(&self, iova: u64) -> Result<()> {
-        match self.port.unmap_dma(iova) {
-            // An SSD that has ended touches nothing any more.
-            Ok(()) | Err(SeamError::Gone) => Ok(()),
-            Err(error) => Err(refused(iova, 0, error)),
-        }
-    }
-
-    fn needs_locked_memory(&self) -> bool {
-        self.lock_memory
     }
 
     fn vectors(&self) -> u16 {

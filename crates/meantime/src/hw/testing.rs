@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 
-use super::{Clock, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
+use super::{Clock, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
 
 /// Takes every mapping, has doorbells that nobody listens to, and registers that read as 0.
 pub(crate) struct NullTransport {
@@ -52,6 +52,23 @@ impl SoftPort for NullPort {
     }
 }
 
+impl DmaMap for NullTransport {
+    fn map_dma(&self, _: u64, _: &Arc<Pages>) -> Result<()> {
+        self.mapped.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn unmap_dma(&self, _: u64) -> Result<()> {
+        if self.refuse_unmap {
+            return Err(HwError::Gone);
+        }
+        self.mapped.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn needs_locked_memory(&self) -> bool {
+        false
+    }
+}
+
 impl Transport for NullTransport {
     fn describe(&self) -> String {
         "nowhere".into()
@@ -68,20 +85,6 @@ impl Transport for NullTransport {
         let port: Arc<dyn SoftPort> = Arc::new(NullPort(Arc::clone(&self.doorbells)));
         Doorbell::soft(&self.doorbells, offset as usize, &port)
             .ok_or(HwError::Missing { what: "doorbell".into() })
-    }
-    fn map_dma(&self, _: u64, _: &Arc<Pages>) -> Result<()> {
-        self.mapped.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-    fn unmap_dma(&self, _: u64) -> Result<()> {
-        if self.refuse_unmap {
-            return Err(HwError::Gone);
-        }
-        self.mapped.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
-    }
-    fn needs_locked_memory(&self) -> bool {
-        false
     }
     fn vectors(&self) -> u16 {
         0

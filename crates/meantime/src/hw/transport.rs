@@ -8,10 +8,21 @@ use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
 
+/// Whoever does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a controller behind its transport, or the
+/// kernel.
+pub trait DmaMap: Send + Sync {
+    /// Lets the other side reach `pages` at `iova`.
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
+    /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it again.
+    fn unmap_dma(&self, iova: u64) -> Result<()>;
+    /// Whether memory must be locked before the other side may reach it.
+    fn needs_locked_memory(&self) -> bool;
+}
+
 /// A way to reach a controller: a software SSD in this process; a PCIe function; another process.
 ///
 /// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they were given.
-pub trait Transport: Send + Sync {
+pub trait Transport: DmaMap {
     /// Where the controller is, for messages.
     fn describe(&self) -> String;
     /// Reads a 32-bit register. All ones if the device is gone.
@@ -24,12 +35,6 @@ pub trait Transport: Send + Sync {
     fn write64(&self, offset: u32, value: u64);
     /// The doorbell whose register is at byte `offset` of BAR0.
     fn doorbell(&self, offset: u32) -> Result<Doorbell>;
-    /// Lets the controller reach `pages` at `iova`.
-    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
-    /// Takes back what was mapped at `iova`. When it returns `Ok` the controller will not touch it again.
-    fn unmap_dma(&self, iova: u64) -> Result<()>;
-    /// Whether memory must be locked before the controller may reach it.
-    fn needs_locked_memory(&self) -> bool;
     /// How many interrupt vectors the controller has.
     fn vectors(&self) -> u16;
     /// Has `vector` signal `event`, or nothing.

@@ -18,7 +18,7 @@ use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
 use super::ring::Ring;
 use super::{Error, IoQueue, Result};
-use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, Transport};
+use crate::hw::{Clock, DmaBuf, DmaHeap, DmaMap, EventFd, Transport};
 
 /// How long the driver waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +94,7 @@ impl Controller {
         }
         let cap = Cap(cap_bits);
         check_capabilities(cap)?;
-        let heap = DmaHeap::new(Arc::clone(&transport));
+        let heap = DmaHeap::new(Arc::clone(&transport) as Arc<dyn DmaMap>);
         let clock = transport.clock();
 
         disable(transport.as_ref(), &clock, cap)?;

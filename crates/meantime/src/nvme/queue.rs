@@ -105,6 +105,12 @@ pub enum CommandError {
         /// Whether the device was cut off from memory; if not, buffers must never be reused.
         memory_released: bool,
     },
+    /// The kernel, which has the device, answered with this errno.
+    #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(*.0))]
+    Os(i32),
+    /// The kernel transferred nothing: the file has become shorter.
+    #[error("the kernel reached the end of the file: was it truncated?")]
+    EndOfFile,
 }
 
 /// There is no free slot: reap first.

@@ -1,0 +1,158 @@
+//! A device of whatever kind its URI names.
+
+use super::channel::{ChannelCounters, NvmeChannel};
+use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
+use super::kernel::{KernelChannel, KernelDevice};
+use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use crate::completion::Policy;
+use crate::hw::{DmaBuf, DmaHeap, HwError};
+
+/// A block device. Matched once, outside of the loop, its kinds cost nothing; used as it is, a predictable branch.
+pub enum Device {
+    /// Behind our own driver.
+    Nvme(NvmeDevice),
+    /// The kernel's.
+    Kernel(KernelDevice),
+}
+
+/// A channel to a [`Device`].
+// A channel is long-lived, and there are few: the unused room does no harm, an indirection would.
+#[allow(clippy::large_enum_variant)]
+pub enum Channel {
+    /// Of our own driver.
+    Nvme(NvmeChannel),
+    /// Of the kernel.
+    Kernel(KernelChannel),
+}
+
+impl Device {
+    /// The device behind our own driver, if it is one.
+    pub fn as_nvme(&self) -> Option<&NvmeDevice> {
+        match self {
+            Self::Nvme(device) => Some(device),
+            Self::Kernel(_) => None,
+        }
+    }
+
+    /// Memory that the device can reach.
+    pub fn heap(&self) -> &DmaHeap {
+        match self {
+            Self::Nvme(device) => device.heap(),
+            Self::Kernel(device) => device.heap(),
+        }
+    }
+}
+
+impl BlockDevice for Device {
+    type Channel = Channel;
+
+    fn info(&self) -> &BlockInfo {
+        match self {
+            Self::Nvme(device) => device.info(),
+            Self::Kernel(device) => device.info(),
+        }
+    }
+
+    fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
+        match self {
+            Self::Nvme(device) => device.can_wait(policy),
+            Self::Kernel(device) => device.can_wait(policy),
+        }
+    }
+
+    fn channel(&self, options: &ChannelOptions) -> Result<Channel, ChannelError> {
+        match self {
+            Self::Nvme(device) => device.channel(options).map(Channel::Nvme),
+            Self::Kernel(device) => device.channel(options).map(Channel::Kernel),
+        }
+    }
+}
+
+impl Channel {
+    /// What the driver has counted; nothing of the kernel's.
+    pub fn counters(&self) -> ChannelCounters {
+        match self {
+            Self::Nvme(channel) => channel.counters(),
+            Self::Kernel(_) => ChannelCounters::default(),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $channel:ident => $call:expr) => {
+        match $self {
+            Self::Nvme($channel) => $call,
+            Self::Kernel($channel) => $call,
+        }
+    };
+}
+
+impl BlockChannel for Channel {
+    fn info(&self) -> &BlockInfo {
+        each!(self, channel => channel.info())
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError> {
+        each!(self, channel => channel.alloc(bytes))
+    }
+
+    #[inline]
+    fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
+        each!(self, channel => channel.submit(request))
+    }
+
+    #[inline]
+    fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
+        each!(self, channel => channel.enqueue(request))
+    }
+
+    #[inline]
+    fn plug(&mut self) {
+        each!(self, channel => channel.plug());
+    }
+
+    #[inline]
+    fn unplug(&mut self) {
+        each!(self, channel => channel.unplug());
+    }
+
+    #[inline]
+    fn poll(&mut self) -> usize {
+        each!(self, channel => channel.poll())
+    }
+
+    #[inline]
+    fn wait(&mut self, ticket: Ticket) -> Done {
+        each!(self, channel => channel.wait(ticket))
+    }
+
+    fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
+        each!(self, channel => channel.try_take(ticket))
+    }
+
+    fn detach(&mut self, ticket: Ticket) {
+        each!(self, channel => channel.detach(ticket));
+    }
+
+    #[inline]
+    fn next_done(&mut self) -> Option<Done> {
+        each!(self, channel => channel.next_done())
+    }
+
+    #[inline]
+    fn wait_done(&mut self) -> Option<Done> {
+        each!(self, channel => channel.wait_done())
+    }
+
+    fn in_flight(&self) -> usize {
+        each!(self, channel => channel.in_flight())
+    }
+
+    fn policy(&self) -> Policy {
+        each!(self, channel => channel.policy())
+    }
+
+    fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError> {
+        each!(self, channel => channel.set_policy(policy))
+    }
+}
