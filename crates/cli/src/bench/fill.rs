@@ -3,7 +3,7 @@
 //! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays in the cache: reads of
 //! them would be faster than any device's.
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions};
+use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, Device, KernelDevice};
 use meantime::completion::Policy;
 use meantime::hw::Clock;
 
@@ -28,6 +28,9 @@ pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Resul
         let (last_bytes, last_len) = plan.range(info, plan.job.numjobs as usize - 1);
         let bytes = last_bytes + last_len - offset_bytes;
         let Some((offset_bytes, bytes)) = devices.take_unfilled(*index, offset_bytes, bytes) else {
+            if let (Device::Kernel(device), true) = (devices.get(*index), plan.job.reads()) {
+                warn_of_holes(device);
+            }
             continue;
         };
         let uri = devices.uri(*index);
@@ -42,6 +45,16 @@ pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Resul
         fill_range(devices, *index, offset_bytes, bytes)?;
     }
     Ok(())
+}
+
+fn warn_of_holes(device: &KernelDevice) {
+    if device.has_holes() {
+        let uri = &device.info().uri;
+        warn(format_args!(
+            "{uri}: parts of the file were never written, and the file system answers reads of them without asking the disk: \
+             write it first (--rw write), or have it made anew with create=SIZE"
+        ));
+    }
 }
 
 fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {

@@ -119,6 +119,12 @@ impl KernelFile {
         Err(disk.how_to_poll())
     }
 
+    /// Whether a part of a file was never written: the file system answers reads of it by itself.
+    pub(super) fn has_holes(&self) -> bool {
+        let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(0));
+        !self.is_device && hole.is_ok_and(|at_bytes| at_bytes < self.bytes)
+    }
+
     /// Whether completed writes may be lost by a power cut until they are flushed.
     pub(super) fn has_volatile_cache(&self) -> bool {
         let disk = self.disk.as_ref().and_then(|disk| disk.queue_file("write_cache"));

@@ -70,6 +70,11 @@ impl KernelDevice {
         self.shared.file.read_only.as_deref()
     }
 
+    /// Whether a part of the file was never written: the file system answers reads of it without asking the disk.
+    pub fn has_holes(&self) -> bool {
+        self.shared.file.has_holes()
+    }
+
     /// Whether opening it has created the file.
     pub fn was_created(&self) -> bool {
         self.shared.file.was_created()
