@@ -1,48 +1,116 @@
-//! The keys: the one place that knows what each is called, what it takes and what it does.
+//! The keys: the one place that knows what each is called, and whether it is obeyed.
 
 use super::error::{JobError, Origin, Problem, shown};
-use super::{Extent, IODEPTH_MAX, Job, NUMJOBS_MAX, SECTOR_BYTES, SetKey, value};
+use super::nearest::nearest_key;
+use super::{Job, SetKey, value};
 
-/// Keys we obey: usual name, fio's synonyms, what it takes.
-const OBEYED: &[(&str, &[&str], &str)] = &[
-    ("name", &[], "a name"),
-    ("rw", &["readwrite"], "read, write, randread, randwrite, rw or randrw"),
-    ("bs", &["blocksize"], "a size such as 4k, or read and write sizes such as 4k,8k"),
-    ("iodepth", &[], "a number from 1 to 1024"),
-    ("numjobs", &[], "a number from 1 to 1024"),
-    ("size", &[], "a size such as 1g or 20%"),
-    ("offset", &[], "a size such as 1g or 20%"),
-    ("runtime", &["timeout"], "a time such as 10 (seconds) or 500ms"),
-    ("time_based", &[], "1 or 0"),
-    ("ramp_time", &[], "a time such as 2 (seconds) or 500ms"),
-    ("rwmixread", &[], "a percentage from 0 to 100"),
-    ("rwmixwrite", &[], "a percentage from 0 to 100"),
-    ("verify", &[], "crc32c or none"),
-    ("cpus_allowed", &[], "a list such as 0-1,3"),
-    ("filename", &[], "a device URI such as mem:1G?model=optane"),
-    ("loops", &[], "a number"),
-    ("completion", &[], "a list such as interrupt,poll,hybrid"),
+/// A key we obey.
+struct Key {
+    usual: &'static str,
+    /// fio's other names for it.
+    synonyms: &'static [&'static str],
+    expected: &'static str,
+    /// What it means without `=value`, if it may stand alone.
+    alone: Option<&'static str>,
+}
+
+const fn key(usual: &'static str, synonyms: &'static [&'static str], expected: &'static str) -> Key {
+    Key { usual, synonyms, expected, alone: None }
+}
+
+const fn flag(usual: &'static str, synonyms: &'static [&'static str]) -> Key {
+    Key { usual, synonyms, expected: "1 or 0", alone: Some("1") }
+}
+
+const fn log(usual: &'static str) -> Key {
+    Key { usual, synonyms: &[], expected: "the beginning of a file name", alone: Some("") }
+}
+
+const OBEYED: &[Key] = &[
+    key("name", &[], "a name"),
+    key("rw", &["readwrite"], "read, write, randread, randwrite, rw or randrw"),
+    key("bs", &["blocksize"], "a size such as 4k, or read and write sizes such as 4k,8k"),
+    key("bsrange", &["blocksize_range"], "a range such as 4k-16k, or two, for reads and writes"),
+    key("bssplit", &[], "sizes with their shares, such as 4k/70:16k/30"),
+    key("iodepth", &[], "a number from 1 to 1024"),
+    key("iodepth_batch", &["iodepth_batch_submit"], "a number from 0 (iodepth) to 1024"),
+    key("iodepth_batch_complete_min", &["iodepth_batch_complete"], "a number from 0 to 1024"),
+    key("iodepth_batch_complete_max", &[], "a number from 0 to 1024"),
+    key("iodepth_low", &[], "a number from 0 to 1024"),
+    key("numjobs", &[], "a number from 1 to 1024"),
+    key("size", &[], "a size such as 1g or 20%"),
+    key("io_size", &["io_limit"], "a size such as 1g or 20%"),
+    key("number_ios", &[], "a number"),
+    key("offset", &[], "a size such as 1g or 20%"),
+    key("runtime", &["timeout"], "a time such as 10 (seconds) or 500ms"),
+    flag("time_based", &[]),
+    key("ramp_time", &[], "a time such as 2 (seconds) or 500ms"),
+    key("rwmixread", &[], "a percentage from 0 to 100"),
+    key("rwmixwrite", &[], "a percentage from 0 to 100"),
+    key("fsync", &[], "a number of writes, or 0"),
+    key("fdatasync", &[], "a number of writes, or 0"),
+    flag("end_fsync", &[]),
+    key("sync", &[], "none, sync or dsync"),
+    key("random_distribution", &[], "random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…"),
+    flag("norandommap", &[]),
+    key("random_generator", &[], "tausworthe, tausworthe64 or lfsr"),
+    flag("randrepeat", &[]),
+    flag("allrandrepeat", &[]),
+    key("randseed", &[], "a number"),
+    key("thinktime", &[], "a time such as 10 (microseconds) or 1ms"),
+    key("thinktime_spin", &[], "a time such as 10 (microseconds) or 1ms"),
+    key("thinktime_blocks", &[], "a number of I/Os"),
+    key("rate_iops", &[], "I/Os per second, such as 10k, or two, for reads and writes"),
+    key("rate", &[], "bytes per second, such as 100m, or two, for reads and writes"),
+    key("latency_target", &[], "a time such as 50 (microseconds) or 1ms"),
+    key("latency_window", &[], "a time such as 50000 (microseconds) or 1s"),
+    key("latency_percentile", &[], "a percentage such as 99.9"),
+    flag("latency_run", &[]),
+    flag("stonewall", &["wait_for_previous"]),
+    flag("group_reporting", &[]),
+    flag("new_group", &[]),
+    log("write_lat_log"),
+    log("write_bw_log"),
+    log("write_iops_log"),
+    log("write_hist_log"),
+    key("log_avg_msec", &[], "milliseconds, or 0"),
+    key("log_hist_msec", &[], "milliseconds, or 0"),
+    key("log_hist_coarseness", &[], "a number from 0 to 6"),
+    flag("log_offset", &[]),
+    flag("log_max_value", &[]),
+    flag("per_job_logs", &[]),
+    key("verify", &[], "crc32c or none"),
+    key("cpus_allowed", &[], "a list such as 0-1,3"),
+    key("filename", &[], "a device URI such as mem:1G?model=optane"),
+    key("loops", &[], "a number"),
+    flag("hipri", &[]),
+    key("completion", &[], "a list such as interrupt,poll,hybrid"),
+];
+
+/// Keys that say the same thing in different words: what is said nearer to the job replaces what was said farther away.
+const FAMILIES: &[&[&str]] = &[
+    &["bs", "bsrange", "bssplit"],
+    &["rate", "rate_iops"],
+    &["hipri", "completion"],
+    &["rwmixread", "rwmixwrite"],
 ];
 
 /// Keys that ask for what we do anyway, or for something that has no counterpart here and changes no figure.
 const HARMLESS: &[&str] = &[
-    "allrandrepeat",
     "buffered",
     "description",
     "direct",
+    "exitall",
     "fixedbufs",
-    "group_reporting",
     "gtod_reduce",
     "invalidate",
     "ioengine",
     "ioscheduler",
     "kb_base",
-    "norandommap",
-    "randrepeat",
+    "log_entries",
     "registerfiles",
-    "stonewall",
+    "softrandommap",
     "thread",
-    "wait_for_previous",
 ];
 
 /// Harmless only with this value; otherwise, why not.
@@ -50,27 +118,33 @@ const HARMLESS_IF: &[(&str, bool, &str)] = &[
     ("direct", true, "there is no page cache under this I/O; say direct=1 or leave it out"),
     ("buffered", false, "there is no page cache under this I/O; say buffered=0 or leave it out"),
     ("gtod_reduce", false, "latencies are always measured; leave it out"),
+    ("exitall", false, "jobs end by themselves; give each a runtime"),
 ];
 
 /// Keys of fio that would change what is measured, with what to say instead.
 const REFUSED: &[(&str, &str)] = &[
-    ("hipri", "say completion=poll"),
-    ("hipri_percentage", "say completion=poll"),
+    ("hipri_percentage", "say hipri or completion=poll; every I/O of a job is waited for in one way"),
     ("sqthread_poll", "say completion=poll"),
     ("filesize", "say size="),
-    ("io_size", "say size= and loops="),
-    ("bsrange", "say bs=; one size per direction"),
-    ("blocksize_range", "say bs=; one size per direction"),
-    ("bssplit", "say bs=; one size per direction"),
+    ("bs_unaligned", "a device takes whole blocks only; leave it out"),
+    ("blocksize_unaligned", "a device takes whole blocks only; leave it out"),
+    ("blockalign", "places are multiples of the smallest bs; leave it out"),
+    ("fsync_on_close", "a device is not closed within a run; say end_fsync=1"),
+    ("sync_file_range", "a device has no file ranges; say fsync="),
+    ("percentage_random", "say two jobs, one of them random"),
+    ("thinktime_blocks_type", "I/Os are counted as they complete; leave it out"),
+    ("thinktime_iotime", "say thinktime_blocks="),
+    ("rate_min", "a job is not ended for being slow; leave it out"),
+    ("rate_iops_min", "a job is not ended for being slow; leave it out"),
+    ("rate_process", "I/Os are evenly spaced; leave it out"),
+    ("max_latency", "say latency_target="),
+    ("startdelay", "devices and policies have their turns; say ramp_time= or stonewall"),
+    ("wait_for", "say stonewall"),
+    ("include", "a job file is read whole; put the sections into one file"),
+    ("log_unix_epoch", "a job's measured time has gaps, in which others have their turn; leave it out"),
+    ("write_iolog", "say write_lat_log= and log_offset=1"),
+    ("read_iolog", "a recorded log cannot be replayed"),
 ];
-
-/// A key that may stand without `=value`.
-fn stands_alone(key: &str) -> bool {
-    matches!(
-        key,
-        "time_based" | "thread" | "group_reporting" | "norandommap" | "stonewall" | "wait_for_previous"
-    )
-}
 
 impl Job {
     /// Sets `key` to `value` (`None`: the key stood alone). The single place that knows the keys.
@@ -87,16 +161,15 @@ impl Job {
             Origin::CommandLine => key.replace('-', "_"),
             Origin::File { .. } => key.to_owned(),
         };
-        let found =
-            OBEYED.iter().find(|(usual, synonyms, _)| *usual == key || synonyms.contains(&key.as_str()));
-        let Some(&(usual, _, expected)) = found else { return not_obeyed(&key, value, origin) };
+        let found = OBEYED.iter().find(|known| known.usual == key || known.synonyms.contains(&key.as_str()));
+        let Some(Key { usual, expected, alone, .. }) = found else { return not_obeyed(&key, value, origin) };
         let fail = |why: String| {
             let value = shown(value.unwrap_or_default());
             JobError::new(origin, Problem::Value { key: origin.key(&key), value, why })
         };
         let text = match value.map(str::trim) {
-            Some("") => None,
-            None if usual == "time_based" => Some("1"),
+            Some("") => alone.filter(|alone| alone.is_empty()),
+            None => *alone,
             text => text,
         };
         let no_value = Problem::NoValue { key: origin.key(&key), expected };
@@ -106,64 +179,43 @@ impl Job {
         Ok(note.map(|note| format!("{origin}: {}={}: {note}", origin.key(&key), shown(text))))
     }
 
-    /// The value into its field.
-    fn store(&mut self, key: &str, text: &str) -> Result<Option<&'static str>, value::Why> {
-        let mut note = None;
-        match key {
-            "name" => self.name = job_name(text)?,
-            "rw" => self.rw = value::rw(text)?,
-            "bs" => {
-                let ([read, write], about) = value::block_sizes(text)?;
-                (self.bs_read_bytes, self.bs_write_bytes) =
-                    (read.unwrap_or(self.bs_read_bytes), write.unwrap_or(self.bs_write_bytes));
-                note = about;
-            }
-            "iodepth" => self.iodepth = value::int(text, 1, u64::from(IODEPTH_MAX))? as u32,
-            "numjobs" => self.numjobs = value::int(text, 1, u64::from(NUMJOBS_MAX))? as u32,
-            "size" => {
-                let (size, about) = aligned(text)?;
-                if matches!(size, Extent::Bytes(0) | Extent::Percent(0)) {
-                    return Err("must be more than 0".to_owned());
-                }
-                (self.size, note) = (Some(size), about);
-            }
-            "offset" => {
-                let (offset, about) = aligned(text)?;
-                if offset == Extent::Percent(100) {
-                    return Err("nothing is left after the whole device".to_owned());
-                }
-                (self.offset, note) = (offset, about);
-            }
-            // 0 is fio's "no limit".
-            "runtime" => self.runtime = Some(value::time(text)?).filter(|time| !time.is_zero()),
-            "time_based" => self.time_based = value::boolean(Some(text))?,
-            "ramp_time" => self.ramp_time = value::time(text)?,
-            "rwmixread" => self.rwmixread_percent = percent(text)?,
-            "rwmixwrite" => self.rwmixread_percent = 100 - percent(text)?,
-            "verify" => self.verify = value::verify(text)?,
-            "cpus_allowed" => self.cpus_allowed = value::cpus(text)?,
-            "filename" => self.filename = Some(printable(text)?),
-            "loops" => self.loops = value::int(text, 1, u64::from(u32::MAX))?,
-            "completion" => {
-                if text.split(',').any(|policy| policy.trim().is_empty()) {
-                    return Err("a policy in the list is empty".to_owned());
-                }
-                self.completion = Some(printable(text)?);
-            }
-            // Not reached while `OBEYED` and this list agree, which a test sees to.
-            _ => return Err("not implemented".to_owned()),
-        }
-        Ok(note)
-    }
-
-    /// Notes that `key` was set. The two mix keys are one setting: the latter replaces the former.
+    /// Notes that `key` was set, and forgets what it replaces.
     fn remember(&mut self, key: &'static str, text: &str, origin: &Origin) {
         if key == "name" {
             return;
         }
-        let mix = |key: &str| key == "rwmixread" || key == "rwmixwrite";
-        self.set_keys.retain(|set| set.key != key && !(mix(key) && mix(set.key)));
-        self.set_keys.push(SetKey { key, value: text.to_owned(), origin: origin.clone() });
+        self.set_keys.retain(|set| set.key != key);
+        let family = FAMILIES.iter().find(|family| family.contains(&key)).copied().unwrap_or_default();
+        let farther = |set: &SetKey| {
+            set.inherited || *origin == Origin::CommandLine && set.origin != Origin::CommandLine
+        };
+        // The two mix keys are one setting: the latter replaces the former.
+        let mix = key.starts_with("rwmix");
+        let replaced: Vec<&'static str> = self
+            .set_keys
+            .iter()
+            .filter(|set| family.contains(&set.key))
+            .filter(|set| mix || farther(set))
+            .map(|set| set.key)
+            .collect();
+        for other in replaced {
+            self.set_keys.retain(|set| set.key != other);
+            if !mix {
+                self.reset(other);
+            }
+        }
+        if family.len() > 1 {
+            // Keys of a family may share a field. It was accepted before.
+            let _ = self.store(key, text);
+        }
+        self.set_keys.push(SetKey { key, value: text.to_owned(), origin: origin.clone(), inherited: false });
+    }
+
+    /// The job as the beginning of a section: what is set so far is from `[global]`.
+    pub(super) fn inherit(&self, name: String) -> Job {
+        let mut job = Job { name, ..self.clone() };
+        job.set_keys.iter_mut().for_each(|set| set.inherited = true);
+        job
     }
 }
 
@@ -174,11 +226,13 @@ fn not_obeyed(key: &str, value: Option<&str>, origin: &Origin) -> Result<Option<
         return Err(JobError::new(origin, Problem::Unsupported { key: written, instead }));
     }
     if !HARMLESS.contains(&key) {
-        let nearest = nearest_key(key).map(|near| origin.key(near));
+        let obeyed = OBEYED.iter().flat_map(|known| std::iter::once(&known.usual).chain(known.synonyms));
+        let known = obeyed.chain(HARMLESS).copied();
+        let nearest = nearest_key(key, known).map(|near| origin.key(near));
         return Err(JobError::new(origin, Problem::UnknownKey { key: written, nearest }));
     }
     let text = value.map(str::trim).filter(|text| !text.is_empty());
-    if text.is_none() && !(value.is_none() && stands_alone(key)) {
+    if text.is_none() && !(value.is_none() && matches!(key, "thread" | "exitall")) {
         return Err(JobError::new(
             origin,
             Problem::NoValue { key: written, expected: "1 or 0, or as fio has it" },
@@ -202,93 +256,46 @@ fn not_obeyed(key: &str, value: Option<&str>, origin: &Origin) -> Result<Option<
     }))
 }
 
-fn aligned(text: &str) -> Result<(Extent, Option<&'static str>), value::Why> {
-    let (extent, note) = value::extent(text)?;
-    match extent {
-        Extent::Bytes(bytes) if bytes % SECTOR_BYTES != 0 => {
-            Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}"))
-        }
-        _ => Ok((extent, note)),
-    }
-}
-
-fn percent(text: &str) -> Result<u8, value::Why> {
-    let text = text.strip_suffix('%').unwrap_or(text);
-    value::int(text, 0, 100).map(|percent| percent as u8)
-}
-
-fn printable(text: &str) -> Result<String, value::Why> {
-    if text.chars().any(char::is_control) {
-        return Err("contains a control character".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-/// A job's name as given: anything that can be printed on one line.
-pub(super) fn job_name(text: &str) -> Result<String, value::Why> {
-    match text.trim() {
-        "" => Err("a job needs a name".to_owned()),
-        "global" => Err("global is not a job".to_owned()),
-        name if name.chars().nth(256).is_some() => Err("longer than 256 characters".to_owned()),
-        name => printable(name),
-    }
-}
-
-/// The known key nearest to `key`, if it is near enough to be meant.
-fn nearest_key(key: &str) -> Option<&'static str> {
-    if key.chars().nth(32).is_some() {
-        return None;
-    }
-    let key = key.to_ascii_lowercase().replace('-', "_");
-    let obeyed = OBEYED.iter().flat_map(|(usual, synonyms, _)| std::iter::once(usual).chain(synonyms.iter()));
-    let near = obeyed
-        .chain(HARMLESS)
-        .map(|known| (edit_distance(&key, known), *known))
-        .min_by_key(|(far, _)| *far)?;
-    let enough = (key.chars().count() / 3).clamp(1, 3);
-    Some(near.1).filter(|known| near.0 <= enough && near.0 < known.len())
-}
-
-/// Levenshtein's distance, with a swap of neighbours counted as one step.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for (i, from) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, to) in b.iter().enumerate() {
-            let replace = rows[i][j] + usize::from(from != to);
-            let mut best = replace.min(rows[i][j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
-                best = best.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_obeyed_key_is_stored_or_refused_for_its_value() {
-        for (key, ..) in OBEYED {
-            let error = Job::new("a").store(key, "\u{7}").unwrap_err();
-            assert_ne!(error, "not implemented", "{key}");
+        for key in OBEYED {
+            let error = Job::new("a").store(key.usual, "\u{7}").unwrap_err();
+            assert_ne!(error, "not implemented", "{}", key.usual);
         }
     }
 
     #[test]
-    fn distances() {
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(edit_distance("iodpeth", "iodepth"), 1);
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(nearest_key("io_depth"), Some("iodepth"));
-        assert_eq!(nearest_key("SIZE"), Some("size"));
-        assert_eq!(nearest_key("block_size"), Some("blocksize"));
-        assert_eq!(nearest_key("x"), None);
-        assert_eq!(nearest_key("zonemode"), None);
+    fn every_key_of_a_family_can_be_reset() {
+        for key in FAMILIES.iter().copied().flatten().filter(|key| !key.starts_with("rwmix")) {
+            assert!(OBEYED.iter().any(|known| known.usual == *key), "{key}");
+            let mut job = Job::new("a");
+            let value = match *key {
+                "bssplit" => "8k/100",
+                "bsrange" => "8k-16k",
+                "hipri" => "1",
+                "completion" => "poll",
+                _ => "8k",
+            };
+            job.store(key, value).unwrap();
+            assert_ne!(job, Job::new("a"), "{key}");
+            job.reset(key);
+            assert_eq!(job, Job::new("a"), "{key}");
+        }
+    }
+
+    #[test]
+    fn near_keys() {
+        let near = |key: &str| match not_obeyed(key, Some("1"), &Origin::CommandLine).unwrap_err().problem {
+            Problem::UnknownKey { nearest, .. } => nearest,
+            problem => panic!("{problem}"),
+        };
+        assert_eq!(near("io_depth").as_deref(), Some("--iodepth"));
+        assert_eq!(near("SIZE").as_deref(), Some("--size"));
+        assert_eq!(near("block_size").as_deref(), Some("--blocksize"));
+        assert_eq!((near("x"), near("zonemode")), (None, None));
     }
 }

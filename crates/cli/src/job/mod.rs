@@ -6,17 +6,27 @@
 
 pub mod error;
 mod keys;
+mod lists;
+mod nearest;
 mod parse;
+mod settings;
+mod store;
 mod validate;
 mod value;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_keys;
 
 use std::time::Duration;
 
 pub use error::{JobError, Origin};
 pub use parse::parse;
+pub use settings::{
+    Batch, Distribution, Generator, LatencyTarget, LogKeys, LogName, Pace, Randomness, Sizes, Syncing,
+    ZONES_MAX, Zone,
+};
 
 /// The largest queue depth a job may ask for.
 pub const IODEPTH_MAX: u32 = 1024;
@@ -112,6 +122,8 @@ pub(crate) struct SetKey {
     key: &'static str,
     value: String,
     origin: Origin,
+    /// From `[global]`: what the section says of the same matter replaces it.
+    inherited: bool,
 }
 
 /// One job: a `[section]` with its defaults from `[global]`, or what the command line says.
@@ -125,6 +137,8 @@ pub struct Job {
     pub bs_read_bytes: u64,
     /// Size of each write; 4096 unless set.
     pub bs_write_bytes: u64,
+    /// Sizes of reads and of writes that vary; `None`: those above.
+    pub sizes: [Option<Sizes>; 2],
     /// I/Os in flight; 1 unless set.
     pub iodepth: u32,
     /// Clones of this job, each with a thread and queue pair of its own; 1 unless set.
@@ -151,6 +165,30 @@ pub struct Job {
     pub loops: u64,
     /// Our own key: the completion policies to compare, as written (`interrupt,poll,hybrid=2us`).
     pub completion: Option<String>,
+    /// fio's word for `completion=poll`.
+    pub hipri: bool,
+    /// How much to transfer in one loop, if not `size`.
+    pub io_size: Option<Extent>,
+    /// End after so many I/Os of each thread.
+    pub number_ios: Option<u64>,
+    /// When writes are made durable.
+    pub syncing: Syncing,
+    /// Where random I/Os go.
+    pub random: Randomness,
+    /// When I/Os are submitted.
+    pub pace: Pace,
+    /// Find the depth at which this is kept.
+    pub latency_target: LatencyTarget,
+    /// How many I/Os are submitted and taken back at once.
+    pub batch: Batch,
+    /// Logs to write.
+    pub logs: LogKeys,
+    /// Begin when the jobs before have ended.
+    pub stonewall: bool,
+    /// Show the jobs of this group as one.
+    pub group_reporting: bool,
+    /// Begin a new group for [`Job::group_reporting`].
+    pub new_group: bool,
     pub(crate) set_keys: Vec<SetKey>,
 }
 
@@ -175,6 +213,19 @@ impl Job {
             filename: None,
             loops: 1,
             completion: None,
+            sizes: [None, None],
+            hipri: false,
+            io_size: None,
+            number_ios: None,
+            syncing: Syncing::default(),
+            random: Randomness::default(),
+            pace: Pace::default(),
+            latency_target: LatencyTarget::default(),
+            batch: Batch::default(),
+            logs: LogKeys::default(),
+            stonewall: false,
+            group_reporting: false,
+            new_group: false,
             set_keys: Vec::new(),
         }
     }
@@ -200,13 +251,31 @@ impl Job {
         matches!(self.rw, Rw::Write | Rw::RandWrite) || (self.rw.is_mixed() && self.rwmixread_percent < 100)
     }
 
+    /// The sizes of reads (0) or writes (1).
+    pub fn sizes_of(&self, direction: usize) -> Sizes {
+        let fixed_bytes = if direction == 0 { self.bs_read_bytes } else { self.bs_write_bytes };
+        self.sizes[direction].clone().unwrap_or(Sizes::Fixed(fixed_bytes))
+    }
+
+    /// Sizes of the directions that the job has.
+    fn used_sizes(&self) -> impl Iterator<Item = Sizes> {
+        let used = [(0, self.reads()), (1, self.writes())];
+        used.into_iter().filter(|(_, used)| *used).map(|(direction, _)| self.sizes_of(direction))
+    }
+
     /// The largest block this job transfers.
     pub fn bs_max_bytes(&self) -> u64 {
-        match (self.reads(), self.writes()) {
-            (true, false) => self.bs_read_bytes,
-            (false, true) => self.bs_write_bytes,
-            _ => self.bs_read_bytes.max(self.bs_write_bytes),
-        }
+        self.used_sizes().map(|sizes| sizes.max_bytes()).max().unwrap_or(self.bs_read_bytes)
+    }
+
+    /// The smallest block this job transfers.
+    pub fn bs_min_bytes(&self) -> u64 {
+        self.used_sizes().map(|sizes| sizes.min_bytes()).min().unwrap_or(self.bs_read_bytes)
+    }
+
+    /// Whether blocks of one direction differ in size.
+    pub fn has_varied_sizes(&self) -> bool {
+        self.used_sizes().any(|sizes| !matches!(sizes, Sizes::Fixed(_)))
     }
 
     pub(crate) fn origin_of(&self, key: &str) -> Option<&Origin> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::{JobError, Origin, Problem, shown};
-use super::{JOBS_MAX, Job, keys};
+use super::{JOBS_MAX, Job, store};
 
 /// A job file, read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn parse(text: &str, source: &str) -> Result<JobFile, JobError> {
                     return Err(JobError::new(&origin, Problem::TooManyJobs));
                 }
                 section = Section::Job;
-                file.jobs.push(Job { name, ..global.clone() });
+                file.jobs.push(global.inherit(name));
             }
             continue;
         }
@@ -110,5 +110,5 @@ fn section_name(line: &str, origin: &Origin) -> Result<String, JobError> {
     if name == "global" {
         return Ok(name.to_owned());
     }
-    keys::job_name(name).map_err(|_| bad())
+    store::job_name(name).map_err(|_| bad())
 }

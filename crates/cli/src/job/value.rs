@@ -91,11 +91,21 @@ pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> 
 
 /// fio's time: seconds unless a suffix says otherwise.
 pub(super) fn time(text: &str) -> Result<Duration, Why> {
+    time_in(text, 1_000_000)
+}
+
+/// fio's short time: microseconds unless a suffix says otherwise.
+pub(super) fn time_us(text: &str) -> Result<Duration, Why> {
+    time_in(text, 1)
+}
+
+fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
     let (number, suffix) = number_and_suffix(text)?;
     let unit_us: u64 = match suffix.to_ascii_lowercase().as_str() {
+        "" => default_us,
         "us" | "usec" => 1,
         "ms" | "msec" => 1_000,
-        "" | "s" | "sec" => 1_000_000,
+        "s" | "sec" => 1_000_000,
         "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,

@@ -1,0 +1,183 @@
+//! The values into their fields.
+
+use super::{Extent, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value};
+use super::{Generator, LogName};
+
+/// fio's int.
+const INT_MAX: u64 = u32::MAX as u64;
+
+impl Job {
+    /// The value into its field; `Some`: a remark on it.
+    pub(super) fn store(&mut self, key: &str, text: &str) -> Result<Option<&'static str>, value::Why> {
+        let mut note = None;
+        let depth = |min| value::int(text, min, u64::from(IODEPTH_MAX)).map(|depth| depth as u32);
+        match key {
+            "name" => self.name = job_name(text)?,
+            "rw" => self.rw = value::rw(text)?,
+            "bs" => {
+                let ([read, write], about) = value::block_sizes(text)?;
+                (self.bs_read_bytes, self.bs_write_bytes) =
+                    (read.unwrap_or(self.bs_read_bytes), write.unwrap_or(self.bs_write_bytes));
+                note = about;
+            }
+            "bsrange" => (self.sizes, note) = lists::block_range(text)?,
+            "bssplit" => (self.sizes, note) = lists::block_split(text)?,
+            "iodepth" => self.iodepth = depth(1)?,
+            "iodepth_batch" => self.batch.submit = Some(depth(0)?),
+            "iodepth_batch_complete_min" => self.batch.complete_min = Some(depth(0)?),
+            "iodepth_batch_complete_max" => self.batch.complete_max = Some(depth(0)?),
+            "iodepth_low" => self.batch.low = Some(depth(0)?),
+            "numjobs" => self.numjobs = value::int(text, 1, u64::from(NUMJOBS_MAX))? as u32,
+            "size" => {
+                let (size, about) = nonempty(text)?;
+                (self.size, note) = (Some(size), about);
+            }
+            "io_size" => {
+                let (size, about) = nonempty(text)?;
+                (self.io_size, note) = (Some(size), about);
+            }
+            "number_ios" => self.number_ios = Some(value::int(text, 1, u64::MAX)?),
+            "offset" => {
+                let (offset, about) = aligned(text)?;
+                if offset == Extent::Percent(100) {
+                    return Err("nothing is left after the whole device".to_owned());
+                }
+                (self.offset, note) = (offset, about);
+            }
+            // 0 is fio's "no limit".
+            "runtime" => self.runtime = Some(value::time(text)?).filter(|time| !time.is_zero()),
+            "time_based" => self.time_based = flag(text)?,
+            "ramp_time" => self.ramp_time = value::time(text)?,
+            "rwmixread" => self.rwmixread_percent = percent(text)?,
+            "rwmixwrite" => self.rwmixread_percent = 100 - percent(text)?,
+            "fsync" => self.syncing.fsync = value::int(text, 0, INT_MAX)?,
+            "fdatasync" => self.syncing.fdatasync = value::int(text, 0, INT_MAX)?,
+            "end_fsync" => self.syncing.end_fsync = flag(text)?,
+            "sync" => {
+                self.syncing.fua = match text {
+                    "none" | "0" => false,
+                    "sync" | "dsync" | "1" => true,
+                    _ => return Err("expected none, sync or dsync".to_owned()),
+                }
+            }
+            "random_distribution" => self.random.distribution = lists::distribution(text)?,
+            "norandommap" => self.random.norandommap = flag(text)?,
+            "random_generator" => {
+                self.random.generator = match text {
+                    "tausworthe" | "tausworthe64" => Generator::Tausworthe,
+                    "lfsr" => Generator::Lfsr,
+                    _ => return Err("expected tausworthe, tausworthe64 or lfsr".to_owned()),
+                }
+            }
+            "randrepeat" => self.random.randrepeat = flag(text)?,
+            "allrandrepeat" => {
+                flag(text)?;
+                note = Some("all that is random here is one sequence; see randrepeat");
+            }
+            "randseed" => self.random.randseed = Some(value::int(text, 0, u64::MAX)?),
+            "thinktime" => self.pace.thinktime = value::time_us(text)?,
+            "thinktime_spin" => self.pace.thinktime_spin = value::time_us(text)?,
+            "thinktime_blocks" => self.pace.thinktime_blocks = value::int(text, 1, INT_MAX)?,
+            "rate_iops" => self.pace.rate_iops = lists::rates(text, INT_MAX)?,
+            "rate" => self.pace.rate_bytes = lists::rates(text, 1 << 50)?,
+            "latency_target" => {
+                self.latency_target.target = Some(value::time_us(text)?).filter(|time| !time.is_zero());
+            }
+            "latency_window" => self.latency_target.window = value::time_us(text)?,
+            "latency_percentile" => {
+                self.latency_target.percentile_ppm = match lists::millionths(text)? {
+                    ppm @ 1..=100_000_000 => ppm,
+                    _ => return Err("expected a percentage above 0, up to 100".to_owned()),
+                }
+            }
+            "latency_run" => self.latency_target.run = flag(text)?,
+            "stonewall" => self.stonewall = flag(text)?,
+            "group_reporting" => self.group_reporting = flag(text)?,
+            "new_group" => self.new_group = flag(text)?,
+            "write_lat_log" => self.logs.lat = Some(log_name(text)?),
+            "write_bw_log" => self.logs.bw = Some(log_name(text)?),
+            "write_iops_log" => self.logs.iops = Some(log_name(text)?),
+            "write_hist_log" => self.logs.hist = Some(log_name(text)?),
+            "log_avg_msec" => self.logs.avg_ms = value::int(text, 0, INT_MAX)?,
+            "log_hist_msec" => self.logs.hist_ms = value::int(text, 0, INT_MAX)?,
+            "log_hist_coarseness" => self.logs.hist_coarseness = value::int(text, 0, 6)? as u8,
+            "log_offset" => self.logs.offset = flag(text)?,
+            "log_max_value" => self.logs.max_value = flag(text)?,
+            "per_job_logs" => self.logs.per_job = flag(text)?,
+            "verify" => self.verify = value::verify(text)?,
+            "cpus_allowed" => self.cpus_allowed = value::cpus(text)?,
+            "filename" => self.filename = Some(printable(text)?),
+            "loops" => self.loops = value::int(text, 1, INT_MAX)?,
+            "hipri" => self.hipri = flag(text)?,
+            "completion" => {
+                if text.split(',').any(|policy| policy.trim().is_empty()) {
+                    return Err("a policy in the list is empty".to_owned());
+                }
+                self.completion = Some(printable(text)?);
+            }
+            // Not reached while `OBEYED` and this list agree, which a test sees to.
+            _ => return Err("not implemented".to_owned()),
+        }
+        Ok(note)
+    }
+
+    /// The field of a key that another key replaces, as if it had never been set.
+    pub(super) fn reset(&mut self, key: &str) {
+        let plain = Job::new("");
+        match key {
+            "bs" => (self.bs_read_bytes, self.bs_write_bytes) = (plain.bs_read_bytes, plain.bs_write_bytes),
+            "rate" => self.pace.rate_bytes = Pace::default().rate_bytes,
+            "rate_iops" => self.pace.rate_iops = Pace::default().rate_iops,
+            "hipri" => self.hipri = plain.hipri,
+            "completion" => self.completion = plain.completion,
+            _ => self.sizes = plain.sizes,
+        }
+    }
+}
+
+fn flag(text: &str) -> Result<bool, value::Why> {
+    value::boolean(Some(text))
+}
+
+fn nonempty(text: &str) -> Result<(Extent, Option<&'static str>), value::Why> {
+    match aligned(text)? {
+        (Extent::Bytes(0) | Extent::Percent(0), _) => Err("must be more than 0".to_owned()),
+        size => Ok(size),
+    }
+}
+
+fn aligned(text: &str) -> Result<(Extent, Option<&'static str>), value::Why> {
+    let (extent, note) = value::extent(text)?;
+    match extent {
+        Extent::Bytes(bytes) if bytes % SECTOR_BYTES != 0 => {
+            Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}"))
+        }
+        _ => Ok((extent, note)),
+    }
+}
+
+fn percent(text: &str) -> Result<u8, value::Why> {
+    let text = text.strip_suffix('%').unwrap_or(text);
+    value::int(text, 0, 100).map(|percent| percent as u8)
+}
+
+fn log_name(text: &str) -> Result<LogName, value::Why> {
+    Ok(if text.is_empty() { LogName::OfJob } else { LogName::Named(printable(text)?) })
+}
+
+fn printable(text: &str) -> Result<String, value::Why> {
+    if text.chars().any(char::is_control) {
+        return Err("contains a control character".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A job's name as given: anything that can be printed on one line.
+pub(super) fn job_name(text: &str) -> Result<String, value::Why> {
+    match text.trim() {
+        "" => Err("a job needs a name".to_owned()),
+        "global" => Err("global is not a job".to_owned()),
+        name if name.chars().nth(256).is_some() => Err("longer than 256 characters".to_owned()),
+        name => printable(name),
+    }
+}
