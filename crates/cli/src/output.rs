@@ -46,17 +46,7 @@ impl JsonTarget {
                 path.display()
             ))
         };
-        match std::fs::metadata(path) {
-            Ok(meta) if meta.is_dir() => return Err(refused(io::ErrorKind::IsADirectory.into())),
-            // A file must be ours to write although it will be replaced; devices and pipes are written in place.
-            Ok(_) => drop(OpenOptions::new().append(true).open(path).map_err(refused)?),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
-            Err(_) => {}
-        }
-        if !is_special(path) {
-            let (temporary, _) = create_beside(path).map_err(refused)?;
-            std::fs::remove_file(temporary).map_err(refused)?;
-        }
+        can_replace(path).map_err(refused)?;
         Ok(Self::File(path.to_owned()))
     }
 
@@ -70,6 +60,22 @@ impl JsonTarget {
             }),
         }
     }
+}
+
+/// Whether `path` can be written: found before the run, not after it.
+pub fn can_replace(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        // A file must be ours to write although it will be replaced; devices and pipes are written in place.
+        Ok(_) => drop(OpenOptions::new().append(true).open(path)?),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    if !is_special(path) {
+        let (temporary, _) = create_beside(path)?;
+        std::fs::remove_file(temporary)?;
+    }
+    Ok(())
 }
 
 /// Something that is there and no regular file: `/dev/null`, a named pipe.
@@ -88,12 +94,22 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, |out| out.write_all(bytes))
+}
+
+/// Has `write` write to `path`: a file has the old contents or the new, never a part.
+pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let buffered = |file: File| -> io::Result<File> {
+        let mut out = io::BufWriter::with_capacity(1 << 18, file);
+        write(&mut out)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)
+    };
     if is_special(path) {
-        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+        return buffered(OpenOptions::new().write(true).open(path)?).map(drop);
     }
-    let (temporary, mut file) = create_beside(path)?;
+    let (temporary, file) = create_beside(path)?;
     let written =
-        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&temporary, path));
+        buffered(file).and_then(|file| file.sync_all()).and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }

@@ -101,7 +101,11 @@ fn job_files() {
         ("[global]\nbs=4k\n", &["no job"]),
         ("[a]\nfilename=mem:1M\niodpeth=4\n", &["j.fio:3", "iodpeth", "iodepth"]),
         ("[a]\nfilename=mem:1M\nbs=4x\n", &["j.fio:3", "bs=4x"]),
-        ("[a]\nfilename=mem:1M\nhipri=1\n", &["j.fio:3", "completion=poll"]),
+        (
+            "[a]\nfilename=mem:1M\nhipri=1\ncompletion=interrupt\n",
+            &["j.fio:4", "hipri means completion=poll"],
+        ),
+        ("[a]\nfilename=mem:1M\nsqthread_poll=1\n", &["j.fio:3", "completion=poll"]),
         ("[a]\nfilename=mem:1M\ncompletion=poll,warp\n", &["j.fio:3", "warp"]),
         ("[a]\nfilename=mem:1M\nsize=3m\n", &["job a", "beyond the end"]),
         // The second job is looked at before the first one runs.

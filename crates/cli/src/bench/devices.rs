@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use meantime::block::{BlockDevice, Device, OpenOptions, Uri};
 use meantime::hw::cpu;
 
-use super::plan;
+use super::checks;
 use crate::failure::{Failure, named};
 
 struct Opened {
@@ -83,7 +83,7 @@ impl Devices {
             distinct.push(uri);
             parsed.push(what);
         }
-        plan::check_files(&files)?;
+        checks::check_files(&files)?;
         let allowed = cpu::allowed();
         let mut devices = Self::default();
         for (uri, what) in distinct.into_iter().zip(parsed) {

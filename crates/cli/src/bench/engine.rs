@@ -5,12 +5,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meantime::block::{BlockChannel, Done, Request};
+use meantime::block::{BlockChannel, Done, IoError, Request};
 use meantime::hw::{Clock, DmaBuf};
 use meantime::nvme::CommandError;
 
 use super::pattern::{Dir, Io, Pattern, Rng};
-use super::tally::Tally;
+use super::tally::Record;
+
+mod shaped;
 
 /// Chooses I/Os, and hears how they ended.
 pub trait Source {
@@ -105,6 +107,8 @@ pub enum Ended {
     Limit,
     /// The source has no more.
     Dry,
+    /// The depth that keeps a latency is found: what was measured before does not count.
+    Found,
     /// A signal asked for the end.
     Stopped,
     /// The device takes no more I/O.
@@ -135,19 +139,19 @@ pub struct Engine<'a, C> {
 }
 
 impl<C: BlockChannel> Engine<'_, C> {
-    /// Does I/O until `limit`, and records it in `tally` if there is one.
-    pub fn run<S: Source>(&mut self, source: &mut S, limit: Limit, tally: Option<&mut Tally>) -> Ended {
+    /// Does I/O until `limit`.
+    pub fn run<S: Source, R: Record>(&mut self, source: &mut S, limit: Limit, record: &mut R) -> Ended {
         match self.slots.bufs.len() {
-            1 => self.run_one_by_one(source, limit, tally),
-            _ => self.run_deep(source, limit, tally),
+            1 => self.run_one_by_one(source, limit, record),
+            _ => self.run_deep(source, limit, record),
         }
     }
 
-    fn run_one_by_one<S: Source>(
+    fn run_one_by_one<S: Source, R: Record>(
         &mut self,
         source: &mut S,
         limit: Limit,
-        mut tally: Option<&mut Tally>,
+        record: &mut R,
     ) -> Ended {
         let mut ios = 0;
         loop {
@@ -171,10 +175,9 @@ impl<C: BlockChannel> Engine<'_, C> {
             let seen_ns = self.clock.now_ns();
             match self.take_back(source, 0, &io, done) {
                 Ok(true) => {
-                    if let Some(tally) = &mut tally {
-                        tally.record(&io, rung_ns - start_ns, seen_ns - rung_ns);
-                        tally.record_depth(1, 1);
-                    }
+                    record.done(&io, rung_ns - start_ns, seen_ns - rung_ns, seen_ns);
+                    record.submitted(1, 1);
+                    record.reaped(1);
                 }
                 Ok(false) => {}
                 Err(lost) => return lost,
@@ -187,7 +190,7 @@ impl<C: BlockChannel> Engine<'_, C> {
     }
 
     /// Submits in batches, one doorbell each; what has completed is reaped as a whole before slots are filled again.
-    fn run_deep<S: Source>(&mut self, source: &mut S, limit: Limit, mut tally: Option<&mut Tally>) -> Ended {
+    fn run_deep<S: Source, R: Record>(&mut self, source: &mut S, limit: Limit, record: &mut R) -> Ended {
         let mut ios = 0;
         let mut ended = None;
         loop {
@@ -196,23 +199,23 @@ impl<C: BlockChannel> Engine<'_, C> {
                 ended = self.submit_batch(source, room);
                 let batch = self.slots.batch.len();
                 ios += batch as u64;
-                if let Some(tally) = &mut tally {
-                    tally.record_depth(self.channel.in_flight().max(1), batch as u64);
+                if batch > 0 {
+                    record.submitted(self.channel.in_flight().max(1), batch as u64);
                 }
             }
             let Some(mut done) = self.channel.wait_done() else {
                 return ended.unwrap_or(Ended::Limit);
             };
             let seen_ns = self.clock.now_ns();
+            let mut reaped = 0;
             loop {
+                reaped += 1;
                 let slot = done.user_data as usize;
                 let Flight { io, start_ns, rung_ns } = self.slots.flights[slot];
                 match self.take_back(source, slot, &io, done) {
                     Ok(true) => {
-                        if let Some(tally) = &mut tally {
-                            // An I/O of a batch may be done before the batch's clock reading.
-                            tally.record(&io, rung_ns - start_ns, seen_ns.saturating_sub(rung_ns));
-                        }
+                        // An I/O of a batch may be done before the batch's clock reading.
+                        record.done(&io, rung_ns - start_ns, seen_ns.saturating_sub(rung_ns), seen_ns);
                         self.slots.free.push(slot);
                     }
                     Ok(false) => self.slots.free.push(slot),
@@ -223,6 +226,7 @@ impl<C: BlockChannel> Engine<'_, C> {
                     None => break,
                 }
             }
+            record.reaped(reaped);
             if ended.is_none() {
                 if self.stop.load(Ordering::Relaxed) {
                     ended = Some(Ended::Stopped);
@@ -295,15 +299,19 @@ impl<C: BlockChannel> Engine<'_, C> {
         self.slots.bufs[slot] = done.buf;
         match done.result {
             Ok(()) => Ok(true),
-            Err(error) => {
-                self.faults.errors += 1;
-                self.faults.first.get_or_insert_with(|| error.to_string());
-                match error.kind {
-                    CommandError::Gone { .. } => Err(Ended::Lost(error.to_string())),
-                    _ if lost => Err(quarantined()),
-                    _ => Ok(false),
-                }
-            }
+            Err(error) => self.failed(&error, lost).map(|()| false),
+        }
+    }
+
+    /// Counts an I/O that failed; an error if there is no going on.
+    #[cold]
+    fn failed(&mut self, error: &IoError, lost: bool) -> Result<(), Ended> {
+        self.faults.errors += 1;
+        self.faults.first.get_or_insert_with(|| error.to_string());
+        match error.kind {
+            CommandError::Gone { .. } => Err(Ended::Lost(error.to_string())),
+            _ if lost => Err(quarantined()),
+            _ => Ok(()),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
 use super::pattern::{Pattern, PatternSpec};
 use super::plan::JobPlan;
 use super::progress::Progress;
+use super::tally::Unrecorded;
 use crate::failure::{Failure, named, warn};
 use crate::figures;
 use crate::machine;
@@ -74,6 +75,7 @@ fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) ->
         let pattern = Pattern::new(PatternSpec {
             offset_bytes: from,
             range_bytes: length,
+            pass_bytes: length,
             block_shift: device.info().block_bytes.trailing_zeros(),
             bs_read_bytes: block_bytes,
             bs_write_bytes: block_bytes,
@@ -92,7 +94,8 @@ fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) ->
             stop: &signal::STOP,
             faults: &mut faults,
         };
-        let ended = engine.run(&mut Plain(pattern), Limit { until_ns: u64::MAX, max_ios: u64::MAX }, None);
+        let ended =
+            engine.run(&mut Plain(pattern), Limit { until_ns: u64::MAX, max_ios: u64::MAX }, &mut Unrecorded);
         if let (Ended::Lost(why), _) | (_, Some(why)) = (ended, faults.first) {
             return Err(Failure::new(format_args!("{uri}: filling it before the run: {why}")));
         }

@@ -1,16 +1,25 @@
 //! `meantime bench`: runs jobs, compares devices and ways to wait.
 
+mod cells;
+mod checks;
 mod devices;
 mod engine;
 mod fill;
+mod group;
+mod log_files;
+mod logs;
 mod pattern;
 mod plan;
 mod progress;
 mod results;
 mod run;
 mod schedule;
+mod series;
+mod shape;
+mod spread;
 mod tally;
 mod usage;
+mod varied;
 mod verify;
 mod worker;
 
@@ -31,7 +40,8 @@ use crate::report::{RunResult, comparison_table, report_json, run_text};
 use crate::signal;
 
 use devices::Devices;
-use plan::JobPlan;
+use group::Group;
+use log_files::LogFiles;
 use progress::Progress;
 use schedule::Rtts;
 
@@ -39,7 +49,8 @@ use schedule::Rtts;
 #[derive(Default)]
 struct Measured {
     results: Vec<RunResult>,
-    /// By job: its name, and the cache-line time.
+    logs: LogFiles,
+    /// By group: its name, and the cache-line time.
     rtts: Vec<(String, Rtts)>,
 }
 
@@ -51,10 +62,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     // From here on there are threads and devices to end properly.
     signal::catch();
     let mut devices = Devices::open(&uris.concat())?;
-    let mut plans = Vec::with_capacity(jobs.len());
-    for (job, uris) in jobs.into_iter().zip(&uris) {
-        plans.push(plan::plan(job, &devices, devices.indices(uris), args.floor)?);
+    let jobs = jobs.into_iter().zip(&uris).map(|(job, uris)| (job, devices.indices(uris)));
+    let groups = group::groups(jobs.collect())?;
+    for group in &groups {
+        checks::check(group, &devices, args.floor)?;
     }
+    log_files::prepare(&groups)?;
     devices.keep_created();
     warnings.iter().for_each(warn);
     let machine = Machine::probe();
@@ -68,13 +81,14 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     };
 
     let mut measured = Measured::default();
-    let failed = run_jobs(args, &plans, &mut devices, &mut measured, &show);
+    let failed = run_groups(args, &groups, &mut devices, &mut measured, &show);
     if !measured.results.is_empty() {
         show(&summary(&measured, &machine, devices.page_kind()))?;
         if let Some(target) = &target {
             let facts = facts(&measured, &machine, devices.page_kind());
             target.write(&report_json(&measured.results, &[], facts, SystemTime::now()))?;
         }
+        std::mem::take(&mut measured.logs).write()?;
     }
     failed?;
     if let Some(code) = signal::exit_code() {
@@ -85,23 +99,30 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-fn run_jobs(
+fn run_groups(
     args: &BenchArgs,
-    plans: &[JobPlan],
+    groups: &[Group],
     devices: &mut Devices,
     measured: &mut Measured,
     show: &dyn Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut progress = Progress::new(plans.len());
-    for plan in plans.iter().take_while(|_| !signal::stopped()) {
-        let outcome = run::run(plan, devices, args.rounds, args.floor, &mut progress);
+    let mut progress = Progress::new(groups.len());
+    for group in groups.iter().take_while(|_| !signal::stopped()) {
+        let outcome = run::run(group, devices, args.rounds, args.floor, &mut progress);
         let outcome = outcome.inspect_err(|_| progress.clear())?;
-        let text: String = outcome.results.iter().map(|result| run_text(result) + "\n").collect();
+        let mut text = String::new();
+        for mut job in outcome.results {
+            let logged = measured.logs.add(&mut job);
+            let result = job.into_result();
+            text += &run_text(&result);
+            text += &logged;
+            text.push('\n');
+            measured.results.push(result);
+        }
         let mut shown = Ok(());
         progress.above(|| shown = show(&text));
         shown?;
-        measured.results.extend(outcome.results);
-        measured.rtts.push((plan.job.name.clone(), outcome.rtts));
+        measured.rtts.push((group.name(), outcome.rtts));
     }
     progress.clear();
     Ok(())

@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dir {
     /// Read.
-    Read,
+    Read = 0,
     /// Write.
-    Write,
+    Write = 1,
 }
 
 /// One I/O, as a pattern chose it.
@@ -25,8 +25,10 @@ pub struct Io {
 pub struct PatternSpec {
     /// First byte of the range.
     pub offset_bytes: u64,
-    /// Length of the range: one pass transfers so much.
+    /// Length of the range.
     pub range_bytes: u64,
+    /// One pass transfers so much: the range, unless `io_size` says otherwise.
+    pub pass_bytes: u64,
     /// log2 of the logical block size.
     pub block_shift: u32,
     /// Size of reads.
@@ -41,6 +43,19 @@ pub struct PatternSpec {
     pub passes: Option<u64>,
     /// Equal seeds give equal patterns.
     pub seed: u64,
+}
+
+impl PatternSpec {
+    /// Draws the direction of an I/O.
+    #[inline(always)]
+    pub fn direction(&self, rng: &mut Rng) -> Dir {
+        match self.read_percent {
+            100 => Dir::Read,
+            0 => Dir::Write,
+            percent if ((rng.next() >> 32) * 100) >> 32 < u64::from(percent) => Dir::Read,
+            _ => Dir::Write,
+        }
+    }
 }
 
 /// A splitmix64 generator: small, fast, and good enough to choose places and fill buffers.
@@ -63,6 +78,18 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    /// A number below `limit` (0 if that is 0), all equally likely.
+    #[inline(always)]
+    pub fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// A number from 0 to below 1.
+    #[inline(always)]
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
@@ -76,7 +103,7 @@ impl Rng {
 /// A linear congruential generator of full period 2^k visits every number below 2^k once; an invertible mix makes its
 /// low bits random, too; numbers beyond the limit are skipped.
 #[derive(Debug, Clone)]
-struct Permutation {
+pub struct Permutation {
     state: u64,
     increment: u64,
     mask: u64,
@@ -85,14 +112,16 @@ struct Permutation {
 }
 
 impl Permutation {
-    fn new(limit: u64, rng: &mut Rng) -> Self {
+    /// An order of the numbers below `limit`.
+    pub fn new(limit: u64, rng: &mut Rng) -> Self {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
         Self { state: rng.next() & mask, increment: rng.next() | 1, mask, half: (bits / 2).max(1), limit }
     }
 
+    /// The next of them; after the last, the first again.
     #[inline(always)]
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         loop {
             // Multiplier ≡ 1 mod 4 and an odd increment: full period for every power of two (Hull and Dobell 1962).
             self.state =
@@ -167,7 +196,7 @@ impl Pattern {
             Some(left) => *left -= 1,
             None => {}
         }
-        self.left_bytes = self.spec.range_bytes;
+        self.left_bytes = self.spec.pass_bytes;
         self.read = Lane::new(&self.spec, self.spec.bs_read_bytes, &mut self.rng);
         self.write = Lane::new(&self.spec, self.spec.bs_write_bytes, &mut self.rng);
         true
@@ -176,12 +205,7 @@ impl Pattern {
     /// The next I/O of this pass; `None` when it has transferred as much as the range holds.
     #[inline(always)]
     pub fn next_in_pass(&mut self) -> Option<Io> {
-        let dir = match self.spec.read_percent {
-            100 => Dir::Read,
-            0 => Dir::Write,
-            percent if ((self.rng.next() >> 32) * 100) >> 32 < u64::from(percent) => Dir::Read,
-            _ => Dir::Write,
-        };
+        let dir = self.spec.direction(&mut self.rng);
         let lane = match dir {
             Dir::Read => &mut self.read,
             Dir::Write => &mut self.write,
@@ -208,7 +232,7 @@ impl Pattern {
 
     /// How much all passes transfer, in bytes; `None` if they do not end.
     pub fn total_bytes(spec: &PatternSpec) -> Option<u64> {
-        spec.passes.map(|passes| spec.range_bytes.saturating_mul(passes))
+        spec.passes.map(|passes| spec.pass_bytes.saturating_mul(passes))
     }
 }
 
@@ -224,6 +248,7 @@ mod tests {
         PatternSpec {
             offset_bytes: 8192,
             range_bytes,
+            pass_bytes: range_bytes,
             block_shift: 9,
             bs_read_bytes: 4096,
             bs_write_bytes: 4096,
@@ -239,6 +264,13 @@ mod tests {
         let mut pattern = Pattern::new(PatternSpec { passes: Some(2), ..spec(3 * 4096 + 512, false) });
         let lbas: Vec<u64> = std::iter::from_fn(|| pattern.next()).map(|io| io.lba).collect();
         assert_eq!(lbas, [16, 24, 32, 16, 24, 32]);
+    }
+
+    #[test]
+    fn a_pass_transfers_what_it_is_to() {
+        let mut pattern = Pattern::new(PatternSpec { pass_bytes: 5 * 4096, ..spec(3 * 4096, false) });
+        let lbas: Vec<u64> = std::iter::from_fn(|| pattern.next()).map(|io| io.lba).collect();
+        assert_eq!(lbas, [16, 24, 32, 16, 24]);
     }
 
     #[test]
@@ -284,7 +316,7 @@ mod tests {
             sectors in 16u64..5000, read in 1u64..17, write in 1u64..17, random: bool, percent in 0u8..=100, seed: u64,
         ) {
             let spec = PatternSpec {
-                range_bytes: sectors * 512, bs_read_bytes: read * 512, bs_write_bytes: write * 512,
+                range_bytes: sectors * 512, pass_bytes: sectors * 512, bs_read_bytes: read * 512, bs_write_bytes: write * 512,
                 random, read_percent: percent, passes: Some(3), seed, ..spec(0, random)
             };
             let mut pattern = Pattern::new(spec);

@@ -1,39 +1,40 @@
 //! What to run: jobs, devices and policies, checked as a whole before anything runs.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use meantime::block::{BlockDevice, BlockInfo, Device, NvmeDevice};
+use meantime::block::BlockInfo;
 use meantime::completion::Policy;
 
-use super::devices::Devices;
 use super::pattern::PatternSpec;
-use super::run;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
-use crate::figures;
 use crate::job::{self, Job, Origin, Verify};
-use crate::machine;
 
 /// Run for so long if neither time nor size is given.
-const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
+pub const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
 
 const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid";
 
 /// A job with the devices and policies it is to be run on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct JobPlan {
     /// The job.
     pub job: Job,
     /// Indices into [`Devices`].
     pub devices: Vec<usize>,
-    /// Ways to wait.
+    /// Ways to wait, one for each policy of the group.
     pub policies: Vec<Policy>,
     /// How long to measure each cell at most; `None`: until all is transferred.
     pub runtime: Option<Duration>,
     /// Whether to go on until the runtime is over.
     pub endless: bool,
+    /// The reporting group, from 0.
+    pub group_id: u32,
+    /// What its random numbers begin with.
+    pub seed: u64,
+    /// A log of one thread has room for so many entries.
+    pub log_entries_max: usize,
 }
 
 impl JobPlan {
@@ -42,13 +43,19 @@ impl JobPlan {
         self.job.verify == Verify::Crc32c && self.job.writes()
     }
 
-    /// The part of a device that thread `thread` works on: offset and length in bytes.
-    pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
+    /// The part of a device that the job works on: offset and length in bytes.
+    pub fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
         let align_bytes = u64::from(info.block_bytes);
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
         let rest_bytes = info.bytes().saturating_sub(offset_bytes);
         let size_bytes =
             self.job.size.map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
+        (offset_bytes, size_bytes)
+    }
+
+    /// The part of a device that thread `thread` works on: offset and length in bytes.
+    pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
+        let (offset_bytes, size_bytes) = self.whole_range(info);
         if !self.verifies() {
             return (offset_bytes, size_bytes);
         }
@@ -61,9 +68,14 @@ impl JobPlan {
     /// The I/Os of thread `thread` on a device.
     pub fn pattern(&self, info: &BlockInfo, thread: usize) -> PatternSpec {
         let (offset_bytes, range_bytes) = self.range(info, thread);
+        let align_bytes = u64::from(info.block_bytes);
         PatternSpec {
             offset_bytes,
             range_bytes,
+            pass_bytes: self
+                .job
+                .io_size
+                .map_or(range_bytes, |size| size.resolve_bytes(range_bytes, align_bytes)),
             block_shift: info.block_bytes.trailing_zeros(),
             bs_read_bytes: self.job.bs_read_bytes,
             bs_write_bytes: self.job.bs_write_bytes,
@@ -74,8 +86,8 @@ impl JobPlan {
                 _ => self.job.rwmixread_percent,
             },
             passes: if self.endless { None } else { Some(self.job.loops) },
-            // The same for every device and policy, and in every run, so that all do the same.
-            seed: 0x5eed_0000 + thread as u64,
+            // The same for every device and policy, so that all do the same.
+            seed: self.seed.wrapping_add(thread as u64),
         }
     }
 }
@@ -155,8 +167,9 @@ pub fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
 }
 
 /// The policies of a job.
-fn policies(job: &Job) -> Result<Vec<Policy>, Failure> {
-    let list = job.completion.as_deref().unwrap_or(DEFAULT_POLICIES);
+pub fn policies(job: &Job) -> Result<Vec<Policy>, Failure> {
+    let default = if job.hipri { "poll" } else { DEFAULT_POLICIES };
+    let list = job.completion.as_deref().unwrap_or(default);
     let fail = |what: String| match job.origin_of("completion") {
         Some(origin @ Origin::File { .. }) => Failure::new(format_args!("{origin}: completion={what}")),
         _ => Failure::usage(format_args!("--completion: {what}")),
@@ -170,188 +183,4 @@ fn policies(job: &Job) -> Result<Vec<Policy>, Failure> {
         policies.push(policy);
     }
     Ok(policies)
-}
-
-/// Everything about one job, checked against its devices.
-pub fn plan(job: Job, devices: &Devices, indices: Vec<usize>, floor: bool) -> Result<JobPlan, Failure> {
-    let policies = policies(&job)?;
-    // A size alone says when to end; nothing at all means a while; a runtime is an upper limit unless time_based.
-    let nothing_given = job.runtime.is_none() && job.size.is_none();
-    let runtime = if nothing_given { Some(DEFAULT_RUNTIME) } else { job.runtime };
-    let endless = nothing_given || job.time_based;
-    let plan = JobPlan { job, devices: indices, policies, runtime, endless };
-    for index in &plan.devices {
-        let device = devices.get(*index);
-        check_ranges(&plan, device.info())?;
-        check_policies(&plan, device)?;
-        if let Device::Nvme(device) = device {
-            check_queues(&plan, device)?;
-        }
-    }
-    check_cpus(&plan.job)?;
-    if floor {
-        check_floor(&plan, devices)?;
-    }
-    check_memory(&plan, devices, floor)?;
-    Ok(plan)
-}
-
-/// An error in the job named `name`.
-fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Failure {
-    Failure::new(format_args!("job {name}: {what}"))
-}
-
-fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
-    let job = &plan.job;
-    let (uri, block_bytes, device_bytes) = (&info.uri, u64::from(info.block_bytes), info.bytes());
-    let (offset_bytes, part_bytes) = plan.range(info, 0);
-    let whole_bytes = job.size.map(|size| size.resolve_bytes(device_bytes, block_bytes));
-    let sizes = [
-        ("bs", job.bs_read_bytes, job.reads()),
-        ("bs", job.bs_write_bytes, job.writes()),
-        ("offset", offset_bytes, true),
-        ("size", whole_bytes.unwrap_or(0), true),
-    ];
-    let odd = sizes.iter().find(|(_, bytes, used)| *used && !bytes.is_multiple_of(block_bytes));
-    if let Some((key, bytes, _)) = odd {
-        return Err(wrong(
-            &job.name,
-            format_args!("{key}={bytes} is not a multiple of the {block_bytes}-byte blocks of {uri}"),
-        ));
-    }
-    if offset_bytes >= device_bytes {
-        return Err(wrong(
-            &job.name,
-            format_args!("offset={offset_bytes} is not within {uri}, which has {device_bytes} bytes"),
-        ));
-    }
-    if let Some(size_bytes) = whole_bytes.filter(|size_bytes| *size_bytes > device_bytes - offset_bytes) {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "offset={offset_bytes} and size={size_bytes} reach beyond the end of {uri}, which has {device_bytes} bytes"
-            ),
-        ));
-    }
-    let bs_bytes = job.bs_max_bytes();
-    if part_bytes < bs_bytes {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "bs={bs_bytes} is more than the {part_bytes} bytes a thread has of {uri}; give a smaller bs"
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// That the device can be waited for by every policy.
-fn check_policies(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
-    let asked = plan.policies.iter().try_for_each(|policy| device.can_wait(*policy));
-    asked.map_err(|error| wrong(&plan.job.name, format_args!("{error}")))
-}
-
-fn check_queues(plan: &JobPlan, device: &NvmeDevice) -> Result<(), Failure> {
-    let job = &plan.job;
-    let (uri, controller) = (&device.info().uri, device.controller());
-    let depth_max = u32::from(controller.max_queue_entries()) - 1;
-    if job.iodepth > depth_max {
-        return Err(wrong(
-            &job.name,
-            format_args!("iodepth={} is more than {uri} can take; at most {depth_max}", job.iodepth),
-        ));
-    }
-    let numjobs = job.numjobs as usize;
-    let interrupts = plan.policies.iter().filter(|policy| policy.wants_interrupt()).count();
-    // Each thread has a polled queue pair per policy, and one with a vector for interrupts.
-    let queues = numjobs * (plan.policies.len() + interrupts);
-    let (queues_max, vectors) =
-        (usize::from(controller.info().io_queues), usize::from(controller.info().vectors));
-    if queues > queues_max {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "{numjobs} threads × {} policies need {queues} queue pairs and {uri} has {queues_max}; \
-                 use fewer threads or policies, or queues=",
-                plan.policies.len()
-            ),
-        ));
-    }
-    // Vector 0 is the admin queue's.
-    if numjobs * interrupts >= vectors.max(1) && interrupts > 0 {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "interrupt needs {} interrupt vectors and {uri} has {}; use polled policies, fewer threads, or vectors=",
-                numjobs * interrupts,
-                vectors.saturating_sub(1)
-            ),
-        ));
-    }
-    Ok(())
-}
-
-fn check_cpus(job: &Job) -> Result<(), Failure> {
-    let allowed = meantime::hw::cpu::allowed();
-    match job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
-        None => Ok(()),
-        Some(cpu) => Err(wrong(
-            &job.name,
-            format_args!("cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"),
-        )),
-    }
-}
-
-/// Two spinning threads on one CPU would measure the scheduler.
-fn check_floor(plan: &JobPlan, devices: &Devices) -> Result<(), Failure> {
-    let cpus = run::thread_cpus(plan, devices);
-    for index in &plan.devices {
-        if devices.ssd_cpu(*index).is_none_or(|cpu| cpus == [cpu]) {
-            let what = "the job's threads and the software SSD would share one; give each a CPU (cpus_allowed, cpu=)";
-            return Err(wrong(&plan.job.name, format_args!("--floor needs two CPUs: {what}")));
-        }
-    }
-    Ok(())
-}
-
-/// Better an error than the kernel's OOM killer.
-fn check_memory(plan: &JobPlan, devices: &Devices, floor: bool) -> Result<(), Failure> {
-    let job = &plan.job;
-    let per_device =
-        job.bs_max_bytes().saturating_mul(u64::from(job.iodepth)).saturating_mul(u64::from(job.numjobs));
-    let buffers_bytes = per_device.saturating_mul(plan.devices.len() as u64);
-    let floors_bytes = if floor { devices.floor_bytes(&plan.devices) } else { 0 };
-    let Some(available_bytes) = machine::available_bytes() else { return Ok(()) };
-    if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
-        return Ok(());
-    }
-    let floors =
-        if floor { format!(" and {} for the floor", figures::bytes(floors_bytes)) } else { String::new() };
-    Err(wrong(
-        &job.name,
-        format_args!(
-            "bs × iodepth × numjobs needs {} of buffers{floors}, and {} of memory are available; make one of them smaller",
-            figures::bytes(buffers_bytes),
-            figures::bytes(available_bytes)
-        ),
-    ))
-}
-
-/// Two names for one file would be two SSDs on one medium.
-pub fn check_files(files: &[(String, PathBuf)]) -> Result<(), Failure> {
-    // A file that is yet to be created is known by its directory.
-    let new = |path: &Path| {
-        let directory =
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some(std::fs::canonicalize(directory).ok()?.join(path.file_name()?))
-    };
-    let identity =
-        |path: &PathBuf| std::fs::canonicalize(path).ok().or_else(|| new(path)).unwrap_or_default();
-    for (at, (uri, path)) in files.iter().enumerate() {
-        if let Some((other, _)) = files[..at].iter().find(|(_, other)| identity(other) == identity(path)) {
-            let what = "a medium belongs to one SSD; use one URI for it, or a copy of the file";
-            return Err(Failure::new(format_args!("{other} and {uri} are the same file: {what}")));
-        }
-    }
-    Ok(())
 }

@@ -7,75 +7,138 @@ use super::schedule::{CellState, median, spread};
 use super::tally::Tally;
 use super::usage::Usage;
 use super::worker::Totals;
-use crate::report::RunResult;
+use crate::report::stats::TargetResult;
+use crate::report::{LogRows, RunResult};
 
-/// The result of one device and policy, from its threads' totals.
-pub fn result(
-    plan: &JobPlan,
-    uri: &str,
-    policy: Policy,
-    state: &CellState,
-    threads: Vec<Totals>,
-) -> RunResult {
-    let (mut tally, mut usage) = (Tally::default(), Usage::default());
-    let (mut errors, mut verify_errors, mut checked) = (0, 0, 0);
-    let (mut waits, mut sleeps, mut oversleeps, mut fallbacks, mut strays) = (0, 0, 0, 0, 0);
-    for totals in threads {
-        tally.merge(&totals.tally);
-        usage += totals.usage;
-        errors += totals.faults.errors;
-        verify_errors += totals.findings.errors;
-        checked += totals.findings.checked;
-        let counters = totals.counters;
-        for gap in [counters.polled_waits, counters.interrupt_waits] {
-            waits += gap.waits;
-            sleeps += gap.sleeps;
-            oversleeps += gap.oversleeps;
-            fallbacks += gap.fallbacks;
+/// What one job came to on one device with one policy.
+pub struct JobResult {
+    /// The job.
+    pub plan: JobPlan,
+    /// The device.
+    pub uri: String,
+    /// Bytes of its logical blocks.
+    pub block_bytes: u64,
+    /// The policy.
+    pub policy: Policy,
+    /// Which cell it was, if other jobs ran at the same time.
+    pub cell: Option<usize>,
+    /// Threads, those of jobs that are shown with it included.
+    pub numjobs: u32,
+    /// How the turns went.
+    pub state: CellState,
+    /// By thread.
+    pub threads: Vec<Totals>,
+}
+
+/// Adds `result` to the others; to one of them, if `group_reporting` says so. As in fio, what is added has the first job's name.
+pub fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
+    let reported_with = |other: &&mut JobResult| {
+        let together = other.plan.job.group_reporting && result.plan.job.group_reporting;
+        together && other.plan.group_id == result.plan.group_id && other.cell == result.cell
+    };
+    match results.iter_mut().rev().find(reported_with) {
+        Some(first) if result.cell.is_some() => {
+            first.numjobs += result.numjobs;
+            first.state.wall_ns = first.state.wall_ns.max(result.state.wall_ns);
+            first.state.lost = first.state.lost.take().or(result.state.lost);
+            first.threads.append(&mut result.threads);
         }
-        strays += counters.polled.strays + counters.interrupt.map_or(0, |queue| queue.strays);
+        _ => results.push(result),
     }
-    let of_wall = |ns: u64| if state.wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / state.wall_ns as f64 };
-    let mut extra = Vec::new();
-    let mut add = |name: &str, figure: f64| extra.push((name.to_owned(), figure));
-    if sleeps > 0 {
-        // Of all waits, the warm-ups' included.
-        add("slept_percent", sleeps as f64 * 100.0 / waits as f64);
-        add("overslept_percent", oversleeps as f64 * 100.0 / waits as f64);
+}
+
+impl JobResult {
+    /// Whether anything was done.
+    pub fn is_any(&self) -> bool {
+        let done = |totals: &Totals| totals.tally.ios() + totals.faults.errors;
+        self.state.lost.is_some() || self.threads.iter().map(done).sum::<u64>() > 0
     }
-    for (name, count) in [("fallbacks", fallbacks), ("strays", strays)] {
-        if count > 0 {
-            add(name, count as f64);
+
+    /// The logs, by thread.
+    pub fn take_logs(&mut self) -> Vec<Option<LogRows>> {
+        self.threads.iter_mut().map(|totals| totals.log.take()).collect()
+    }
+
+    /// As it is reported.
+    pub fn into_result(self) -> RunResult {
+        let Self { plan, uri, policy, cell, numjobs, state, threads, .. } = self;
+        let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
+        let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
+        // With a depth to be found only what came after counts, which each thread knows for itself.
+        let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
+        let (mut tally, mut usage) = (Tally::default(), Usage::default());
+        let (mut errors, mut verify_errors, mut checked) = (0, 0, 0);
+        let (mut waits, mut sleeps, mut oversleeps, mut fallbacks, mut strays) = (0, 0, 0, 0, 0);
+        for totals in threads {
+            tally.merge(&totals.tally);
+            usage += totals.usage;
+            errors += totals.faults.errors;
+            verify_errors += totals.findings.errors;
+            checked += totals.findings.checked;
+            let counters = totals.counters;
+            for gap in [counters.polled_waits, counters.interrupt_waits] {
+                waits += gap.waits;
+                sleeps += gap.sleeps;
+                oversleeps += gap.oversleeps;
+                fallbacks += gap.fallbacks;
+            }
+            strays += counters.polled.strays + counters.interrupt.map_or(0, |queue| queue.strays);
         }
-    }
-    if plan.verifies() {
-        add("verified_blocks", checked as f64);
-    }
-    if !state.ratios.is_empty() {
-        add("floor_pairs", state.ratios.len() as f64);
-    }
-    RunResult {
-        job_name: plan.job.name.clone(),
-        device: uri.to_owned(),
-        completion: policy.to_string(),
-        options: plan.job.fio_options(),
-        iodepth: plan.job.iodepth,
-        numjobs: plan.job.numjobs,
-        iodepth_levels: Some(tally.depths),
-        read: tally.read,
-        write: tally.write,
-        runtime_ns: state.wall_ns,
-        usr_cpu_percent: of_wall(usage.user_ns),
-        sys_cpu_percent: of_wall(usage.system_ns),
-        ctx_switches: usage.switches,
-        major_faults: usage.major_faults,
-        minor_faults: usage.minor_faults,
-        floor_ns: median(&state.floors_ns),
-        floor_ratio: median(&state.ratios),
-        floor_ratio_spread: spread(&state.ratios),
-        // A device that refused the next I/O has failed, too.
-        errors: errors.max(u64::from(state.lost.is_some())),
-        verify_errors,
-        extra,
+        let of_wall = |ns: u64| if wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / wall_ns as f64 };
+        let mut extra = Vec::new();
+        let mut add = |name: &str, figure: f64| extra.push((name.to_owned(), figure));
+        if sleeps > 0 {
+            // Of all waits, the warm-ups' included.
+            add("slept_percent", sleeps as f64 * 100.0 / waits as f64);
+            add("overslept_percent", oversleeps as f64 * 100.0 / waits as f64);
+        }
+        for (name, count) in [("fallbacks", fallbacks), ("strays", strays)] {
+            if count > 0 {
+                add(name, count as f64);
+            }
+        }
+        if plan.verifies() {
+            add("verified_blocks", checked as f64);
+        }
+        if !state.ratios.is_empty() {
+            add("floor_pairs", state.ratios.len() as f64);
+        }
+        let keys = &plan.job.latency_target;
+        let target = keys.target.zip(target_depth).map(|(target, depth)| TargetResult {
+            target_ns: target.as_nanos() as u64,
+            window_us: keys.window.as_micros() as u64,
+            percentile: keys.percentile_ppm as f64 / 1e6,
+            depth,
+        });
+        RunResult {
+            job_name: plan.job.name.clone(),
+            group_id: plan.group_id,
+            cell,
+            device: uri,
+            completion: policy.to_string(),
+            options: plan.job.fio_options(),
+            iodepth: plan.job.iodepth,
+            numjobs,
+            iodepth_levels: Some(tally.depths),
+            batch_levels: [tally.submits, tally.completes],
+            flushes: tally.flushes.map(|flushes| *flushes).unwrap_or_default(),
+            series: tally.series.points(),
+            target,
+            read: tally.read,
+            write: tally.write,
+            runtime_ns: wall_ns,
+            usr_cpu_percent: of_wall(usage.user_ns),
+            sys_cpu_percent: of_wall(usage.system_ns),
+            ctx_switches: usage.switches,
+            major_faults: usage.major_faults,
+            minor_faults: usage.minor_faults,
+            floor_ns: median(&state.floors_ns),
+            floor_ratio: median(&state.ratios),
+            floor_ratio_spread: spread(&state.ratios),
+            // A device that refused the next I/O has failed, too.
+            errors: errors.max(u64::from(state.lost.is_some())),
+            verify_errors,
+            extra,
+        }
     }
 }

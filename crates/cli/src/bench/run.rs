@@ -1,89 +1,87 @@
-//! Runs one job: its devices and policies in turns.
+//! Runs a group of jobs: its devices and policies in turns, the jobs of a turn at the same time.
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions};
-use meantime::completion::Policy;
-use meantime::hw::cpu;
-use meantime::hw::floor::Floor;
-
+use super::cells;
 use super::devices::Devices;
-use super::engine::{Plain, Slots};
 use super::fill;
+use super::group::{Cell, Group};
 use super::pattern::Pattern;
 use super::plan::JobPlan;
 use super::progress::Progress;
-use super::results;
+use super::results::{self, JobResult};
 use super::schedule::{CellState, Rtts, Turns, warm_up_ns};
-use super::verify::Verified;
-use super::worker::{CellWork, PARK_PAUSE, VisitReport, Work, Worker, WorkerThread, received};
-use crate::failure::{Failure, named, warn};
-use crate::report::RunResult;
+use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, Worker, WorkerThread, received};
+use crate::failure::{Failure, warn};
 use crate::signal;
+use meantime::block::BlockDevice;
+use meantime::completion::Policy;
 
 /// How long a measurement of the floor is to take. Below, cold page tables show.
 const FLOOR_NS: u64 = 10_000_000;
 
-/// What one job came to.
-pub struct JobOutcome {
-    /// By device and policy; without those that had no turn.
-    pub results: Vec<RunResult>,
+/// What a group came to.
+pub struct GroupOutcome {
+    /// By job, device and policy; without those that had no turn.
+    pub results: Vec<JobResult>,
     /// The cache-line time while it ran.
     pub rtts: Rtts,
 }
 
-/// A cell: indices into the plan.
-#[derive(Debug, Clone, Copy)]
-struct Cell {
-    /// Into the plan's devices, and the workers' slots.
-    device: usize,
-    policy: Policy,
-}
-
-struct Run<'a> {
+/// A job of the group, and how far it is.
+struct JobRun<'a> {
     plan: &'a JobPlan,
-    devices: &'a Devices,
-    cells: Vec<Cell>,
+    /// By cell.
     states: Vec<CellState>,
     threads: Vec<WorkerThread>,
     turns: Turns,
+}
+
+struct Run<'a> {
+    group: &'a Group,
+    devices: &'a Devices,
+    cells: Vec<Cell>,
+    jobs: Vec<JobRun<'a>>,
     rtts: Rtts,
     floor: bool,
     /// How many more turns may be done again.
     repeats_left: u64,
 }
 
-/// Runs `plan`.
+/// What is measured before and after each turn.
+struct Around {
+    floor_ns: Option<f64>,
+}
+
+/// Runs `group`.
 pub fn run(
-    plan: &JobPlan,
+    group: &Group,
     devices: &mut Devices,
     rounds: Option<u32>,
     floor: bool,
     progress: &mut Progress,
-) -> Result<JobOutcome, Failure> {
-    progress.job(&plan.job.name);
-    fill::fill(plan, devices, progress)?;
-    let cells: Vec<Cell> = (0..plan.devices.len())
-        .flat_map(|device| plan.policies.iter().map(move |policy| Cell { device, policy: *policy }))
-        .collect();
-    let threads = start_threads(plan, devices, &cells, floor)?;
-    let thread_bytes = Pattern::total_bytes(&plan.pattern(devices.get(plan.devices[0]).info(), 0));
-    let turns = Turns::new(plan, thread_bytes, rounds, floor);
-    let mut run = Run {
-        plan,
-        devices,
-        states: cells.iter().map(|_| CellState::default()).collect(),
-        repeats_left: 2 * cells.len() as u64,
-        cells,
-        threads,
-        turns,
-        rtts: Rtts::default(),
-        floor,
-    };
+) -> Result<GroupOutcome, Failure> {
+    progress.job(&group.name());
+    for plan in &group.plans {
+        fill::fill(plan, devices, progress)?;
+    }
+    let devices: &Devices = devices;
+    let cells = group.cells();
+    let longest = group.plans.iter().filter_map(|plan| plan.runtime).max();
+    let mut jobs = Vec::with_capacity(group.plans.len());
+    for plan in &group.plans {
+        let threads = cells::start_threads(plan, group, devices, floor)?;
+        let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
+        let turns = Turns::new(plan, Pattern::total_bytes(&spec), rounds, floor, longest);
+        let states = cells.iter().map(|_| CellState::default()).collect();
+        jobs.push(JobRun { plan, states, threads, turns });
+    }
+    let repeats_left = 2 * cells.len() as u64;
+    let mut run = Run { group, devices, cells, jobs, rtts: Rtts::default(), floor, repeats_left };
     run.probe(0)?;
-    if plan.verifies() {
-        // In turn and whole: they write to the same blocks.
+    if group.plans.iter().any(JobPlan::verifies) {
+        // One cell after the other, each whole: they write to the same blocks.
         for cell in 0..run.cells.len() {
             while !signal::stopped() && run.turn(cell, progress)? {}
-            run.check_rest(cell)?;
+            run.conclude(cell)?;
         }
     } else {
         let mut going = true;
@@ -93,87 +91,139 @@ pub fn run(
                 going |= !signal::stopped() && run.turn(cell, progress)?;
             }
         }
+        for cell in 0..run.cells.len() {
+            run.conclude(cell)?;
+        }
     }
     run.finish()
 }
 
-impl Run<'_> {
-    fn name(&self, cell: usize) -> String {
-        let Cell { device, policy } = self.cells[cell];
-        format!("job {}, {}, {policy}", self.plan.job.name, self.devices.uri(self.plan.devices[device]))
+impl JobRun<'_> {
+    fn policy(&self, cell: Cell) -> Policy {
+        self.plan.policies[cell.policy]
     }
 
-    /// A turn of `cell`; false if it has had enough.
-    fn turn(&mut self, cell: usize, progress: &mut Progress) -> Result<bool, Failure> {
-        let Cell { device, policy } = self.cells[cell];
-        let first = self.states[cell].turns == 0;
-        let learns = matches!(policy, Policy::HybridHalfMean);
-        let Some(mut visit) = self.turns.next(&self.states[cell], warm_up_ns(first, self.plan, learns))
-        else {
-            return Ok(false);
-        };
-        progress.cell(self.devices.uri(self.plan.devices[device]), policy);
+    /// A turn can be done again if that leaves nothing out.
+    fn is_repeatable(&self, cell: usize) -> bool {
+        let by_time = self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.verifies();
+        by_time && self.plan.job.latency_target.target.is_none() && self.states[cell].lost.is_none()
+    }
+
+    /// The next turn of `cell`; `None` if it has had enough.
+    fn next(&self, at: usize, cell: Cell) -> Option<Visit> {
+        let first = self.states[at].turns == 0;
+        let learns = matches!(self.policy(cell), Policy::HybridHalfMean);
+        self.turns.next(&self.states[at], warm_up_ns(first, self.plan, learns))
+    }
+}
+
+impl Run<'_> {
+    fn name(&self, job: usize, at: usize) -> String {
+        let (cell, job) = (self.cells[at], &self.jobs[job]);
+        let uri = self.devices.uri(job.plan.devices[cell.device]);
+        format!("job {}, {uri}, {}", job.plan.job.name, job.policy(cell))
+    }
+
+    /// A turn of `at`, of all jobs that are not done with it; false if all are.
+    fn turn(&mut self, at: usize, progress: &mut Progress) -> Result<bool, Failure> {
+        let cell = self.cells[at];
+        let mut visits: Vec<(usize, Visit)> = Vec::new();
+        for (job, run) in self.jobs.iter().enumerate() {
+            visits.extend(run.next(at, cell).map(|visit| (job, visit)));
+        }
+        let Some((first, _)) = visits.first().copied() else { return Ok(false) };
+        // They begin to be measured together.
+        align_warm_ups(&mut visits, &self.jobs);
+        let shown = &self.jobs[first];
+        progress.cell(self.devices.uri(shown.plan.devices[cell.device]), shown.policy(cell));
         loop {
-            let before_ns = self.measure_floor(device)?;
-            let asked: Vec<_> = self
-                .threads
-                .iter()
-                .map(|thread| thread.ask(move |worker| worker.visit(cell, visit)))
-                .collect();
-            let reports = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
-            let after_ns = self.measure_floor(device)?;
-            let moved = self.probe(device)?;
-            self.tell(cell, &reports, progress);
-            let again = moved && self.may_repeat(cell);
-            for thread in &self.threads {
-                received(&thread.ask(move |worker| worker.settle(cell, !again)))?;
+            let before = self.before_turn(cell)?;
+            let reports = self.visit(at, &visits)?;
+            let (after, moved) = self.after_turn(cell)?;
+            for (job, reports) in &reports {
+                self.tell(*job, at, reports, progress);
+            }
+            let again = moved && self.may_repeat(at, &visits);
+            for (job, _) in &visits {
+                for thread in &self.jobs[*job].threads {
+                    received(&thread.ask(move |worker| worker.settle(at, !again)))?;
+                }
             }
             if again {
                 self.rtts.repeated += 1;
-                visit.warm_up_ns = warm_up_ns(false, self.plan, learns);
+                for (_, visit) in &mut visits {
+                    visit.warm_up_ns = visit.warm_up_ns.min(super::worker::WARM_UP_NS);
+                }
                 continue;
             }
             self.rtts.disturbed += u64::from(moved);
-            let floor_ns = before_ns.zip(after_ns).map(|(before_ns, after_ns)| (before_ns + after_ns) / 2.0);
-            let state = &mut self.states[cell];
-            state.count(&reports, floor_ns);
-            state.finished = reports.iter().all(|report| report.finished);
-            if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
-                self.lose(device, &why);
+            let floor_ns = before.floor_ns.zip(after.floor_ns).map(|(before, after)| (before + after) / 2.0);
+            for (job, reports) in reports {
+                let state = &mut self.jobs[job].states[at];
+                state.count(&reports, floor_ns);
+                state.finished = reports.iter().all(|report| report.finished);
+                if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
+                    self.lose(job, cell.device, &why);
+                }
             }
             break;
         }
-        let done: f64 = self.states.iter().map(|state| self.turns.progress(state)).sum();
-        progress.done(done / self.states.len() as f64);
+        let shares =
+            || self.jobs.iter().flat_map(|job| job.states.iter().map(|state| job.turns.progress(state)));
+        progress.done(shares().sum::<f64>() / shares().count() as f64);
         Ok(true)
     }
 
-    /// A turn can be done again if that leaves nothing out, and the machine has some rest at times.
-    fn may_repeat(&mut self, cell: usize) -> bool {
-        let by_time = self.turns.total_bytes.is_none() && !self.plan.verifies();
-        let may = by_time && !signal::stopped() && self.states[cell].lost.is_none() && self.repeats_left > 0;
+    /// All threads of `visits` at once.
+    fn visit(&self, at: usize, visits: &[(usize, Visit)]) -> Result<Vec<(usize, Vec<VisitReport>)>, Failure> {
+        let ask = |(job, visit): &(usize, Visit)| {
+            let (job, visit) = (*job, *visit);
+            let threads = self.jobs[job].threads.iter();
+            (job, threads.map(|thread| thread.ask(move |worker| worker.visit(at, visit))).collect::<Vec<_>>())
+        };
+        let asked: Vec<_> = visits.iter().map(ask).collect();
+        let answers = asked.into_iter().map(|(job, answers)| {
+            Ok((job, answers.iter().map(received).collect::<Result<Vec<_>, Failure>>()?))
+        });
+        answers.collect()
+    }
+
+    fn before_turn(&self, cell: Cell) -> Result<Around, Failure> {
+        Ok(Around { floor_ns: self.measure_floor(cell.device)? })
+    }
+
+    /// The same again, and whether the CPUs have moved.
+    fn after_turn(&mut self, cell: Cell) -> Result<(Around, bool), Failure> {
+        let around = Around { floor_ns: self.measure_floor(cell.device)? };
+        Ok((around, self.probe(cell.device)?))
+    }
+
+    /// The machine has some rest at times.
+    fn may_repeat(&mut self, at: usize, visits: &[(usize, Visit)]) -> bool {
+        let all = visits.iter().all(|(job, _)| self.jobs[*job].is_repeatable(at));
+        let may = all && !signal::stopped() && self.repeats_left > 0;
         self.repeats_left -= u64::from(may);
         may
     }
 
-    /// No cell of this device has another turn.
-    fn lose(&mut self, device: usize, why: &str) {
-        for (cell, state) in self.cells.iter().zip(&mut self.states) {
-            if cell.device == device && state.lost.is_none() {
-                state.lost = Some(why.to_owned());
+    /// No cell of this job's device has another turn, of whatever job.
+    fn lose(&mut self, job: usize, device: usize, why: &str) {
+        let index = self.jobs[job].plan.devices[device];
+        for run in &mut self.jobs {
+            for (cell, state) in self.cells.iter().zip(&mut run.states) {
+                if run.plan.devices[cell.device] == index && state.lost.is_none() {
+                    state.lost = Some(why.to_owned());
+                }
             }
         }
-        let uri = self.devices.uri(self.plan.devices[device]);
-        warn(format_args!(
-            "job {}: {uri} takes no more I/O: {why}; what was measured is kept",
-            self.plan.job.name
-        ));
+        let (name, uri) = (&self.jobs[job].plan.job.name, self.devices.uri(index));
+        warn(format_args!("job {name}: {uri} takes no more I/O: {why}; what was measured is kept"));
     }
 
     /// Says what went wrong, once per cell and kind.
-    fn tell(&mut self, cell: usize, reports: &[VisitReport], progress: &Progress) {
-        let name = self.name(cell);
-        let told = &mut self.states[cell].told;
+    fn tell(&mut self, job: usize, at: usize, reports: &[VisitReport], progress: &Progress) {
+        let name = self.name(job, at);
+        let told = &mut self.jobs[job].states[at].told;
         for report in reports {
             if let Some(first) = report.faults.first.as_ref().filter(|_| !told.fault) {
                 told.fault = true;
@@ -186,17 +236,30 @@ impl Run<'_> {
         }
     }
 
-    /// When time was up in the middle of a pass, what it wrote has yet to be checked.
-    fn check_rest(&mut self, cell: usize) -> Result<(), Failure> {
-        if signal::stopped() || self.states[cell].finished || self.states[cell].lost.is_some() {
-            return Ok(());
-        }
-        let asked: Vec<_> =
-            self.threads.iter().map(|thread| thread.ask(move |worker| worker.read_back(cell))).collect();
-        let reports = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
-        self.tell(cell, &reports, &Progress::hidden());
-        if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
-            self.lose(self.cells[cell].device, &why);
+    /// When all turns of `at` are over: checks what a pass that was not finished wrote, and flushes.
+    fn conclude(&mut self, at: usize) -> Result<(), Failure> {
+        for job in 0..self.jobs.len() {
+            let JobRun { plan, states, threads, .. } = &self.jobs[job];
+            if signal::stopped() || states[at].lost.is_some() {
+                continue;
+            }
+            let asked: Vec<_> = if plan.verifies() && !states[at].finished {
+                threads.iter().map(|thread| thread.ask(move |worker| worker.read_back(at))).collect()
+            } else {
+                Vec::new()
+            };
+            let mut reports = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
+            if plan.job.syncing.end_fsync && plan.job.writes() {
+                let asked: Vec<_> =
+                    threads.iter().map(|thread| thread.ask(move |worker| worker.flush(at))).collect();
+                for answer in &asked {
+                    reports.push(received(answer)?);
+                }
+            }
+            self.tell(job, at, &reports, &Progress::hidden());
+            if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
+                self.lose(job, self.cells[at].device, &why);
+            }
         }
         Ok(())
     }
@@ -205,115 +268,62 @@ impl Run<'_> {
         if !self.floor || signal::stopped() {
             return Ok(None);
         }
-        let bytes = self.plan.job.bs_max_bytes();
+        let bytes = self.group.plans[0].job.bs_max_bytes();
         // By a rough guess at one exchange: half a microsecond, and 8 GB/s.
         let count = (FLOOR_NS / (500 + bytes / 8)).max(200) as usize;
-        received(&self.threads[0].ask(move |worker| worker.floor_ns(device, bytes as usize, count)))
+        received(&self.jobs[0].threads[0].ask(move |worker| worker.floor_ns(device, bytes as usize, count)))
     }
 
     /// Lets the software SSDs park, and probes the cache-line time; whether it has changed.
     fn probe(&mut self, device: usize) -> Result<bool, Failure> {
         std::thread::sleep(PARK_PAUSE);
-        let Some(cpu) = self.devices.ssd_cpu(self.plan.devices[device]) else { return Ok(false) };
+        let JobRun { plan, threads, .. } = &self.jobs[0];
+        let Some(cpu) = self.devices.ssd_cpu(plan.devices[device]) else { return Ok(false) };
         // A line between a CPU and itself would take two turns of the scheduler.
-        if signal::stopped() || thread_cpus(self.plan, self.devices).contains(&cpu) {
+        if signal::stopped() || cells::thread_cpus(plan, self.group, self.devices).contains(&cpu) {
             return Ok(false);
         }
-        let rtt_ns = received(&self.threads[0].ask(move |worker| worker.rtt_ns(cpu)))?;
+        let rtt_ns = received(&threads[0].ask(move |worker| worker.rtt_ns(cpu)))?;
         Ok(self.rtts.moved(rtt_ns))
     }
 
-    fn finish(self) -> Result<JobOutcome, Failure> {
-        let asked: Vec<_> = self.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
-        let mut totals = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
-        drop(self.threads);
-        let mut results = Vec::new();
-        for (at, (cell, state)) in self.cells.iter().zip(&self.states).enumerate().rev() {
-            let threads: Vec<_> = totals.iter_mut().filter_map(Vec::pop).collect();
-            debug_assert!(totals.iter().all(|left| left.len() == at));
-            let uri = self.devices.uri(self.plan.devices[cell.device]);
-            let result = results::result(self.plan, uri, cell.policy, state, threads);
-            // After Ctrl-C some may not have had their turn.
-            if result.read.ios + result.write.ios + result.errors > 0 {
-                results.push(result);
+    fn finish(self) -> Result<GroupOutcome, Failure> {
+        let beside = self.jobs.len() > 1;
+        let mut results: Vec<JobResult> = Vec::new();
+        for job in self.jobs {
+            let asked: Vec<_> = job.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
+            let mut totals = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
+            drop(job.threads);
+            let mut by_cell: Vec<Vec<Totals>> = Vec::new();
+            for _ in &self.cells {
+                by_cell.push(totals.iter_mut().filter_map(Vec::pop).collect());
+            }
+            by_cell.reverse();
+            for (at, ((cell, state), threads)) in self.cells.iter().zip(job.states).zip(by_cell).enumerate() {
+                let index = job.plan.devices[cell.device];
+                let result = JobResult {
+                    plan: job.plan.clone(),
+                    uri: self.devices.uri(index).to_owned(),
+                    block_bytes: u64::from(self.devices.get(index).info().block_bytes),
+                    policy: job.plan.policies[cell.policy],
+                    cell: beside.then_some(at),
+                    numjobs: job.plan.job.numjobs,
+                    state,
+                    threads,
+                };
+                results::add(&mut results, result);
             }
         }
-        results.reverse();
-        Ok(JobOutcome { results, rtts: self.rtts })
+        // After Ctrl-C some may not have had their turn.
+        results.retain(JobResult::is_any);
+        Ok(GroupOutcome { results, rtts: self.rtts })
     }
 }
 
-/// The CPUs of a job's threads: what the job says, else all but the software SSDs', if any is left.
-pub fn thread_cpus(plan: &JobPlan, devices: &Devices) -> Vec<usize> {
-    if !plan.job.cpus_allowed.is_empty() {
-        return plan.job.cpus_allowed.iter().map(|cpu| *cpu as usize).collect();
+/// The longest warm-up for all; none for whom a warm-up would spoil what is checked.
+fn align_warm_ups(visits: &mut [(usize, Visit)], jobs: &[JobRun<'_>]) {
+    let longest_ns = visits.iter().map(|(_, visit)| visit.warm_up_ns).max().unwrap_or(0);
+    for (job, visit) in visits {
+        visit.warm_up_ns = if jobs[*job].plan.verifies() { 0 } else { longest_ns };
     }
-    let taken: Vec<usize> = plan.devices.iter().filter_map(|index| devices.ssd_cpu(*index)).collect();
-    let allowed = cpu::allowed();
-    let free: Vec<usize> = allowed.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    if free.is_empty() { allowed } else { free }
-}
-
-fn start_threads(
-    plan: &JobPlan,
-    devices: &Devices,
-    cells: &[Cell],
-    floor: bool,
-) -> Result<Vec<WorkerThread>, Failure> {
-    let cpus = thread_cpus(plan, devices);
-    let mut threads = Vec::new();
-    for thread in 0..plan.job.numjobs as usize {
-        let mut works = Vec::with_capacity(cells.len());
-        for (index, cell) in cells.iter().enumerate() {
-            works.push(cell_work(plan, devices, *cell, index, thread)?);
-        }
-        let mut slots = Vec::with_capacity(plan.devices.len());
-        for (device, index) in plan.devices.iter().enumerate() {
-            // Any of the device's channels can allocate for all of them.
-            let Some(work) = works.iter().find(|work| work.slots == device) else { continue };
-            let (depth, bytes) = (plan.job.iodepth as usize, plan.job.bs_max_bytes() as usize);
-            slots.push(
-                Slots::new(&work.channel, depth, bytes)
-                    .map_err(|error| named(devices.uri(*index), &error))?,
-            );
-        }
-        let mut floors = Vec::new();
-        for index in plan.devices.iter().filter(|_| floor && thread == 0) {
-            let bytes = devices.get(*index).info().bytes();
-            let started = Floor::start(bytes, devices.ssd_cpu(*index));
-            floors.push(started.map_err(|error| Failure::new(format_args!("--floor: {error}")))?);
-        }
-        let name = format!("meantime-job{thread}");
-        threads.push(WorkerThread::start(name, Worker::new(works, slots, floors), cpus.clone())?);
-    }
-    Ok(threads)
-}
-
-fn cell_work(
-    plan: &JobPlan,
-    devices: &Devices,
-    cell: Cell,
-    index: usize,
-    thread: usize,
-) -> Result<CellWork, Failure> {
-    let device = devices.get(plan.devices[cell.device]);
-    let options = ChannelOptions { depth: plan.job.iodepth as u16, policy: cell.policy, interrupt: None };
-    let channel =
-        device.channel(&options).map_err(|error| named(devices.uri(plan.devices[cell.device]), &error))?;
-    let spec = plan.pattern(channel.info(), thread);
-    let pattern = Pattern::new(spec);
-    let work = if plan.verifies() {
-        let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64;
-        Work::Verified(Box::new(Verified::new(pattern, &spec, plan.job.iodepth as usize, seed)))
-    } else {
-        Work::Plain(Box::new(Plain(pattern)))
-    };
-    let warm_up = Pattern::new(super::pattern::PatternSpec { passes: None, seed: !spec.seed, ..spec });
-    Ok(CellWork::new(channel, cell.device, work, warm_up))
-}
-
-/// Tells this run's blocks from those an earlier one left on the same medium.
-fn run_seed() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    since.as_nanos() as u64
 }

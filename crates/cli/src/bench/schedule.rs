@@ -36,9 +36,17 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Of `plan`; a thread transfers `thread_bytes` if the job ends by that.
-    pub fn new(plan: &JobPlan, thread_bytes: Option<u64>, rounds: Option<u32>, floor: bool) -> Self {
+    /// Of `plan`; a thread transfers `thread_bytes` if the job ends by that. `longest` is the longest runtime among the jobs
+    /// that run at the same time: all have turns of one length.
+    pub fn new(
+        plan: &JobPlan,
+        thread_bytes: Option<u64>,
+        rounds: Option<u32>,
+        floor: bool,
+        longest: Option<Duration>,
+    ) -> Self {
         let runtime_ns = plan.runtime.map(nanos);
+        let longest_ns = longest.map_or(runtime_ns.unwrap_or(0), nanos);
         let usual_ns = if floor { TURN_WITH_FLOOR_NS } else { TURN_NS };
         let least = if floor { PAIRS_MIN } else { 1 };
         let total_bytes = thread_bytes.map(|bytes| bytes.saturating_mul(u64::from(plan.job.numjobs)));
@@ -46,9 +54,9 @@ impl Turns {
         match (runtime_ns, thread_bytes) {
             // By time.
             (Some(runtime_ns), None) => {
-                let rounds = rounds.map_or(runtime_ns.div_ceil(usual_ns), u64::from).max(least);
-                turn_ns = runtime_ns.div_ceil(rounds).max(1);
-                counted = Some(rounds);
+                let rounds = rounds.map_or(longest_ns.div_ceil(usual_ns), u64::from).max(least);
+                turn_ns = longest_ns.div_ceil(rounds).max(1);
+                counted = Some(runtime_ns.div_ceil(turn_ns));
             }
             // By amount.
             (_, Some(bytes)) if rounds.is_some() || floor => {
@@ -75,7 +83,13 @@ impl Turns {
             return None;
         }
         // A sum with the clock must not overflow.
-        let limit_ns = self.turn_ns.min(left_ns).min(u64::MAX / 4);
+        // The last of the turns that are counted has what is left of the time.
+        let last = self.rounds.is_some_and(|rounds| cell.turns + 1 == rounds);
+        let rest_ns = match (self.runtime_ns, last) {
+            (Some(runtime_ns), true) => runtime_ns.saturating_sub(cell.turns * self.turn_ns).max(1),
+            _ => u64::MAX,
+        };
+        let limit_ns = self.turn_ns.min(left_ns).min(rest_ns).min(u64::MAX / 4);
         Some(Visit { warm_up_ns, limit_ns, max_ios: self.turn_ios })
     }
 
@@ -210,25 +224,34 @@ mod tests {
         }
         let runtime = job.runtime;
         let endless = job.time_based;
-        JobPlan { job, devices: vec![0], policies: Vec::new(), runtime, endless }
+        JobPlan {
+            job,
+            devices: vec![0],
+            policies: Vec::new(),
+            runtime,
+            endless,
+            group_id: 0,
+            seed: 0,
+            log_entries_max: 0,
+        }
     }
 
     const TIMED: [(&str, &str); 2] = [("runtime", "3"), ("time_based", "1")];
 
     #[test]
     fn a_timed_job_has_turns_of_half_a_second() {
-        let turns = Turns::new(&plan(&TIMED), None, None, false);
+        let turns = Turns::new(&plan(&TIMED), None, None, false, None);
         assert_eq!((turns.rounds, turns.turn_ns), (Some(6), 500_000_000));
-        assert_eq!(Turns::new(&plan(&TIMED), None, None, true).rounds, Some(12));
-        assert_eq!(Turns::new(&plan(&TIMED), None, Some(30), false).turn_ns, 100_000_000);
+        assert_eq!(Turns::new(&plan(&TIMED), None, None, true, None).rounds, Some(12));
+        assert_eq!(Turns::new(&plan(&TIMED), None, Some(30), false, None).turn_ns, 100_000_000);
         let short = plan(&[("runtime", "90ms"), ("time_based", "1")]);
-        assert_eq!(Turns::new(&short, None, Some(2), true).rounds, Some(9));
-        assert_eq!(Turns::new(&short, None, None, false).rounds, Some(1));
+        assert_eq!(Turns::new(&short, None, Some(2), true, None).rounds, Some(9));
+        assert_eq!(Turns::new(&short, None, None, false, None).rounds, Some(1));
     }
 
     #[test]
     fn a_turn_that_ran_over_takes_nothing_from_the_others() {
-        let turns = Turns::new(&plan(&TIMED), None, None, false);
+        let turns = Turns::new(&plan(&TIMED), None, None, false, None);
         let mut cell = CellState { turns: 5, wall_ns: 9_000_000_000, ..CellState::default() };
         assert!(turns.next(&cell, 0).is_some());
         cell.turns = 6;
@@ -238,11 +261,21 @@ mod tests {
     }
 
     #[test]
+    fn jobs_of_a_group_have_turns_of_one_length() {
+        let longest = Some(Duration::from_millis(3_000));
+        let short = plan(&[("runtime", "1200ms"), ("time_based", "1")]);
+        let turns = Turns::new(&short, None, None, false, longest);
+        assert_eq!((turns.rounds, turns.turn_ns), (Some(3), 500_000_000));
+        let last = CellState { turns: 2, wall_ns: 1_000_000_000, ..CellState::default() };
+        assert_eq!(turns.next(&last, 0).map(|visit| visit.limit_ns), Some(200_000_000));
+    }
+
+    #[test]
     fn a_job_of_a_size_is_divided_by_ios_for_pairs() {
-        let turns = Turns::new(&plan(&[("size", "1m")]), Some(1 << 20), None, true);
+        let turns = Turns::new(&plan(&[("size", "1m")]), Some(1 << 20), None, true, None);
         assert_eq!((turns.turn_ios, turns.rounds), (29, None));
         let limited = plan(&[("size", "1m"), ("runtime", "2")]);
-        let turns = Turns::new(&limited, Some(1 << 20), None, false);
+        let turns = Turns::new(&limited, Some(1 << 20), None, false, None);
         let cell = CellState { wall_ns: 1_900_000_000, ..CellState::default() };
         assert_eq!(turns.next(&cell, 0).map(|visit| visit.limit_ns), Some(100_000_000));
         assert!(turns.next(&CellState { wall_ns: 2_000_000_000, ..CellState::default() }, 0).is_none());

@@ -1,9 +1,38 @@
 //! What a thread counts while it does I/O.
 
-use crate::report::DirStats;
-use crate::report::stats::depth_level;
+use crate::report::stats::{LatencyStats, depth_level};
+use crate::report::{DirStats, batch_level};
 
+use super::logs::Log;
 use super::pattern::{Dir, Io};
+use super::series::Series;
+
+/// Hears of every I/O. It is a type parameter of the loop: what is not recorded costs nothing.
+pub trait Record {
+    /// One I/O: from before its submission to the doorbell, and on until it was seen, at `seen_ns` by the clock.
+    fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64);
+    /// `ios` were submitted at once, and then so many were in flight.
+    fn submitted(&mut self, depth: usize, ios: u64);
+    /// `ios` were taken back at once.
+    fn reaped(&mut self, ios: u64);
+    /// A flush took so long.
+    fn flushed(&mut self, ns: u64);
+}
+
+/// Nothing is recorded.
+#[derive(Debug)]
+pub struct Unrecorded;
+
+impl Record for Unrecorded {
+    #[inline(always)]
+    fn done(&mut self, _: &Io, _: u64, _: u64, _: u64) {}
+    #[inline(always)]
+    fn submitted(&mut self, _: usize, _: u64) {}
+    #[inline(always)]
+    fn reaped(&mut self, _: u64) {}
+    #[inline(always)]
+    fn flushed(&mut self, _: u64) {}
+}
 
 /// Latencies of both directions, and the depths that were reached.
 #[derive(Debug, Default)]
@@ -12,14 +41,21 @@ pub struct Tally {
     pub read: DirStats,
     /// Writes.
     pub write: DirStats,
+    /// Flushes, if there were any.
+    pub flushes: Option<Box<LatencyStats>>,
     /// I/Os by depth at submission, in fio's steps.
     pub depths: [u64; 7],
+    /// Submissions by how many I/Os they were of, in fio's steps.
+    pub submits: [u64; 7],
+    /// The same of completions.
+    pub completes: [u64; 7],
+    /// Latency over time.
+    pub series: Series,
 }
 
-impl Tally {
-    /// Records one I/O: from before its submission to the doorbell, and on until it was seen.
+impl Record for Tally {
     #[inline(always)]
-    pub fn record(&mut self, io: &Io, slat_ns: u64, clat_ns: u64) {
+    fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
         let stats = match io.dir {
             Dir::Read => &mut self.read,
             Dir::Write => &mut self.write,
@@ -29,14 +65,52 @@ impl Tally {
         stats.slat.record(slat_ns);
         stats.clat.record(clat_ns);
         stats.lat.record(slat_ns + clat_ns);
+        self.series.record(seen_ns, slat_ns + clat_ns);
     }
 
-    /// Counts `ios` that were submitted at a depth of `depth`.
     #[inline(always)]
-    pub fn record_depth(&mut self, depth: usize, ios: u64) {
+    fn submitted(&mut self, depth: usize, ios: u64) {
         self.depths[depth_level(depth as u32)] += ios;
+        self.submits[batch_level(ios)] += 1;
     }
 
+    #[inline(always)]
+    fn reaped(&mut self, ios: u64) {
+        self.completes[batch_level(ios)] += 1;
+    }
+
+    fn flushed(&mut self, ns: u64) {
+        self.flushes.get_or_insert_default().record(ns);
+    }
+}
+
+/// A tally and a log.
+#[derive(Debug)]
+pub struct Logged<'a>(pub &'a mut Tally, pub &'a mut Log);
+
+impl Record for Logged<'_> {
+    #[inline(always)]
+    fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
+        self.0.done(io, slat_ns, clat_ns, seen_ns);
+        self.1.record(io, slat_ns, clat_ns, seen_ns);
+    }
+
+    #[inline(always)]
+    fn submitted(&mut self, depth: usize, ios: u64) {
+        self.0.submitted(depth, ios);
+    }
+
+    #[inline(always)]
+    fn reaped(&mut self, ios: u64) {
+        self.0.reaped(ios);
+    }
+
+    fn flushed(&mut self, ns: u64) {
+        self.0.flushed(ns);
+    }
+}
+
+impl Tally {
     /// I/Os of both directions.
     pub fn ios(&self) -> u64 {
         self.read.ios + self.write.ios
@@ -68,12 +142,21 @@ impl Tally {
                 ours.merge(theirs);
             }
         }
-        for (ours, theirs) in self.depths.iter_mut().zip(other.depths) {
+        if let Some(flushes) = &other.flushes {
+            self.flushes.get_or_insert_default().merge(flushes);
+        }
+        let counts = [
+            (&mut self.depths, &other.depths),
+            (&mut self.submits, &other.submits),
+            (&mut self.completes, &other.completes),
+        ];
+        for (ours, theirs) in counts.into_iter().flat_map(|(ours, theirs)| ours.iter_mut().zip(theirs)) {
             *ours += theirs;
         }
+        self.series.merge(&other.series);
     }
 
-    /// Forgets everything.
+    /// Forgets everything. What has been allocated stays.
     pub fn reset(&mut self) {
         for stats in [&mut self.read, &mut self.write] {
             if stats.ios > 0 {
@@ -83,6 +166,10 @@ impl Tally {
                 stats.lat.reset();
             }
         }
-        self.depths = [0; 7];
+        if let Some(flushes) = &mut self.flushes {
+            flushes.reset();
+        }
+        (self.depths, self.submits, self.completes) = ([0; 7], [0; 7], [0; 7]);
+        self.series.reset();
     }
 }

@@ -129,6 +129,7 @@ fn spec(read_percent: u8, passes: Option<u64>) -> PatternSpec {
     PatternSpec {
         offset_bytes: 0,
         range_bytes: 1 << 20,
+        pass_bytes: 1 << 20,
         block_shift: 9,
         bs_read_bytes: BS,
         bs_write_bytes: BS,
@@ -143,8 +144,9 @@ fn drive<S: Source>(channel: &mut Faulty, source: &mut S, limit: Limit) -> (Ende
     let mut slots = Slots::new(channel, channel.lbas.len(), BS as usize).unwrap();
     let (clock, stop) = (Clock::real(), AtomicBool::new(false));
     let (mut tally, mut faults) = (Tally::default(), Faults::default());
+    tally.series.begin(clock.now_ns(), 0);
     let mut engine = Engine { channel, slots: &mut slots, clock: &clock, stop: &stop, faults: &mut faults };
-    let ended = engine.run(source, limit, Some(&mut tally));
+    let ended = engine.run(source, limit, &mut tally);
     (ended, tally, faults)
 }
 

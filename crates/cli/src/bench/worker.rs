@@ -10,11 +10,14 @@ use meantime::hw::floor::Floor;
 use meantime::hw::{Clock, cpu};
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
-use super::pattern::Pattern;
-use super::tally::Tally;
+use super::logs::Log;
+use super::shape::Shape;
+use super::tally::{Logged, Record, Tally, Unrecorded};
 use super::usage::Usage;
+use super::varied::Varied;
 use super::verify::{Findings, Verified};
 use crate::failure::Failure;
+use crate::report::LogRows;
 use crate::signal;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
@@ -28,8 +31,24 @@ pub const PARK_PAUSE: Duration = Duration::from_millis(4);
 pub enum Work {
     /// I/O.
     Plain(Box<Plain>),
+    /// I/O of differing sizes, or to places that are not equally likely.
+    Varied(Box<Varied>),
     /// I/O whose data is checked.
     Verified(Box<Verified>),
+}
+
+/// What one thread does on one device with one policy.
+pub struct Task {
+    /// What to do.
+    pub work: Work,
+    /// For I/O that is not recorded; separate, so that it takes nothing from `work`.
+    pub warm_up: Work,
+    /// In what way, if not as fast as may be.
+    pub shape: Option<Shape>,
+    /// What to log.
+    pub log: Option<Log>,
+    /// End after so many I/Os.
+    pub number_ios: Option<u64>,
 }
 
 /// One device and policy, as one thread sees it.
@@ -41,35 +60,41 @@ pub struct CellWork {
     visited: Visited,
     total: Tally,
     total_usage: Usage,
+    total_ns: u64,
 }
 
 /// What is done on a channel, and what came of it.
 struct Visited {
-    work: Work,
-    /// For I/O that is not recorded; separate, so that it takes nothing from `work`.
-    warm_up: Plain,
+    task: Task,
+    warm_up_shape: Option<Shape>,
     slice: Tally,
     slice_usage: Usage,
+    slice_ns: u64,
+    /// What was measured before this turn does not count.
+    anew: bool,
     faults: Faults,
     finished: bool,
 }
 
 impl CellWork {
     /// A cell at its beginning.
-    pub fn new(channel: Channel, slots: usize, work: Work, warm_up: Pattern) -> Self {
+    pub fn new(channel: Channel, slots: usize, task: Task) -> Self {
         Self {
             channel,
             slots,
             visited: Visited {
-                work,
-                warm_up: Plain(warm_up),
+                warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
+                task,
                 slice: Tally::default(),
                 slice_usage: Usage::default(),
+                slice_ns: 0,
+                anew: false,
                 faults: Faults::default(),
                 finished: false,
             },
             total: Tally::default(),
             total_usage: Usage::default(),
+            total_ns: 0,
         }
     }
 }
@@ -82,44 +107,72 @@ impl Visited {
         slots: &mut Slots,
         clock: &Clock,
         visit: Visit,
+        mut at_ns: u64,
     ) -> VisitReport {
-        let Self { work, warm_up, slice, slice_usage, faults, .. } = self;
+        let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, .. } = self;
         slice.reset();
-        *slice_usage = Usage::default();
+        (*slice_usage, *slice_ns, *anew) = (Usage::default(), 0, false);
         let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
         let mut lost = None;
         if visit.warm_up_ns > 0 && !self.finished {
             let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
-            if let Ended::Lost(why) = engine.run(warm_up, limit, None) {
+            let shape = warm_up_shape.as_mut();
+            if let Ended::Lost(why) = run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded) {
                 lost = Some(why);
             }
         }
         // Other threads of the job may have more to do.
-        let (mut wall_ns, mut finished) = (0, self.finished);
+        let (mut spent_ns, mut finished) = (0, self.finished);
         while lost.is_none() && !finished {
             let usage = Usage::of_thread();
-            let start_ns = clock.now_ns();
+            let (start_ns, errors_before, ios_before) = (clock.now_ns(), engine.faults.errors, slice.ios());
+            slice.series.begin(start_ns, at_ns);
             let limit = Limit {
-                until_ns: start_ns + (visit.limit_ns - wall_ns),
-                max_ios: visit.max_ios.saturating_sub(slice.ios()).max(1),
+                until_ns: start_ns + (visit.limit_ns - spent_ns),
+                max_ios: visit
+                    .max_ios
+                    .saturating_sub(slice.ios())
+                    .max(1)
+                    .min(task.number_ios.unwrap_or(u64::MAX)),
             };
-            let ended = match work {
-                Work::Plain(plain) => engine.run(plain.as_mut(), limit, Some(slice)),
-                Work::Verified(verified) => engine.run(verified.as_mut(), limit, Some(slice)),
+            let shape = task.shape.as_mut();
+            let ended = match &mut task.log {
+                None => run(&mut engine, &mut task.work, shape, limit, slice),
+                Some(log) => {
+                    log.begin(start_ns, at_ns);
+                    run(&mut engine, &mut task.work, shape, limit, &mut Logged(slice, log))
+                }
             };
-            wall_ns += clock.now_ns() - start_ns;
+            let wall_ns = clock.now_ns() - start_ns;
+            spent_ns += wall_ns;
+            at_ns += wall_ns;
+            *slice_ns += wall_ns;
             *slice_usage += Usage::of_thread() - usage;
-            match (ended, &mut *work) {
+            if let Some(left) = &mut task.number_ios {
+                *left -= (slice.ios() - ios_before + engine.faults.errors - errors_before).min(*left);
+                finished = *left == 0;
+            }
+            match (ended, &mut task.work) {
                 (Ended::Lost(why), _) => lost = Some(why),
                 (Ended::Limit | Ended::Stopped, _) => break,
-                (Ended::Dry, Work::Plain(_)) => finished = true,
+                (Ended::Found, _) => {
+                    slice.reset();
+                    (*slice_usage, *slice_ns, *anew, at_ns) = (Usage::default(), 0, true, 0);
+                    if let Some(log) = &mut task.log {
+                        log.reset();
+                    }
+                    if spent_ns >= visit.limit_ns {
+                        break;
+                    }
+                }
+                (Ended::Dry, Work::Plain(_) | Work::Varied(_)) => finished = true,
                 (Ended::Dry, Work::Verified(verified)) => {
                     match read_back(&mut engine, verified) {
                         Ended::Lost(why) => lost = Some(why),
                         Ended::Stopped => break,
-                        _ => finished = !verified.pattern.begin_pass(),
+                        _ => finished |= !verified.pattern.begin_pass(),
                     }
-                    if wall_ns >= visit.limit_ns || slice.ios() >= visit.max_ios {
+                    if spent_ns >= visit.limit_ns || slice.ios() >= visit.max_ios {
                         break;
                     }
                 }
@@ -127,14 +180,14 @@ impl Visited {
         }
         self.finished = finished;
         VisitReport {
-            wall_ns,
+            wall_ns: spent_ns,
             ios: self.slice.ios(),
             bytes: self.slice.bytes(),
             median_ns: self.slice.median_ns(),
             finished,
             lost,
             faults: self.faults.clone(),
-            findings: findings(&self.work),
+            findings: findings(&self.task.work),
         }
     }
 
@@ -144,17 +197,48 @@ impl Visited {
         slots: &mut Slots,
         clock: &Clock,
     ) -> VisitReport {
-        let Self { work, faults, .. } = self;
+        let Self { task, faults, .. } = self;
         let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
-        let lost = match work {
+        let lost = match &mut task.work {
             Work::Verified(verified) => match read_back(&mut engine, verified) {
                 Ended::Lost(why) => Some(why),
                 _ => None,
             },
-            Work::Plain(_) => None,
+            Work::Plain(_) | Work::Varied(_) => None,
         };
-        let (faults, findings) = (self.faults.clone(), findings(&self.work));
+        self.report(lost)
+    }
+
+    fn flush<C: BlockChannel>(&mut self, channel: &mut C, slots: &mut Slots, clock: &Clock) -> VisitReport {
+        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults: &mut self.faults };
+        let lost = match engine.flush_once() {
+            Err(Ended::Lost(why)) => Some(why),
+            _ => None,
+        };
+        self.report(lost)
+    }
+
+    fn report(&self, lost: Option<String>) -> VisitReport {
+        let (faults, findings) = (self.faults.clone(), findings(&self.task.work));
         VisitReport { lost, faults, findings, ..VisitReport::default() }
+    }
+}
+
+/// The loop that suits the work: chosen here, outside of it.
+fn run<C: BlockChannel, R: Record>(
+    engine: &mut Engine<'_, C>,
+    work: &mut Work,
+    shape: Option<&mut Shape>,
+    limit: Limit,
+    record: &mut R,
+) -> Ended {
+    match (work, shape) {
+        (Work::Plain(plain), None) => engine.run(plain.as_mut(), limit, record),
+        (Work::Plain(plain), Some(shape)) => engine.run_shaped(plain.as_mut(), shape, limit, record),
+        (Work::Varied(varied), None) => engine.run(varied.as_mut(), limit, record),
+        (Work::Varied(varied), Some(shape)) => engine.run_shaped(varied.as_mut(), shape, limit, record),
+        (Work::Verified(verified), None) => engine.run(verified.as_mut(), limit, record),
+        (Work::Verified(verified), Some(shape)) => engine.run_shaped(verified.as_mut(), shape, limit, record),
     }
 }
 
@@ -197,10 +281,16 @@ pub struct Totals {
     pub tally: Tally,
     /// CPU time.
     pub usage: Usage,
+    /// How long it was measured.
+    pub wall_ns: u64,
     /// I/Os that failed.
     pub faults: Faults,
     /// What checking found.
     pub findings: Findings,
+    /// The depth that keeps a latency, if one was to be found.
+    pub target_depth: Option<u32>,
+    /// What was logged.
+    pub log: Option<LogRows>,
     /// The driver's counters.
     pub counters: ChannelCounters,
 }
@@ -225,11 +315,12 @@ impl Worker {
     /// Does I/O on `cell`, and keeps the figures apart until [`Worker::settle`].
     pub fn visit(&mut self, cell: usize, visit: Visit) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
-        let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
+        let CellWork { channel, slots: device, visited, total_ns, .. } = &mut cells[cell];
+        let slots = &mut slots[*device];
         // The one place where the kind of channel is asked for: the loop inside knows it.
         match channel {
-            Channel::Nvme(channel) => visited.visit(channel, &mut slots[*device], clock, visit),
-            Channel::Kernel(channel) => visited.visit(channel, &mut slots[*device], clock, visit),
+            Channel::Nvme(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
+            Channel::Kernel(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
         }
     }
 
@@ -243,13 +334,32 @@ impl Worker {
         }
     }
 
+    /// Makes what `cell` wrote durable.
+    pub fn flush(&mut self, cell: usize) -> VisitReport {
+        let Self { cells, slots, clock, .. } = self;
+        let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
+        match channel {
+            Channel::Nvme(channel) => visited.flush(channel, &mut slots[*device], clock),
+            Channel::Kernel(channel) => visited.flush(channel, &mut slots[*device], clock),
+        }
+    }
+
     /// The figures of the last turn of `cell` count, or are dropped.
     pub fn settle(&mut self, cell: usize, counts: bool) {
-        let cell = &mut self.cells[cell];
-        if counts {
-            cell.total.merge(&cell.visited.slice);
-            cell.total_usage += cell.visited.slice_usage;
+        let CellWork { visited, total, total_usage, total_ns, .. } = &mut self.cells[cell];
+        if !counts {
+            if let Some(log) = &mut visited.task.log {
+                log.undo();
+            }
+            return;
         }
+        if visited.anew {
+            total.reset();
+            (*total_usage, *total_ns) = (Usage::default(), 0);
+        }
+        total.merge(&visited.slice);
+        *total_usage += visited.slice_usage;
+        *total_ns += visited.slice_ns;
     }
 
     /// The floor of the device with index `device`, in ns.
@@ -267,24 +377,28 @@ impl Worker {
     /// What it all came to; the channels are closed.
     pub fn finish(&mut self) -> Vec<Totals> {
         let totals = self.cells.drain(..).map(|cell| Totals {
-            findings: findings(&cell.visited.work),
+            findings: findings(&cell.visited.task.work),
             counters: cell.channel.counters(),
             tally: cell.total,
             usage: cell.total_usage,
+            wall_ns: cell.total_ns,
             faults: cell.visited.faults,
+            target_depth: cell.visited.task.shape.as_ref().and_then(Shape::target_depth),
+            log: cell.visited.task.log.map(Log::finish),
         });
         totals.collect()
     }
 }
 
 fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verified) -> Ended {
-    engine.run(&mut verified.read_back(), Limit { until_ns: u64::MAX, max_ios: u64::MAX }, None)
+    let limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };
+    engine.run(&mut verified.read_back(), limit, &mut Unrecorded)
 }
 
 fn findings(work: &Work) -> Findings {
     match work {
         Work::Verified(verified) => verified.findings().clone(),
-        Work::Plain(_) => Findings::default(),
+        Work::Plain(_) | Work::Varied(_) => Findings::default(),
     }
 }
 

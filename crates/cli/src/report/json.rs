@@ -1,7 +1,8 @@
 //! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
 //!
 //! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`,
-//! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
+//! `series` (latency over time: at most 500 windows, each with `at_ms` when it began), `cell` (which device and policy of a job
+//! that ran beside others), `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
 //! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,6 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::stats::{DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, per_second};
+
+/// fio's steps of how many I/Os were submitted or taken back at once.
+const BATCH_LEVELS: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
 const EIO: u32 = 5;
 const EILSEQ: u32 = 84;
@@ -28,12 +32,12 @@ pub fn report_json(
         "timestamp_ms": since.as_millis() as u64,
         "time": ctime_utc(since),
         "global options": strings(global_options),
-        "jobs": results.iter().enumerate().map(|(group, result)| job(group, result)).collect::<Vec<_>>(),
+        "jobs": results.iter().map(job).collect::<Vec<_>>(),
         "meantime": machine,
     })
 }
 
-fn job(group: usize, result: &RunResult) -> Value {
+fn job(result: &RunResult) -> Value {
     let error = match (result.errors, result.verify_errors) {
         (0, 0) => 0,
         (0, _) => EILSEQ,
@@ -46,7 +50,7 @@ fn job(group: usize, result: &RunResult) -> Value {
     let runtime = Duration::from_nanos(result.runtime_ns);
     let mut object = into_map(json!({
         "jobname": result.job_name,
-        "groupid": group,
+        "groupid": result.group_id,
         "error": error,
         "eta": 0,
         "elapsed": runtime.as_secs() + u64::from(runtime.subsec_nanos() > 0),
@@ -54,7 +58,7 @@ fn job(group: usize, result: &RunResult) -> Value {
         "read": direction(&result.read, result.runtime_ns),
         "write": direction(&result.write, result.runtime_ns),
         "trim": direction(&DirStats::default(), 0),
-        "sync": { "total_ios": 0, "lat_ns": latency_object(&LatencyStats::new(), false) },
+        "sync": { "total_ios": result.flushes.n(), "lat_ns": latency_object(&result.flushes, true, false) },
         "job_runtime": runtime.as_millis() as u64,
         "usr_cpu": finite(result.usr_cpu_percent),
         "sys_cpu": finite(result.sys_cpu_percent),
@@ -62,17 +66,32 @@ fn job(group: usize, result: &RunResult) -> Value {
         "majf": result.major_faults,
         "minf": result.minor_faults,
         "iodepth_level": levels(&DEPTH_LEVELS, &result.iodepth_percents()),
+        "iodepth_submit": levels(&BATCH_LEVELS, &percents(result.batch_levels[0])),
+        "iodepth_complete": levels(&BATCH_LEVELS, &percents(result.batch_levels[1])),
     }));
     latency_buckets(&mut object, &latency);
     object.extend(into_map(json!({
-        "latency_depth": result.iodepth,
-        "latency_target": 0,
-        "latency_percentile": 100.0,
-        "latency_window": 0,
+        "latency_depth": result.target.map_or(result.iodepth, |target| target.depth),
+        "latency_target": result.target.map_or(0, |target| target.target_ns),
+        "latency_percentile": result.target.map_or(100.0, |target| target.percentile),
+        "latency_window": result.target.map_or(0, |target| target.window_us),
         "numjobs": result.numjobs.max(1),
         "errors": result.errors,
         "verify_errors": result.verify_errors,
     })));
+    if let Some(cell) = result.cell {
+        object.insert("cell".to_owned(), json!(cell));
+    }
+    let series = result.series.iter().map(|point| {
+        json!({
+            "at_ms": point.at_ms,
+            "ios": point.ios,
+            "mean_ns": finite(point.mean_ns),
+            "p99_ns": point.p99_ns,
+            "max_ns": point.max_ns,
+        })
+    });
+    object.insert("series".to_owned(), series.collect());
     insert_slowest(&mut object, &latency);
     for (key, figure) in [("floor_ns", result.floor_ns), ("floor_ratio", result.floor_ratio)] {
         if let Some(figure) = figure {
@@ -103,9 +122,9 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
         "total_ios": stats.ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latency_object(&stats.slat, false),
-        "clat_ns": latency_object(&stats.clat, true),
-        "lat_ns": latency_object(&stats.lat, false),
+        "slat_ns": latency_object(&stats.slat, false, false),
+        "clat_ns": latency_object(&stats.clat, true, true),
+        "lat_ns": latency_object(&stats.lat, false, true),
         // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own short runs.
         "bw_min": 0,
         "bw_max": 0,
@@ -123,7 +142,7 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
     Value::Object(object)
 }
 
-fn latency_object(stats: &LatencyStats, with_percentiles: bool) -> Value {
+fn latency_object(stats: &LatencyStats, with_percentiles: bool, with_bins: bool) -> Value {
     let mut object = into_map(json!({
         "min": stats.min_ns(),
         "max": stats.max_ns(),
@@ -136,6 +155,11 @@ fn latency_object(stats: &LatencyStats, with_percentiles: bool) -> Value {
         let percentiles: Map<_, _> =
             percentiles.iter().map(|(at, ns)| (format!("{at:.6}"), json!(ns))).collect();
         object.insert("percentile".to_owned(), Value::Object(percentiles));
+    }
+    if with_bins && stats.n() > 0 {
+        // As in fio's json+: how many of each latency.
+        let bins: Map<_, _> = stats.steps().map(|(ns, count)| (ns.to_string(), json!(count))).collect();
+        object.insert("bins".to_owned(), Value::Object(bins));
     }
     Value::Object(object)
 }
@@ -167,6 +191,12 @@ fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
         });
         object.insert(key.to_owned(), levels(&NAMES[..buckets], &percents[..buckets]));
     }
+}
+
+/// Shares of each, in percent.
+fn percents(counts: [u64; 7]) -> [f64; 7] {
+    let total: u64 = counts.iter().sum();
+    counts.map(|count| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 })
 }
 
 fn levels(names: &[&str], percents: &[f64]) -> Value {

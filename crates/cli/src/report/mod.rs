@@ -1,6 +1,7 @@
 //! What a run measured, and how it is shown: fio's JSON ([`json`]), fio's text and a comparison table ([`text`], [`table`]).
 
 pub mod json;
+pub mod logs;
 pub mod stats;
 pub mod table;
 pub mod text;
@@ -9,6 +10,7 @@ pub mod text;
 mod tests;
 
 pub use json::report_json;
-pub use stats::{DirStats, RunResult};
+pub use logs::{HIST_BINS, LogEntry, LogKind, LogRows, LogStyle, LogWindow, hist_bin, write_log};
+pub use stats::{DirStats, RunResult, SeriesPoint, batch_level};
 pub use table::comparison_table;
 pub use text::run_text;

@@ -179,11 +179,43 @@ impl DirStats {
     }
 }
 
+/// Latencies of a part of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SeriesPoint {
+    /// When it began, in the run's measured time.
+    pub at_ms: u64,
+    /// I/Os completed in it.
+    pub ios: u64,
+    /// Their mean.
+    pub mean_ns: f64,
+    /// What 99 % of them did not exceed.
+    pub p99_ns: u64,
+    /// The slowest.
+    pub max_ns: u64,
+}
+
+/// What `latency_target` asked for, and led to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TargetResult {
+    /// The latency to keep.
+    pub target_ns: u64,
+    /// How long it was looked at.
+    pub window_us: u64,
+    /// How many had to keep it.
+    pub percentile: f64,
+    /// The depth that was found.
+    pub depth: u32,
+}
+
 /// The result of one job on one device with one policy.
 #[derive(Debug, Clone, Default)]
 pub struct RunResult {
     /// The job's name.
     pub job_name: String,
+    /// The reporting group, from 0.
+    pub group_id: u32,
+    /// Which of the job's devices and policies it was, from 0, if other jobs ran at the same time.
+    pub cell: Option<usize>,
     /// The device's URI.
     pub device: String,
     /// The completion policy.
@@ -196,10 +228,18 @@ pub struct RunResult {
     pub numjobs: u32,
     /// I/Os by the depth at their submission, in the steps of [`DEPTH_LEVELS`]; `None` when it was not counted.
     pub iodepth_levels: Option<[u64; 7]>,
+    /// Submissions by how many I/Os they were of, and completions.
+    pub batch_levels: [[u64; 7]; 2],
     /// Reads.
     pub read: DirStats,
     /// Writes.
     pub write: DirStats,
+    /// Flushes.
+    pub flushes: LatencyStats,
+    /// Latency over time.
+    pub series: Vec<SeriesPoint>,
+    /// The latency that was to be kept.
+    pub target: Option<TargetResult>,
     /// Wall time of the measured part.
     pub runtime_ns: u64,
     /// User time over wall time, in percent.
@@ -269,6 +309,16 @@ impl RunResult {
 /// The index in [`DEPTH_LEVELS`] of a depth, as fio sorts them: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
 pub fn depth_level(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
+}
+
+/// The index among fio's steps of how many I/Os were submitted or taken back at once: 0, up to 4, 8, 16, 32, 64, more.
+pub fn batch_level(ios: u64) -> usize {
+    match ios {
+        0 => 0,
+        1..=4 => 1,
+        5..=64 => (ios - 1).ilog2() as usize,
+        _ => 6,
+    }
 }
 
 /// `count` per second of `ns`; 0 when no time has passed.

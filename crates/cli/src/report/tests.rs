@@ -134,20 +134,23 @@ fn json_has_fios_keys_in_fios_order() {
     assert_eq!(report["time"], "Sat Nov 21 10:44:30 2026");
     assert!(report["fio version"].as_str().unwrap().starts_with("meantime-"));
     let job = &report["jobs"][0];
-    // From fio 3.33, without the two that count system calls (iodepth_submit, iodepth_complete).
+    // From fio 3.33.
     let fio = "jobname groupid error eta elapsed job_options read write trim sync job_runtime usr_cpu sys_cpu ctx majf minf \
-               iodepth_level latency_ns latency_us latency_ms latency_depth latency_target latency_percentile latency_window";
+               iodepth_level iodepth_submit iodepth_complete latency_ns latency_us latency_ms latency_depth latency_target \
+               latency_percentile latency_window";
     let got: Vec<_> = keys(job).iter().map(|key| key.replace(' ', "_")).collect();
-    assert_eq!(got[..24].join(" "), fio);
-    let ours = ["numjobs", "errors", "verify_errors", "slowest_1_in_6000_ns", "floor_ns", "floor_ratio"];
-    assert_eq!(got[24..30], ours);
-    assert_eq!(got[30..], ["floor_ratio_spread", "extra"]);
+    assert_eq!(got[..26].join(" "), fio);
+    let ours =
+        ["numjobs", "errors", "verify_errors", "series", "slowest_1_in_6000_ns", "floor_ns", "floor_ratio"];
+    assert_eq!(got[26..33], ours);
+    assert_eq!(got[33..], ["floor_ratio_spread", "extra"]);
     let direction = "io_bytes io_kbytes bw_bytes bw iops runtime total_ios short_ios drop_ios slat_ns clat_ns lat_ns bw_min \
                      bw_max bw_agg bw_mean bw_dev bw_samples iops_min iops_max iops_mean iops_stddev iops_samples";
     assert_eq!(keys(&job["read"])[..23].join(" "), direction);
     assert_eq!(keys(&job["trim"]).join(" "), direction);
-    assert_eq!(keys(&job["read"]["clat_ns"]), ["min", "max", "mean", "stddev", "N", "percentile"]);
-    assert_eq!(keys(&job["read"]["lat_ns"]), ["min", "max", "mean", "stddev", "N"]);
+    assert_eq!(keys(&job["read"]["clat_ns"]), ["min", "max", "mean", "stddev", "N", "percentile", "bins"]);
+    assert_eq!(keys(&job["read"]["lat_ns"]), ["min", "max", "mean", "stddev", "N", "bins"]);
+    assert_eq!(keys(&job["iodepth_submit"]), ["0", "4", "8", "16", "32", "64", ">=64"]);
     assert_eq!(keys(&job["trim"]["clat_ns"]), ["min", "max", "mean", "stddev", "N"]);
     let percentiles = "1.000000 5.000000 10.000000 20.000000 30.000000 40.000000 50.000000 60.000000 70.000000 80.000000 \
                        90.000000 95.000000 99.000000 99.500000 99.900000 99.950000 99.990000";

@@ -17,13 +17,16 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
     let jobs = result.numjobs.max(1);
     writeln!(
         out,
-        "{}: (groupid=0, jobs={jobs}): err={failed:2}: {}, {}",
-        result.job_name, result.device, result.completion
+        "{}: (groupid={}, jobs={jobs}): err={failed:2}: {}, {}",
+        result.job_name, result.group_id, result.device, result.completion
     )?;
     for (name, stats) in [("read", &result.read), ("write", &result.write)] {
         if stats.ios > 0 {
             write_direction(out, name, stats, result.runtime_ns)?;
         }
+    }
+    if result.flushes.n() > 0 {
+        write_flushes(out, &result.flushes)?;
     }
     writeln!(
         out,
@@ -37,6 +40,15 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
     let depths = DEPTH_LEVELS.iter().zip(result.iodepth_percents());
     let depths: Vec<_> = depths.map(|(name, percent)| format!("{name}={percent:.1}%")).collect();
     writeln!(out, "  IO depths    : {}", depths.join(", "))?;
+    if let Some(target) = result.target {
+        writeln!(
+            out,
+            "  lat target   : depth={}, target={:.1} usec, percentile={:.2}%",
+            target.depth,
+            target.target_ns as f64 / 1e3,
+            target.percentile
+        )?;
+    }
     if let Some(floor_ns) = result.floor_ns {
         write!(out, "  floor        : {floor_ns:.0} nsec")?;
         if let Some(ratio) = result.floor_ratio {
@@ -90,6 +102,19 @@ fn write_direction(out: &mut String, name: &str, stats: &DirStats, runtime_ns: u
         writeln!(out, "    slowest 1 in 6,000 ({unit}): {}", scaled(ns, unit_ns))?;
     }
     Ok(())
+}
+
+fn write_flushes(out: &mut String, flushes: &LatencyStats) -> std::fmt::Result {
+    let (unit, unit_ns) = unit_of(flushes);
+    writeln!(
+        out,
+        "  sync: total={}\n    sync ({unit}): min={}, max={}, avg={:.2}, stdev={:.2}",
+        flushes.n(),
+        scaled(flushes.min_ns(), unit_ns),
+        scaled(flushes.max_ns(), unit_ns),
+        flushes.mean_ns() / unit_ns,
+        flushes.stddev_ns() / unit_ns
+    )
 }
 
 fn write_percentiles(out: &mut String, stats: &LatencyStats) -> std::fmt::Result {

@@ -1,0 +1,104 @@
+//! The threads of a job, with what each needs in each cell.
+
+use meantime::block::{BlockChannel, BlockDevice, ChannelOptions};
+use meantime::hw::cpu;
+use meantime::hw::floor::Floor;
+
+use super::devices::Devices;
+use super::engine::{Plain, Slots};
+use super::group::{self, Cell, Group};
+use super::logs::{Log, LogSpec};
+use super::pattern::{Pattern, PatternSpec};
+use super::plan::JobPlan;
+use super::shape::Shape;
+use super::varied::{Varied, VariedSpec};
+use super::verify::Verified;
+use super::worker::{CellWork, Task, Work, Worker, WorkerThread};
+use crate::failure::{Failure, named};
+
+/// The CPUs of a job's threads: what the job says, else all but the group's software SSDs', if any is left.
+pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
+    if !plan.job.cpus_allowed.is_empty() {
+        return plan.job.cpus_allowed.iter().map(|cpu| *cpu as usize).collect();
+    }
+    let taken: Vec<usize> = group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index)).collect();
+    let allowed = cpu::allowed();
+    let free: Vec<usize> = allowed.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+    if free.is_empty() { allowed } else { free }
+}
+
+/// Starts the threads of a job.
+pub fn start_threads(
+    plan: &JobPlan,
+    group: &Group,
+    devices: &Devices,
+    floor: bool,
+) -> Result<Vec<WorkerThread>, Failure> {
+    let cpus = thread_cpus(plan, group, devices);
+    let cells = group.cells();
+    let mut threads = Vec::new();
+    for thread in 0..plan.job.numjobs as usize {
+        let mut works = Vec::with_capacity(cells.len());
+        for (index, cell) in cells.iter().enumerate() {
+            works.push(cell_work(plan, devices, *cell, index, thread)?);
+        }
+        let mut slots = Vec::with_capacity(plan.devices.len());
+        for (device, index) in plan.devices.iter().enumerate() {
+            // Any of the device's channels can allocate for all of them.
+            let Some(work) = works.iter().find(|work| work.slots == device) else { continue };
+            let (depth, bytes) = (plan.job.iodepth as usize, plan.job.bs_max_bytes() as usize);
+            slots.push(
+                Slots::new(&work.channel, depth, bytes)
+                    .map_err(|error| named(devices.uri(*index), &error))?,
+            );
+        }
+        let mut floors = Vec::new();
+        for index in plan.devices.iter().filter(|_| floor && thread == 0) {
+            let bytes = devices.get(*index).info().bytes();
+            let started = Floor::start(bytes, devices.ssd_cpu(*index));
+            floors.push(started.map_err(|error| Failure::new(format_args!("--floor: {error}")))?);
+        }
+        let name = format!("meantime-job{thread}");
+        threads.push(WorkerThread::start(name, Worker::new(works, slots, floors), cpus.clone())?);
+    }
+    Ok(threads)
+}
+
+fn cell_work(
+    plan: &JobPlan,
+    devices: &Devices,
+    cell: Cell,
+    index: usize,
+    thread: usize,
+) -> Result<CellWork, Failure> {
+    let (job, device) = (&plan.job, plan.devices[cell.device]);
+    let policy = plan.policies[cell.policy];
+    let options = ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None };
+    let channel =
+        devices.get(device).channel(&options).map_err(|error| named(devices.uri(device), &error))?;
+    let spec = plan.pattern(channel.info(), thread);
+    let work = if plan.verifies() {
+        let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
+        Work::Verified(Box::new(Verified::new(Pattern::new(spec), &spec, job.iodepth as usize, seed)))
+    } else {
+        unverified(plan, spec)
+    };
+    let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec });
+    let ios_max = group::ios_max(plan, devices, device, thread).map_or(usize::MAX, |ios| ios as usize);
+    let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
+    let task = Task { work, warm_up, shape: Shape::of(job), log, number_ios: job.number_ios };
+    Ok(CellWork::new(channel, cell.device, task))
+}
+
+fn unverified(plan: &JobPlan, spec: PatternSpec) -> Work {
+    match VariedSpec::of(&plan.job, spec) {
+        Some(spec) => Work::Varied(Box::new(Varied::new(spec))),
+        None => Work::Plain(Box::new(Plain(Pattern::new(spec)))),
+    }
+}
+
+/// Tells this run's blocks from those an earlier one left on the same medium.
+fn run_seed() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    since.as_nanos() as u64
+}

@@ -1,0 +1,265 @@
+//! What is to be run, checked against its devices before anything runs.
+
+use std::path::{Path, PathBuf};
+
+use meantime::block::{BlockDevice, BlockInfo, Device, NvmeDevice};
+
+use super::cells;
+use super::devices::Devices;
+use super::group::Group;
+use super::plan::JobPlan;
+use crate::failure::Failure;
+use crate::figures;
+use crate::job::{Distribution, Job};
+use crate::machine;
+
+/// Everything about the jobs that run at the same time.
+pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failure> {
+    for plan in &group.plans {
+        for index in &plan.devices {
+            let device = devices.get(*index);
+            check_ranges(plan, device.info())?;
+            check_policies(plan, device)?;
+        }
+        check_cpus(&plan.job)?;
+    }
+    for index in group.devices() {
+        if let Device::Nvme(device) = devices.get(index) {
+            check_queues(group, index, device)?;
+        }
+    }
+    check_overlaps(group, devices)?;
+    if floor {
+        check_floor(group, devices)?;
+    }
+    check_memory(group, devices, floor)
+}
+
+/// An error in the job named `name`.
+pub fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Failure {
+    Failure::new(format_args!("job {name}: {what}"))
+}
+
+fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
+    let job = &plan.job;
+    let (uri, block_bytes, device_bytes) = (&info.uri, u64::from(info.block_bytes), info.bytes());
+    let (offset_bytes, part_bytes) = plan.range(info, 0);
+    let whole_bytes = job.size.map(|size| size.resolve_bytes(device_bytes, block_bytes));
+    let (read, write) = (job.sizes_of(0), job.sizes_of(1));
+    let sizes = [
+        ("bs", read.min_bytes(), job.reads()),
+        ("bs", read.step_bytes(), job.reads()),
+        ("bs", write.min_bytes(), job.writes()),
+        ("bs", write.step_bytes(), job.writes()),
+        ("offset", offset_bytes, true),
+        ("size", whole_bytes.unwrap_or(0), true),
+    ];
+    let odd = sizes.iter().find(|(_, bytes, used)| *used && !bytes.is_multiple_of(block_bytes));
+    if let Some((key, bytes, _)) = odd {
+        return Err(wrong(
+            &job.name,
+            format_args!("{key}={bytes} is not a multiple of the {block_bytes}-byte blocks of {uri}"),
+        ));
+    }
+    if offset_bytes >= device_bytes {
+        return Err(wrong(
+            &job.name,
+            format_args!("offset={offset_bytes} is not within {uri}, which has {device_bytes} bytes"),
+        ));
+    }
+    if let Some(size_bytes) = whole_bytes.filter(|size_bytes| *size_bytes > device_bytes - offset_bytes) {
+        return Err(wrong(
+            &job.name,
+            format_args!(
+                "offset={offset_bytes} and size={size_bytes} reach beyond the end of {uri}, which has {device_bytes} bytes"
+            ),
+        ));
+    }
+    let bs_bytes = job.bs_max_bytes();
+    if part_bytes < bs_bytes {
+        return Err(wrong(
+            &job.name,
+            format_args!(
+                "bs={bs_bytes} is more than the {part_bytes} bytes a thread has of {uri}; give a smaller bs"
+            ),
+        ));
+    }
+    let pass_bytes = plan.pattern(info, 0).pass_bytes;
+    if pass_bytes < bs_bytes {
+        return Err(wrong(
+            &job.name,
+            format_args!(
+                "io_size={pass_bytes} is less than one block of {bs_bytes} bytes; give a larger one"
+            ),
+        ));
+    }
+    if let Distribution::ZonedAbs(zones) = &job.random.distribution {
+        let zones_bytes = zones.iter().map(|zones| zones.iter().map(|zone| zone.length).sum::<u64>()).max();
+        if let Some(zones_bytes) =
+            zones_bytes.filter(|zones_bytes| *zones_bytes > part_bytes && job.rw.is_random())
+        {
+            return Err(wrong(
+                &job.name,
+                format_args!(
+                    "random_distribution: zones of {zones_bytes} bytes are more than the {part_bytes} bytes of {uri} in use"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// That the device can be waited for by every policy.
+fn check_policies(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
+    let asked = plan.policies.iter().try_for_each(|policy| device.can_wait(*policy));
+    asked.map_err(|error| wrong(&plan.job.name, format_args!("{error}")))
+}
+
+/// That a device has the queues that all jobs of a group need of it.
+fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), Failure> {
+    let (uri, controller) = (&device.info().uri, device.controller());
+    let depth_max = u32::from(controller.max_queue_entries()) - 1;
+    let (mut threads, mut queues, mut interrupts) = (0, 0, 0);
+    let users = || group.plans.iter().filter(|plan| plan.devices.contains(&index));
+    for plan in users() {
+        let (job, numjobs) = (&plan.job, plan.job.numjobs as usize);
+        if job.iodepth > depth_max {
+            return Err(wrong(
+                &job.name,
+                format_args!("iodepth={} is more than {uri} can take; at most {depth_max}", job.iodepth),
+            ));
+        }
+        let waiting = plan.policies.iter().filter(|policy| policy.wants_interrupt()).count();
+        threads += numjobs;
+        interrupts += numjobs * waiting;
+        // Each thread has a polled queue pair per policy, and one with a vector for interrupts.
+        queues += numjobs * (plan.policies.len() + waiting);
+    }
+    let Some(first) = users().next() else { return Ok(()) };
+    let (queues_max, vectors) =
+        (usize::from(controller.info().io_queues), usize::from(controller.info().vectors));
+    if queues > queues_max {
+        return Err(wrong(
+            &first.job.name,
+            format_args!(
+                "{threads} threads × {} policies need {queues} queue pairs and {uri} has {queues_max}; \
+                 use fewer threads or policies, {}or queues=",
+                first.policies.len(),
+                if group.plans.len() > 1 { "stonewall between jobs, " } else { "" }
+            ),
+        ));
+    }
+    // Vector 0 is the admin queue's.
+    if interrupts >= vectors.max(1) && interrupts > 0 {
+        return Err(wrong(
+            &first.job.name,
+            format_args!(
+                "interrupt needs {interrupts} interrupt vectors and {uri} has {}; use polled policies, fewer threads, \
+                 or vectors=",
+                vectors.saturating_sub(1)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn check_cpus(job: &Job) -> Result<(), Failure> {
+    let allowed = meantime::hw::cpu::allowed();
+    match job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
+        None => Ok(()),
+        Some(cpu) => Err(wrong(
+            &job.name,
+            format_args!("cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"),
+        )),
+    }
+}
+
+/// Two spinning threads on one CPU would measure the scheduler.
+fn check_floor(group: &Group, devices: &Devices) -> Result<(), Failure> {
+    let [plan] = &group.plans[..] else {
+        let what = "the floor is that of one job at a time; put stonewall into every job but the first";
+        return Err(wrong(&group.plans[0].job.name, format_args!("--floor: {what}")));
+    };
+    let cpus = cells::thread_cpus(plan, group, devices);
+    for index in &plan.devices {
+        if devices.ssd_cpu(*index).is_none_or(|cpu| cpus == [cpu]) {
+            let what = "the job's threads and the software SSD would share one; give each a CPU (cpus_allowed, cpu=)";
+            return Err(wrong(&plan.job.name, format_args!("--floor needs two CPUs: {what}")));
+        }
+    }
+    Ok(())
+}
+
+/// Better an error than the kernel's OOM killer.
+fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failure> {
+    let (mut buffers_bytes, mut largest) = (0u64, (0, &group.plans[0]));
+    for plan in &group.plans {
+        let job = &plan.job;
+        let per_device =
+            job.bs_max_bytes().saturating_mul(u64::from(job.iodepth)).saturating_mul(u64::from(job.numjobs));
+        let bytes = per_device.saturating_mul(plan.devices.len() as u64);
+        buffers_bytes = buffers_bytes.saturating_add(bytes);
+        if bytes > largest.0 {
+            largest = (bytes, plan);
+        }
+    }
+    let floors_bytes = if floor { devices.floor_bytes(&group.plans[0].devices) } else { 0 };
+    let Some(available_bytes) = machine::available_bytes() else { return Ok(()) };
+    if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
+        return Ok(());
+    }
+    let floors =
+        if floor { format!(" and {} for the floor", figures::bytes(floors_bytes)) } else { String::new() };
+    Err(wrong(
+        &largest.1.job.name,
+        format_args!(
+            "bs × iodepth × numjobs needs {} of buffers{floors}, and {} of memory are available; make one of them smaller",
+            figures::bytes(buffers_bytes),
+            figures::bytes(available_bytes)
+        ),
+    ))
+}
+
+/// What one job checks another one must not overwrite.
+fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), Failure> {
+    for (at, plan) in group.plans.iter().enumerate().filter(|(_, plan)| plan.verifies()) {
+        let others = group.plans.iter().enumerate().filter(|(other, plan)| *other != at && plan.job.writes());
+        for (_, other) in others {
+            for index in plan.devices.iter().filter(|index| other.devices.contains(index)) {
+                let ([from, to], [other_from, other_to]) = [plan, other]
+                    .map(|plan| plan.whole_range(devices.get(*index).info()))
+                    .map(|(offset_bytes, bytes)| [offset_bytes, offset_bytes + bytes])
+                    .into();
+                if from < other_to && other_from < to {
+                    return Err(wrong(
+                        &plan.job.name,
+                        format_args!(
+                            "verify, while job {} writes to the same blocks; use stonewall, or other offsets and sizes",
+                            other.job.name
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two names for one file would be two SSDs on one medium.
+pub fn check_files(files: &[(String, PathBuf)]) -> Result<(), Failure> {
+    // A file that is yet to be created is known by its directory.
+    let new = |path: &Path| {
+        let directory =
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(std::fs::canonicalize(directory).ok()?.join(path.file_name()?))
+    };
+    let identity =
+        |path: &PathBuf| std::fs::canonicalize(path).ok().or_else(|| new(path)).unwrap_or_default();
+    for (at, (uri, path)) in files.iter().enumerate() {
+        if let Some((other, _)) = files[..at].iter().find(|(_, other)| identity(other) == identity(path)) {
+            let what = "a medium belongs to one SSD; use one URI for it, or a copy of the file";
+            return Err(Failure::new(format_args!("{other} and {uri} are the same file: {what}")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! Latency over time: a bounded list of windows over a cell's measured time.
+//!
+//! Recording is a comparison and three additions; a window's histogram has eight steps an octave.
+
+use crate::report::SeriesPoint;
+
+/// The most windows a series keeps. Beyond, neighbours are merged.
+pub const WINDOWS_MAX: usize = 500;
+
+/// The width of windows at first.
+const WIDTH_NS: u64 = 1_000_000;
+
+/// Steps of a window's histogram: up to 17 s.
+const STEPS: usize = 256;
+
+#[derive(Debug, Clone)]
+struct Window {
+    ios: u64,
+    sum_ns: u64,
+    max_ns: u64,
+    counts: [u32; STEPS],
+}
+
+impl Window {
+    const EMPTY: Self = Self { ios: 0, sum_ns: 0, max_ns: 0, counts: [0; STEPS] };
+
+    fn add(&mut self, other: &Self) {
+        self.ios += other.ios;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        for (ours, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *ours = ours.saturating_add(*theirs);
+        }
+    }
+
+    /// The latency that 99 % did not exceed, as well as the steps tell it.
+    fn p99_ns(&self) -> u64 {
+        let rank = (self.ios * 99).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (step, count) in self.counts.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= rank {
+                return middle_of(step).min(self.max_ns);
+            }
+        }
+        self.max_ns
+    }
+}
+
+/// Eight steps an octave.
+#[inline(always)]
+fn step_of(ns: u64) -> usize {
+    if ns < 8 {
+        return ns as usize;
+    }
+    let octave = ns.ilog2() as usize;
+    ((octave - 2) * 8 + ((ns >> (octave - 3)) & 7) as usize).min(STEPS - 1)
+}
+
+fn middle_of(step: usize) -> u64 {
+    if step < 8 {
+        return step as u64;
+    }
+    let octave = step / 8 + 2;
+    let width = 1u64 << (octave - 3);
+    (8 + (step % 8) as u64) * width + width / 2
+}
+
+/// Windows of equal width, from one of a cell's measured time on.
+#[derive(Debug, Clone)]
+pub struct Series {
+    width_ns: u64,
+    /// Which window of the cell's time `windows[0]` is.
+    first: u64,
+    windows: Vec<Window>,
+    /// The clock when the cell's time was 0, in this turn.
+    zero_ns: i128,
+    /// The clock when the last window ends.
+    end_ns: u64,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self { width_ns: WIDTH_NS, first: 0, windows: Vec::new(), zero_ns: 0, end_ns: 0 }
+    }
+}
+
+impl Series {
+    /// Begins, or goes on, at `now_ns` by the clock, `at_ns` by the cell's measured time.
+    pub fn begin(&mut self, now_ns: u64, at_ns: u64) {
+        if self.windows.is_empty() {
+            // All of it now, so that recording never allocates.
+            self.windows.reserve(WINDOWS_MAX);
+            self.width_ns = WIDTH_NS;
+            while at_ns / self.width_ns >= WINDOWS_MAX as u64 {
+                self.width_ns *= 2;
+            }
+            self.first = at_ns / self.width_ns;
+        }
+        self.zero_ns = i128::from(now_ns) - i128::from(at_ns);
+        self.end_ns = 0;
+    }
+
+    /// Forgets everything: the cell's time begins again.
+    pub fn reset(&mut self) {
+        self.windows.clear();
+        (self.width_ns, self.first, self.end_ns) = (WIDTH_NS, 0, 0);
+    }
+
+    /// Records one latency. (Of a turn that has been begun.)
+    #[inline(always)]
+    pub fn record(&mut self, seen_ns: u64, latency_ns: u64) {
+        if seen_ns >= self.end_ns {
+            self.move_on(seen_ns);
+        }
+        if let Some(window) = self.windows.last_mut() {
+            window.ios += 1;
+            window.sum_ns += latency_ns;
+            window.max_ns = window.max_ns.max(latency_ns);
+            window.counts[step_of(latency_ns)] += 1;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn move_on(&mut self, seen_ns: u64) {
+        let at_ns = (i128::from(seen_ns) - self.zero_ns).max(0) as u64;
+        self.extend_to(at_ns);
+        let end_ns = self.zero_ns + i128::from((self.first + self.windows.len() as u64) * self.width_ns);
+        self.end_ns = end_ns.max(0) as u64;
+    }
+
+    /// Makes the window of `at_ns` the last one, or finds that it is there.
+    fn extend_to(&mut self, at_ns: u64) {
+        while (at_ns / self.width_ns).saturating_sub(self.first) >= WINDOWS_MAX as u64 {
+            self.halve();
+        }
+        let wanted = ((at_ns / self.width_ns).saturating_sub(self.first) + 1) as usize;
+        while self.windows.len() < wanted {
+            self.windows.push(Window::EMPTY);
+        }
+    }
+
+    /// Merges neighbours.
+    fn halve(&mut self) {
+        self.width_ns *= 2;
+        let first = self.first / 2;
+        let mut merged = 0;
+        for at in 0..self.windows.len() {
+            let to = ((self.first + at as u64) / 2 - first) as usize;
+            if to == at {
+                merged = to + 1;
+                continue;
+            }
+            let window = std::mem::replace(&mut self.windows[at], Window::EMPTY);
+            if to < merged {
+                self.windows[to].add(&window);
+            } else {
+                self.windows[to] = window;
+                merged = to + 1;
+            }
+        }
+        self.windows.truncate(merged);
+        self.first = first;
+    }
+
+    /// Adds what `other` recorded. This series must be one from the beginning of a cell's time.
+    pub fn merge(&mut self, other: &Self) {
+        while self.width_ns < other.width_ns {
+            self.halve();
+        }
+        for (at, window) in other.windows.iter().enumerate().filter(|(_, window)| window.ios > 0) {
+            let at_ns = (other.first + at as u64) * other.width_ns;
+            self.extend_to(at_ns);
+            self.windows[(at_ns / self.width_ns - self.first) as usize].add(window);
+        }
+    }
+
+    /// The windows in which there were I/Os.
+    pub fn points(&self) -> Vec<SeriesPoint> {
+        let windows = self.windows.iter().enumerate().filter(|(_, window)| window.ios > 0);
+        let point = |(at, window): (usize, &Window)| SeriesPoint {
+            at_ms: (self.first + at as u64) * self.width_ns / 1_000_000,
+            ios: window.ios,
+            mean_ns: window.sum_ns as f64 / window.ios as f64,
+            p99_ns: window.p99_ns(),
+            max_ns: window.max_ns,
+        };
+        windows.map(point).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn steps_are_in_order_and_an_eighth_wide() {
+        let mut last = 0;
+        for ns in (0..200).chain((8..34).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
+            let step = step_of(ns);
+            assert!(step >= last && step < STEPS, "{ns}");
+            assert!((middle_of(step) as f64 - ns as f64).abs() <= ns as f64 / 12.0 + 1.0, "{ns}");
+            last = step;
+        }
+        assert_eq!(step_of(u64::MAX), STEPS - 1);
+    }
+
+    #[test]
+    fn a_long_run_has_a_bounded_list() {
+        let mut total = Series::default();
+        for turn in 0..20 {
+            let mut slice = Series::default();
+            slice.begin(1_000_000_000 * turn * 3, 500_000_000 * turn);
+            for at in 0..5_000 {
+                slice.record(1_000_000_000 * turn * 3 + at * 100_000, 1000 + at % 7);
+            }
+            total.merge(&slice);
+        }
+        let points = total.points();
+        assert!((250..=WINDOWS_MAX).contains(&points.len()), "{}", points.len());
+        assert_eq!(points.iter().map(|point| point.ios).sum::<u64>(), 100_000);
+        assert!(points.is_sorted_by(|a, b| a.at_ms < b.at_ms));
+        assert!(points.iter().all(|point| point.max_ns == 1006 && (1000.0..1007.0).contains(&point.mean_ns)));
+        assert!(points.last().unwrap().at_ms < 10_000);
+    }
+
+    proptest! {
+        /// However the turns fall, every I/O is in the window of its time.
+        #[test]
+        fn merging_keeps_times(turns in prop::collection::vec((1u64..3_000, 1u64..50), 1..12)) {
+            let (mut total, mut at_ms, mut want) = (Series::default(), 0u64, Vec::new());
+            for (length_ms, ios) in turns {
+                let mut slice = Series::default();
+                slice.begin(77_000_000, at_ms * 1_000_000);
+                for io in 0..ios {
+                    let since_ms = length_ms * io / ios;
+                    slice.record(77_000_000 + since_ms * 1_000_000, at_ms + since_ms);
+                    want.push(at_ms + since_ms);
+                }
+                total.merge(&slice);
+                at_ms += length_ms;
+            }
+            let points = total.points();
+            prop_assert!(points.len() <= WINDOWS_MAX);
+            let mut left = want.into_iter().peekable();
+            for (at, point) in points.iter().enumerate() {
+                let end_ms = points.get(at + 1).map_or(u64::MAX, |next| next.at_ms);
+                let mut ios = 0;
+                while let Some(ms) = left.next_if(|ms| *ms < end_ms) {
+                    prop_assert!(ms >= point.at_ms && ms <= point.max_ns);
+                    ios += 1;
+                }
+                prop_assert_eq!(ios, point.ios);
+            }
+            prop_assert!(left.next().is_none());
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! I/Os of differing sizes, or to places that are not all equally likely: `bsrange`, `bssplit`,
+//! `random_distribution`, `norandommap`.
+//!
+//! With one size, and without `norandommap`, each block is visited once before any is again, whatever the generator
+//! is called. With several sizes I/Os may overlap: each place is still drawn once as a beginning.
+
+use meantime::hw::DmaBuf;
+
+use super::engine::Source;
+use super::pattern::{Io, PatternSpec, Rng};
+use super::spread::Spread;
+use crate::job::{Distribution, Generator, Job, Sizes};
+
+/// How often a size that does not fit is drawn again, before the smallest is taken.
+const DRAWS: usize = 8;
+
+/// What varies.
+#[derive(Debug, Clone)]
+pub struct VariedSpec {
+    /// Everything else.
+    pub base: PatternSpec,
+    /// Sizes of reads and writes.
+    pub sizes: [Sizes; 2],
+    /// Where random I/Os go.
+    pub distribution: Distribution,
+    /// Whether each place is visited once before any is again.
+    pub once: bool,
+}
+
+impl VariedSpec {
+    /// What `job` varies of `base`; `None`: nothing.
+    pub fn of(job: &Job, base: PatternSpec) -> Option<Self> {
+        let once = !job.random.norandommap || job.random.generator == Generator::Lfsr;
+        let is_plain = job.random.distribution == Distribution::Uniform && once || !base.random;
+        if is_plain && !job.has_varied_sizes() {
+            return None;
+        }
+        let sizes = [job.sizes_of(0), job.sizes_of(1)];
+        Some(Self { base, sizes, distribution: job.random.distribution.clone(), once })
+    }
+}
+
+/// Chooses sizes.
+#[derive(Debug, Clone)]
+enum Sizer {
+    Fixed(u64),
+    /// The smallest, and how many multiples of it.
+    Multiples(u64, u64),
+    /// Shares in percent, added up, with their sizes.
+    Shares(Vec<(u8, u64)>),
+}
+
+impl Sizer {
+    fn new(sizes: &Sizes) -> Self {
+        match sizes {
+            Sizes::Fixed(bytes) => Self::Fixed(*bytes),
+            Sizes::Range(min, max) => Self::Multiples(*min, max / min),
+            Sizes::Split(shares) => {
+                let sum = shares.iter().scan(0, |sum, (bytes, percent)| {
+                    *sum += percent;
+                    Some((*sum, *bytes))
+                });
+                Self::Shares(sum.collect())
+            }
+        }
+    }
+
+    fn next(&self, rng: &mut Rng) -> u64 {
+        match self {
+            Self::Fixed(bytes) => *bytes,
+            Self::Multiples(min, count) => min * (1 + rng.below(*count)),
+            Self::Shares(shares) => {
+                let drawn = rng.below(100) as u8;
+                shares.iter().find(|(sum, _)| drawn < *sum).or(shares.last()).map_or(0, |(_, bytes)| *bytes)
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Lane {
+    sizer: Sizer,
+    min_bytes: u64,
+    step_bytes: u64,
+    spread: Option<Spread>,
+    /// Of a sequential lane: where the next I/O begins.
+    position_bytes: u64,
+}
+
+impl Lane {
+    fn new(spec: &VariedSpec, direction: usize, rng: &mut Rng) -> Self {
+        let sizes = &spec.sizes[direction];
+        let (min_bytes, step_bytes) = (sizes.min_bytes(), sizes.step_bytes());
+        // A direction that the job does not have may not fit.
+        let places = spec.base.range_bytes.saturating_sub(min_bytes) / step_bytes + 1;
+        let spread = spec
+            .base
+            .random
+            .then(|| Spread::new(&spec.distribution, places, step_bytes, direction, spec.once, rng));
+        Self { sizer: Sizer::new(sizes), min_bytes, step_bytes, spread, position_bytes: 0 }
+    }
+
+    /// A size within `room_bytes`, which the smallest one is.
+    fn size(&self, room_bytes: u64, rng: &mut Rng) -> u64 {
+        let drawn = (0..DRAWS).map(|_| self.sizer.next(rng)).find(|bytes| *bytes <= room_bytes);
+        drawn.unwrap_or(self.min_bytes)
+    }
+
+    /// Where and how much, of a range of `range_bytes` of which `left_bytes` are yet to be transferred.
+    fn next(&mut self, range_bytes: u64, left_bytes: u64, rng: &mut Rng) -> (u64, u64) {
+        match &mut self.spread {
+            Some(spread) => {
+                let offset_bytes = spread.next(rng) * self.step_bytes;
+                (offset_bytes, self.size(left_bytes.min(range_bytes - offset_bytes), rng))
+            }
+            None => {
+                if range_bytes - self.position_bytes < self.min_bytes {
+                    self.position_bytes = 0;
+                }
+                let offset_bytes = self.position_bytes;
+                let bytes = self.size(left_bytes.min(range_bytes - offset_bytes), rng);
+                self.position_bytes += bytes;
+                (offset_bytes, bytes)
+            }
+        }
+    }
+}
+
+/// The I/Os of one thread.
+#[derive(Debug, Clone)]
+pub struct Varied {
+    spec: VariedSpec,
+    rng: Rng,
+    lanes: [Lane; 2],
+    left_bytes: u64,
+    passes_left: Option<u64>,
+}
+
+impl Varied {
+    /// The pattern of `spec`, at its beginning.
+    pub fn new(spec: VariedSpec) -> Self {
+        let mut rng = Rng::new(spec.base.seed);
+        let lanes = [0, 1].map(|direction| Lane::new(&spec, direction, &mut rng));
+        let passes_left = spec.base.passes.map(|passes| passes.saturating_sub(1));
+        Self { left_bytes: spec.base.pass_bytes, rng, lanes, passes_left, spec }
+    }
+
+    fn next_in_pass(&mut self) -> Option<Io> {
+        let dir = self.spec.base.direction(&mut self.rng);
+        let lane = &mut self.lanes[dir as usize];
+        if self.left_bytes < lane.min_bytes {
+            return None;
+        }
+        let (offset_bytes, bytes) = lane.next(self.spec.base.range_bytes, self.left_bytes, &mut self.rng);
+        self.left_bytes -= bytes;
+        let lba = (self.spec.base.offset_bytes + offset_bytes) >> self.spec.base.block_shift;
+        Some(Io { dir, lba, bytes: bytes as usize })
+    }
+
+    fn begin_pass(&mut self) -> bool {
+        match &mut self.passes_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.left_bytes = self.spec.base.pass_bytes;
+        self.lanes = [0, 1].map(|direction| Lane::new(&self.spec, direction, &mut self.rng));
+        true
+    }
+}
+
+impl Source for Varied {
+    const SLOW_TO_PREPARE: bool = false;
+
+    fn next(&mut self) -> Option<Io> {
+        match self.next_in_pass() {
+            None if self.begin_pass() => self.next_in_pass(),
+            io => io,
+        }
+    }
+
+    #[inline(always)]
+    fn prepare(&mut self, _: usize, _: &Io, _: &mut DmaBuf) {}
+
+    #[inline(always)]
+    fn ended(&mut self, _: usize, _: &Io, _: &DmaBuf, _: bool) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::job::Origin;
+
+    fn job(keys: &[(&str, &str)]) -> Job {
+        let mut job = Job::new("a");
+        for (key, value) in keys {
+            job.set(key, Some(value), &Origin::CommandLine).unwrap();
+        }
+        job
+    }
+
+    fn varied(keys: &[(&str, &str)], range_bytes: u64, passes: Option<u64>, seed: u64) -> Varied {
+        let job = job(keys);
+        let base = PatternSpec {
+            offset_bytes: 8192,
+            range_bytes,
+            pass_bytes: range_bytes,
+            block_shift: 9,
+            bs_read_bytes: job.bs_read_bytes,
+            bs_write_bytes: job.bs_write_bytes,
+            random: job.rw.is_random(),
+            read_percent: if job.reads() { 100 } else { 0 },
+            passes,
+            seed,
+        };
+        Varied::new(VariedSpec::of(&job, base).unwrap())
+    }
+
+    fn sizes(keys: &[(&str, &str)]) -> HashMap<usize, usize> {
+        let mut varied = varied(keys, 64 << 20, None, 1);
+        let mut counts = HashMap::new();
+        for _ in 0..50_000 {
+            *counts.entry(varied.next().unwrap().bytes).or_default() += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn sizes_have_their_shares() {
+        let split = sizes(&[("rw", "randread"), ("bssplit", "4k/70:16k/30"), ("norandommap", "1")]);
+        assert_eq!(split.len(), 2);
+        assert!(split[&4096].abs_diff(35_000) < 500, "{split:?}");
+        let range = sizes(&[("rw", "read"), ("bsrange", "4k-16k")]);
+        assert_eq!(range.len(), 4);
+        assert!(range.values().all(|count| count.abs_diff(12_500) < 500), "{range:?}");
+        // Half the sequence's I/Os are of either size: what it is, not how much it transfers.
+        let seq = sizes(&[("rw", "write"), ("bssplit", "4k/50:8k/50")]);
+        assert!(seq[&4096].abs_diff(25_000) < 500, "{seq:?}");
+    }
+
+    #[test]
+    fn what_does_not_vary_is_left_to_the_plain_pattern() {
+        let base = varied(&[("rw", "randread"), ("norandommap", "1")], 1 << 20, None, 1).spec.base;
+        for (keys, plain) in [
+            (&[("rw", "randread")][..], true),
+            (&[("rw", "randread"), ("random_generator", "lfsr"), ("norandommap", "1")], true),
+            (&[("rw", "randread"), ("norandommap", "1")], false),
+            (&[("rw", "randread"), ("random_distribution", "zipf")], false),
+            (&[("rw", "randread"), ("bsrange", "4k-8k")], false),
+        ] {
+            assert_eq!(VariedSpec::of(&job(keys), base).is_none(), plain, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn a_sequence_is_without_gaps() {
+        let mut varied = varied(&[("rw", "read"), ("bsrange", "512-8k")], 1 << 20, Some(2), 3);
+        let ios: Vec<Io> = std::iter::from_fn(|| varied.next()).collect();
+        assert_eq!(ios.iter().map(|io| io.bytes).sum::<usize>(), 2 << 20);
+        for pair in ios.windows(2) {
+            assert!(
+                pair[1].lba == 16 || pair[1].lba * 512 == pair[0].lba * 512 + pair[0].bytes as u64,
+                "{pair:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_beyond_the_range(blocks in 16u64..600, seed: u64, random: bool, what in 0usize..6) {
+            let (key, value) = [
+                ("bsrange", "512-8k"), ("bsrange", "1k-3k"), ("bssplit", "512/10:2k/40:7k/50"), ("bssplit", "1k/50:1536/50"),
+                ("random_distribution", "zipf:1.2"), ("random_distribution", "normal:30"),
+            ][what];
+            prop_assume!(random || what < 4);
+            let rw = if random { "randread" } else { "read" };
+            let range_bytes = blocks * 512;
+            let mut varied = varied(&[("rw", rw), (key, value)], range_bytes, Some(2), seed);
+            let mut bytes = 0;
+            while let Some(io) = varied.next() {
+                prop_assert!(io.lba * 512 >= 8192 && io.lba * 512 + io.bytes as u64 <= 8192 + range_bytes, "{:?}", io);
+                bytes += io.bytes as u64;
+            }
+            prop_assert!(bytes <= 2 * range_bytes && bytes + 2 * 4096 > 2 * range_bytes, "{} of {}", bytes, 2 * range_bytes);
+        }
+    }
+}
