@@ -204,7 +204,7 @@ fn harmless_keys_are_a_warning() {
 #[test]
 fn the_example_is_sound() {
     let dir = tempfile::tempdir().unwrap();
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/qd1.fio");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../jobs/qd1.fio");
     let ran = run(
         dir.path(),
         &["bench", example, "--runtime", "50ms", "--device", "mem:4M?model=fast12,mem:4M?model=optane"],

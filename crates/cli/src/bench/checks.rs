@@ -19,7 +19,6 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failur
         for index in &plan.devices {
             let device = devices.get(*index);
             check_ranges(plan, device.info())?;
-            check_policies(plan, device)?;
         }
         check_cpus(&plan.job)?;
     }
@@ -109,13 +108,6 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
     Ok(())
 }
 
-/// That the device can be waited for by every policy.
-fn check_policies(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
-    let asked = plan.policies.iter().try_for_each(|policy| device.can_wait(*policy));
-    asked.map_err(|error| wrong(&plan.job.name, format_args!("{error}")))
-}
-
-/// That a device has the queues that all jobs of a group need of it.
 fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), Failure> {
     let (uri, controller) = (&device.info().uri, device.controller());
     let depth_max = u32::from(controller.max_queue_entries()) - 1;

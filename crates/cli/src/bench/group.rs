@@ -25,6 +25,8 @@ const SEED: u64 = 0x5eed_0000;
 pub struct Group {
     /// The jobs. Each has as many devices as the others, and as many policies.
     pub plans: Vec<JobPlan>,
+    /// Cells that cannot be measured.
+    pub left_out: Vec<Cell>,
 }
 
 /// A cell of a group: indices into each plan's devices and policies.
@@ -43,12 +45,13 @@ impl Group {
         names.join(" + ")
     }
 
-    /// Its devices and policies.
+    /// Its devices and policies, but for those that are left out.
     pub fn cells(&self) -> Vec<Cell> {
         let first = &self.plans[0];
         let policies = first.policies.len();
         (0..first.devices.len())
             .flat_map(|device| (0..policies).map(move |policy| Cell { device, policy }))
+            .filter(|cell| !self.left_out.contains(cell))
             .collect()
     }
 
@@ -86,7 +89,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
         let plan = JobPlan { job, devices, policies, runtime, endless, group_id, seed, log_entries_max: 0 };
         match groups.last_mut() {
             Some(group) if !begins => group.plans.push(plan),
-            _ => groups.push(Group { plans: vec![plan] }),
+            _ => groups.push(Group { plans: vec![plan], left_out: Vec::new() }),
         }
     }
     for group in &mut groups {

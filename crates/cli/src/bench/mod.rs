@@ -6,6 +6,7 @@ mod devices;
 mod engine;
 mod fill;
 mod group;
+mod left_out;
 mod log_files;
 mod logs;
 mod pattern;
@@ -41,6 +42,7 @@ use crate::signal;
 
 use devices::Devices;
 use group::Group;
+use left_out::LeftOut;
 use log_files::LogFiles;
 use progress::Progress;
 use schedule::Rtts;
@@ -49,6 +51,7 @@ use schedule::Rtts;
 #[derive(Default)]
 struct Measured {
     results: Vec<RunResult>,
+    left_out: Vec<LeftOut>,
     logs: LogFiles,
     /// By group: its name, and the cache-line time.
     rtts: Vec<(String, Rtts)>,
@@ -63,8 +66,10 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     signal::catch();
     let mut devices = Devices::open(&uris.concat())?;
     let jobs = jobs.into_iter().zip(&uris).map(|(job, uris)| (job, devices.indices(uris)));
-    let groups = group::groups(jobs.collect())?;
-    for group in &groups {
+    let mut groups = group::groups(jobs.collect())?;
+    let mut measured = Measured::default();
+    for group in &mut groups {
+        measured.left_out.extend(left_out::leave_out(group, &devices)?);
         checks::check(group, &devices, args.floor)?;
     }
     log_files::prepare(&groups)?;
@@ -80,7 +85,6 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         _ => output::print(text),
     };
 
-    let mut measured = Measured::default();
     let failed = run_groups(args, &groups, &mut devices, &mut measured, &show);
     if !measured.results.is_empty() {
         show(&summary(&measured, &machine, devices.page_kind()))?;
@@ -137,8 +141,11 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
         text +=
             "; floor ratio is the median,\nover all turns, of a turn's median latency to the floor around it";
     }
-    text += ".\n\n";
-    let _ = writeln!(text, "{}", machine.line());
+    text += ".\n";
+    for left_out in &measured.left_out {
+        let _ = writeln!(text, "{}", left_out.line());
+    }
+    let _ = writeln!(text, "\n{}", machine.line());
     let _ = writeln!(text, "DMA memory in {}", page_kind.unwrap_or("pages of unknown kind"));
     let rtts: Vec<String> = measured.rtts.iter().filter_map(|(name, rtts)| rtt_text(name, rtts)).collect();
     if !rtts.is_empty() {
@@ -182,6 +189,7 @@ fn facts(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> Map
     facts.insert("cacheline_rtt_ns_by_job".to_owned(), by_job.collect());
     facts.insert("turns_repeated".to_owned(), json!(repeated));
     facts.insert("turns_disturbed".to_owned(), json!(disturbed));
+    facts.insert("left_out".to_owned(), measured.left_out.iter().map(LeftOut::json).collect());
     facts.insert("interrupted".to_owned(), json!(signal::stopped()));
     facts
 }

@@ -16,6 +16,8 @@ pub struct JobResult {
     pub plan: JobPlan,
     /// The device.
     pub uri: String,
+    /// What is at its bottom.
+    pub medium: String,
     /// Bytes of its logical blocks.
     pub block_bytes: u64,
     /// The policy.
@@ -61,7 +63,7 @@ impl JobResult {
 
     /// As it is reported.
     pub fn into_result(self) -> RunResult {
-        let Self { plan, uri, policy, cell, numjobs, state, threads, .. } = self;
+        let Self { plan, uri, medium, policy, cell, numjobs, state, threads, .. } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
@@ -115,6 +117,7 @@ impl JobResult {
             group_id: plan.group_id,
             cell,
             device: uri,
+            medium,
             completion: policy.to_string(),
             options: plan.job.fio_options(),
             iodepth: plan.job.iodepth,

@@ -304,6 +304,7 @@ impl Run<'_> {
                 let result = JobResult {
                     plan: job.plan.clone(),
                     uri: self.devices.uri(index).to_owned(),
+                    medium: self.devices.get(index).info().medium.clone(),
                     block_bytes: u64::from(self.devices.get(index).info().block_bytes),
                     policy: job.plan.policies[cell.policy],
                     cell: beside.then_some(at),

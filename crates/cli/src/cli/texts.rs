@@ -12,7 +12,7 @@ software SSD (no hardware, no root and no set-up needed).";
 /// `meantime --help`, at the bottom.
 pub const AFTER: &str = "\
 EXAMPLES
-  meantime bench examples/qd1.fio --device mem:256M?model=optane
+  meantime bench jobs/qd1.fio --device mem:256M?model=optane
   meantime info --device mem:1G?model=nand
   meantime calibrate
 
@@ -113,7 +113,7 @@ EXAMPLES
     meantime bench --rw randread --device mem:256M --completion poll --floor
 
   A fio job file, results for fio's tools:
-    meantime bench examples/qd1.fio --device 'mem:256M?model=fast12' --json result.json
+    meantime bench jobs/qd1.fio --device 'mem:256M?model=fast12' --json result.json
 
   Write 64 MiB to a disk image in random order, 16 at a time, and check it:
     meantime bench --rw randwrite --size 64m --iodepth 16 --verify crc32c \\

@@ -1,6 +1,6 @@
 //! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
 //!
-//! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`,
+//! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`, `medium` (what is at the bottom of the device),
 //! `series` (latency over time: at most 500 windows, each with `at_ms` when it began), `cell` (which device and policy of a job
 //! that ran beside others), `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
 //! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
@@ -76,6 +76,7 @@ fn job(result: &RunResult) -> Value {
         "latency_percentile": result.target.map_or(100.0, |target| target.percentile),
         "latency_window": result.target.map_or(0, |target| target.window_us),
         "numjobs": result.numjobs.max(1),
+        "medium": result.medium,
         "errors": result.errors,
         "verify_errors": result.verify_errors,
     })));

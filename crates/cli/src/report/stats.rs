@@ -218,6 +218,8 @@ pub struct RunResult {
     pub cell: Option<usize>,
     /// The device's URI.
     pub device: String,
+    /// What is at the bottom of the device, in a few words.
+    pub medium: String,
     /// The completion policy.
     pub completion: String,
     /// The job's options as set, for `job options`.

@@ -37,7 +37,8 @@ pub fn comparison_table(results: &[RunResult]) -> String {
     if with_errors {
         header.push("errors");
     }
-    let mut lines = lines(results, with_floor, with_errors);
+    let mut notes = Vec::new();
+    let mut lines = lines(results, with_floor, with_errors, &mut notes);
     let mut table = render(&header, &lines, 2);
     if columns(&table) > WIDTH_COLUMNS {
         table = render(&header, &lines, 1);
@@ -56,15 +57,41 @@ pub fn comparison_table(results: &[RunResult]) -> String {
         table = render(&header, &lines, 1);
     }
     table.push('\n');
+    for (at, note) in notes.iter().enumerate() {
+        table += &format!("{} {note}\n", mark(at));
+    }
     table
 }
 
-fn lines(results: &[RunResult], with_floor: bool, with_errors: bool) -> Vec<Line> {
+/// The mark of a note: ¹, ², …, ¹⁰.
+fn mark(at: usize) -> String {
+    const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    (at + 1).to_string().bytes().map(|digit| DIGITS[usize::from(digit - b'0')]).collect()
+}
+
+/// The mark of the note that `result` is of another device than `first`, the job's first one.
+fn device_mark(result: &RunResult, first: &RunResult, notes: &mut Vec<String>) -> String {
+    if result.medium == first.medium {
+        return String::new();
+    }
+    let note = format!(
+        "Another device than {}: {}. Figures of different devices differ by the devices, too.",
+        first.device, result.medium
+    );
+    let at = notes.iter().position(|known| *known == note).unwrap_or_else(|| {
+        notes.push(note);
+        notes.len() - 1
+    });
+    format!(" {}", mark(at))
+}
+
+fn lines(results: &[RunResult], with_floor: bool, with_errors: bool, notes: &mut Vec<String>) -> Vec<Line> {
     let mut lines = Vec::with_capacity(results.len());
     // The mean of this job and device's first row, and which devices and policies the job has seen.
     let mut first_mean_ns = 0.0;
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let mut last_name = None;
+    let mut first = results.first();
     for result in results {
         let latency = result.latency();
         let way = (result.device.as_str(), result.completion.as_str());
@@ -72,6 +99,7 @@ fn lines(results: &[RunResult], with_floor: bool, with_errors: bool) -> Vec<Line
         let first_of_job = last_name != Some(&result.job_name) || seen.contains(&way);
         if first_of_job {
             seen.clear();
+            first = Some(result);
         }
         let new_device = first_of_job || seen.last().is_none_or(|(device, _)| *device != way.0);
         if new_device {
@@ -93,7 +121,8 @@ fn lines(results: &[RunResult], with_floor: bool, with_errors: bool) -> Vec<Line
         }
         // A name is shown once, where it begins.
         let job = if first_of_job { result.job_name.clone() } else { String::new() };
-        let device = if new_device { result.device.clone() } else { String::new() };
+        let mark = first.map_or_else(String::new, |first| device_mark(result, first, notes));
+        let device = if new_device { result.device.clone() + &mark } else { String::new() };
         lines.push(Line { texts: [job, device, result.completion.clone()], figures, first_of_job });
     }
     lines
@@ -181,6 +210,28 @@ mod tests {
         assert_eq!(shortened("mem:1G?model=fast12", 12), "mem:1…fast12");
         assert_eq!(shortened(&shortened("mem:1G?model=fast12", 12), 11), "mem:1…ast12");
         assert_eq!(shortened("short", 8), "short");
+    }
+
+    #[test]
+    fn another_device_is_marked_once() {
+        let result = |device: &str, medium: &str, completion: &str| RunResult {
+            device: device.to_owned(),
+            medium: medium.to_owned(),
+            completion: completion.to_owned(),
+            ..RunResult::default()
+        };
+        let results = [
+            result("mem:1G", "software SSD", "poll"),
+            result("kernel:x", "virtio disk vda", "interrupt"),
+            result("kernel:x", "virtio disk vda", "poll"),
+            result("file:x", "software SSD", "poll"),
+        ];
+        let table = comparison_table(&results);
+        assert_eq!(table.matches("kernel:x ¹").count(), 1, "{table}");
+        assert!(table.ends_with(
+            "¹ Another device than mem:1G: virtio disk vda. Figures of different devices differ by the devices, too.\n"
+        ));
+        assert_eq!(mark(9), "¹⁰");
     }
 
     #[test]

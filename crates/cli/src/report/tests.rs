@@ -140,10 +140,18 @@ fn json_has_fios_keys_in_fios_order() {
                latency_percentile latency_window";
     let got: Vec<_> = keys(job).iter().map(|key| key.replace(' ', "_")).collect();
     assert_eq!(got[..26].join(" "), fio);
-    let ours =
-        ["numjobs", "errors", "verify_errors", "series", "slowest_1_in_6000_ns", "floor_ns", "floor_ratio"];
-    assert_eq!(got[26..33], ours);
-    assert_eq!(got[33..], ["floor_ratio_spread", "extra"]);
+    let ours = [
+        "numjobs",
+        "medium",
+        "errors",
+        "verify_errors",
+        "series",
+        "slowest_1_in_6000_ns",
+        "floor_ns",
+        "floor_ratio",
+    ];
+    assert_eq!(got[26..34], ours);
+    assert_eq!(got[34..], ["floor_ratio_spread", "extra"]);
     let direction = "io_bytes io_kbytes bw_bytes bw iops runtime total_ios short_ios drop_ios slat_ns clat_ns lat_ns bw_min \
                      bw_max bw_agg bw_mean bw_dev bw_samples iops_min iops_max iops_mean iops_stddev iops_samples";
     assert_eq!(keys(&job["read"])[..23].join(" "), direction);
