@@ -1,9 +1,12 @@
 //! A device of whatever kind its URI names.
 
+use std::sync::Arc;
+
 use super::channel::{ChannelCounters, NvmeChannel};
 use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
 use super::kernel::{KernelChannel, KernelDevice};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use super::stamps::StampSource;
 use crate::completion::Policy;
 use crate::hw::{DmaBuf, DmaHeap, HwError};
 
@@ -64,6 +67,13 @@ impl BlockDevice for Device {
         match self {
             Self::Nvme(device) => device.channel(options).map(Channel::Nvme),
             Self::Kernel(device) => device.channel(options).map(Channel::Kernel),
+        }
+    }
+
+    fn stamps(&self) -> Option<Arc<dyn StampSource>> {
+        match self {
+            Self::Nvme(device) => device.stamps(),
+            Self::Kernel(device) => device.stamps(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
+use super::probe::Probe;
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::{Gap, GapCounters, Policy, Source};
 use crate::hw::{Clock, DmaBuf, DmaHeap, HwError};
@@ -108,14 +109,14 @@ impl Lane {
     /// Takes what has completed, and sends on.
     #[inline(always)]
     fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        View { queue: &mut self.queue, table }.reap();
+        View { queue: &mut self.queue, table, probe: &() }.reap();
         self.after_reap(table, ns);
     }
 
     /// Deadlines and resets.
     fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
         let now_ns = self.queue.clock().now_ns();
-        View { queue: &mut self.queue, table }.tick(now_ns);
+        View { queue: &mut self.queue, table, probe: &() }.tick(now_ns);
         self.after_reap(table, ns);
     }
 }
@@ -141,17 +142,21 @@ pub struct NvmeChannel {
     has_deallocate: bool,
 }
 
-/// A lane and the table its completions go to, as the gap sees them.
-struct View<'a> {
+/// A lane and the table its completions go to, as the gap sees them; and who is told what happens on the way.
+struct View<'a, P> {
     queue: &'a mut IoQueue,
     table: &'a mut Table,
+    probe: &'a P,
 }
 
-impl Source for View<'_> {
+impl<P: Probe> Source for View<'_, P> {
     #[inline(always)]
     fn reap(&mut self) -> usize {
-        let Self { queue, table } = self;
-        queue.reap(|owner, outcome| table.complete(owner, outcome))
+        let Self { queue, table, probe } = self;
+        queue.reap(|owner, outcome| {
+            probe.seen();
+            table.complete(owner, outcome);
+        })
     }
 
     #[inline(always)]
@@ -160,7 +165,7 @@ impl Source for View<'_> {
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { queue, table } = self;
+        let Self { queue, table, .. } = self;
         queue.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
     }
 
@@ -174,12 +179,14 @@ impl Source for View<'_> {
 
     fn sleep_ns(&self, duration_ns: u64) {
         self.queue.clock().sleep_ns(duration_ns);
+        self.probe.woken();
     }
 
     fn wait_interrupt(&self, timeout_ns: u64) -> bool {
         match self.queue.event() {
             Some(event) => {
                 self.queue.clock().wait_event(event, timeout_ns);
+                self.probe.woken();
                 true
             }
             None => false,
@@ -437,9 +444,10 @@ impl NvmeChannel {
 
     /// Looks for the end of `slot` on the polled queue for a while. True if it came.
     #[inline(always)]
-    fn polls_until_done(&mut self, slot: u16) -> bool {
+    fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
         for _ in 0..FIRST_LOOKS {
             if let Some(completed) = self.polled.queue.reap_one() {
+                probe.seen();
                 self.table.complete(completed.owner, completed.outcome());
                 if self.table.is_done(slot) {
                     return true;
@@ -458,20 +466,20 @@ impl NvmeChannel {
     }
 
     #[inline(never)]
-    fn wait_long(&mut self, slot: u16) {
+    fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
         let policy = self.table.get(slot).policy;
         while !self.table.is_done(slot) {
-            self.wait_on(slot, policy);
+            self.wait_on(slot, policy, probe);
         }
     }
 
     /// Waits until something ended on the lane of `slot`, sleeping only if its request has not slept yet.
     #[inline(always)]
-    fn wait_on(&mut self, slot: u16, policy: Policy) {
+    fn wait_on(&mut self, slot: u16, policy: Policy, probe: &impl Probe) {
         let first_wait = !std::mem::replace(&mut self.table.get_mut(slot).slept, true);
         let (lane, table, ns) = self.split(policy);
         if lane.queue.in_flight() > 0 {
-            lane.gap.wait(&mut View { queue: &mut lane.queue, table }, policy, first_wait);
+            lane.gap.wait(&mut View { queue: &mut lane.queue, table, probe }, policy, first_wait);
         }
         lane.after_reap(table, ns);
     }
@@ -546,15 +554,20 @@ impl BlockChannel for NvmeChannel {
 
     #[inline]
     fn wait(&mut self, ticket: Ticket) -> Done {
+        self.wait_probed(ticket, &())
+    }
+
+    #[inline]
+    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
         let (slot, generation) = ticket.redeem();
         if self.plugged {
             self.ring_all();
         }
         let lbio = self.table.claimed(slot, generation);
         let polled = lbio.policy == Policy::Poll;
-        let done = lbio.is_done() || polled && self.polls_until_done(slot);
+        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
-            self.wait_long(slot);
+            self.wait_long(slot, probe);
         }
         self.finish(slot)
     }
@@ -595,7 +608,7 @@ impl BlockChannel for NvmeChannel {
                 continue;
             }
             let (policy, slot) = self.table.queued_policy()?;
-            self.wait_on(slot, policy);
+            self.wait_on(slot, policy, &());
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::channel::NvmeChannel;
 use super::request::BlockChannel;
+use super::stamps::StampSource;
 use crate::completion::Policy;
 use crate::hw::{DmaHeap, HwError};
 use crate::nvme::{Controller, Error, NamespaceInfo};
@@ -109,6 +110,11 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// No queue or vector left, no memory, device gone; a policy it cannot be waited for by.
     fn channel(&self, options: &ChannelOptions) -> Result<Self::Channel, ChannelError>;
+
+    /// The device's own time stamps, if it takes any ([`OpenOptions::stamps`](super::OpenOptions)).
+    fn stamps(&self) -> Option<Arc<dyn StampSource>> {
+        None
+    }
 }
 
 /// A namespace of an NVMe controller.
@@ -116,6 +122,7 @@ pub struct NvmeDevice {
     controller: Arc<Controller>,
     ns: NamespaceInfo,
     info: BlockInfo,
+    stamps: Option<Arc<dyn StampSource>>,
 }
 
 impl NvmeDevice {
@@ -133,7 +140,14 @@ impl NvmeDevice {
             volatile_write_cache: controller.info().volatile_write_cache,
             medium: controller.info().model.clone(),
         };
-        Ok(Self { controller, ns, info })
+        Ok(Self { controller, ns, info, stamps: None })
+    }
+
+    /// With the device's own time stamps.
+    #[must_use]
+    pub fn with_stamps(mut self, stamps: Option<Arc<dyn StampSource>>) -> Self {
+        self.stamps = stamps;
+        self
     }
 
     /// The same, with other words for what is at the bottom than the controller's model number.
@@ -190,6 +204,10 @@ impl BlockDevice for NvmeDevice {
             return Err(Error::NoVector { vectors: self.controller.info().vectors }.into());
         }
         Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, options.depth, options.policy))
+    }
+
+    fn stamps(&self) -> Option<Arc<dyn StampSource>> {
+        self.stamps.clone()
     }
 }
 

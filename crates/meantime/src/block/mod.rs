@@ -31,7 +31,9 @@ mod kernel;
 mod lbio;
 mod open;
 mod pool;
+mod probe;
 mod request;
+mod stamps;
 mod uri;
 
 pub use any::{Channel, Device};
@@ -40,5 +42,7 @@ pub use device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevic
 pub use kernel::{KernelChannel, KernelDevice};
 pub use open::{OpenError, OpenOptions, open, open_nvme};
 pub use pool::PagePool;
+pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket};
+pub use stamps::{DeviceStamp, StampSource};
 pub use uri::{KernelEngine, KernelUri, SoftUri, Uri, UriError, parse_bytes};

@@ -13,7 +13,7 @@ pub struct OpenOptions {
     pub controller: ControllerOptions,
     /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process may use.
     pub ssd_cpu: Option<usize>,
-    /// Have the software SSD take time stamps of every command.
+    /// Have the software SSD take time stamps of every command: [`BlockDevice::stamps`](super::BlockDevice::stamps).
     pub stamps: bool,
 }
 
@@ -104,9 +104,12 @@ fn open_soft(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice
 mod soft {
     use std::sync::Arc;
 
-    use meantime_ssd::{Medium, Model, NamespaceConfig, Ssd, SsdConfig, SsdError};
+    use meantime_ssd::{
+        Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp, StampRing,
+    };
 
     use super::super::device::NvmeDevice;
+    use super::super::stamps::{DeviceStamp, StampSource};
     use super::super::uri::{SoftUri, Uri};
     use super::{OpenError, OpenOptions};
     use crate::hw::Clock;
@@ -120,6 +123,22 @@ mod soft {
     impl meantime_ssd::Clock for SharedClock {
         fn now_ns(&self) -> u64 {
             self.0.now_ns()
+        }
+    }
+
+    impl StampSource for StampRing {
+        fn written(&self) -> u64 {
+            StampRing::written(self)
+        }
+
+        fn get(&self, index: u64) -> Option<DeviceStamp> {
+            let stamp = StampRing::get(self, index)?;
+            let Stamp { qid, cid, seen_ns, begun_ns, written_ns } = stamp;
+            Some(DeviceStamp { qid, cid, seen_ns, begun_ns, written_ns })
+        }
+
+        fn capacity(&self) -> usize {
+            STAMP_RING_LEN
         }
     }
 
@@ -160,10 +179,13 @@ mod soft {
         }
         let ssd = Ssd::start(config, medium, SharedClock(Clock::real())).map_err(failed)?;
         let port = ssd.port();
+        let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
         let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
         let medium = format!("software SSD, model {}", soft.model);
-        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?.with_medium(medium);
+        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?
+            .with_medium(medium)
+            .with_stamps(stamps);
         // It came up: the file is the user's now.
         if let Some(file) = created.take() {
             std::mem::forget(file);

@@ -5,6 +5,7 @@ use crate::hw::{DmaBuf, HwError};
 use crate::nvme::{CommandError, Op};
 
 use super::device::BlockInfo;
+use super::probe::Probe;
 
 /// One block I/O. It may be larger than the device takes at once; it is split beneath.
 #[derive(Debug)]
@@ -267,6 +268,15 @@ pub trait BlockChannel {
 
     /// Waits for the ticket's request.
     fn wait(&mut self, ticket: Ticket) -> Done;
+
+    /// As [`wait`](Self::wait), and tells `probe` what happens meanwhile. A channel that cannot tells it nothing.
+    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done
+    where
+        Self: Sized,
+    {
+        let _ = probe;
+        self.wait(ticket)
+    }
 
     /// The result of the ticket's request if it has ended; else the ticket back. Does not look at the device.
     ///

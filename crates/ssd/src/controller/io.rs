@@ -10,6 +10,7 @@ use super::Controller;
 use super::complete::Outcome;
 use super::pending::Command;
 use super::prp::{self, PrpError};
+use crate::clock::Clock;
 use crate::faults::Verdict;
 use crate::hostmem::{PAGE_BYTES, Segment};
 use crate::service::Work;
@@ -291,7 +292,7 @@ impl Controller {
     }
 
     /// Executes a command of `sqs[index]` fetched at `seen_ns` and completes it when its time has come.
-    pub(super) fn start_timed(&mut self, index: usize, sqe: &Sqe, seen_ns: u64) {
+    pub(super) fn start_timed<C: Clock>(&mut self, index: usize, sqe: &Sqe, seen_ns: u64, clock: &C) {
         let (qid, cid) = (self.sqs[index].qid, sqe.cid());
         if self.sqs[index].cids.contains(cid) {
             let status = self.cid_conflict(qid, cid);
@@ -351,7 +352,9 @@ impl Controller {
             duplicate: verdict.duplicate,
         };
         if due_ns <= seen_ns {
-            self.finish(command, seen_ns);
+            // Executing it took its time, which a stamp must tell.
+            let now_ns = if self.stamps.is_some() { clock.now_ns() } else { seen_ns };
+            self.finish(command, now_ns);
         } else {
             self.pending.push(due_ns, command);
             self.timed = true;

@@ -315,7 +315,7 @@ impl Controller {
             let sqe = sq.ring.read_sqe(sq.head);
             sq.advance(1);
             let qid = sq.qid;
-            self.start_timed(index, &sqe, seen_ns);
+            self.start_timed(index, &sqe, seen_ns, clock);
             // A fault may have taken the queues away.
             if self.sqs.get(index).is_none_or(|sq| sq.qid != qid) {
                 return true;
