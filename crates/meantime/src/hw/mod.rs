@@ -9,6 +9,7 @@ pub mod event;
 pub mod floor;
 pub mod mmio;
 pub mod pages;
+pub mod pm_qos;
 #[cfg(feature = "ssd")]
 pub mod soft;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use mmio::Doorbell;
+pub use pm_qos::PmQos;
 pub use transport::{DmaMap, Transport};
 
 use std::io;

@@ -1,0 +1,57 @@
+//! The kernel's CPU latency limit: how deep an idle CPU may fall asleep.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Where the kernel takes such limits.
+pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
+
+/// A limit, in force on every CPU until it is dropped: the kernel forgets it when the file is closed, however the process ends.
+///
+/// With 0 an idle CPU enters no C-state that takes time to leave; on most machines it polls. That costs power.
+#[derive(Debug)]
+pub struct PmQos {
+    _open: File,
+    latency_us: i32,
+}
+
+impl PmQos {
+    /// Has every CPU be back from idling within `latency_us`.
+    ///
+    /// # Errors
+    /// If there is no such file (a kernel without CPU idle management), or this user may not write to it.
+    pub fn hold(latency_us: i32) -> io::Result<Self> {
+        Self::hold_by(Path::new(CPU_DMA_LATENCY), latency_us)
+    }
+
+    fn hold_by(path: &Path, latency_us: i32) -> io::Result<Self> {
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        // Four bytes are a number in binary; other lengths the kernel takes for hexadecimal text.
+        file.write_all(&latency_us.to_ne_bytes())?;
+        Ok(Self { _open: file, latency_us })
+    }
+
+    /// The limit.
+    pub fn latency_us(&self) -> i32 {
+        self.latency_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_a_number_in_binary() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(PmQos::hold_by(file.path(), 7).unwrap().latency_us(), 7);
+        assert_eq!(std::fs::read(file.path()).unwrap(), 7i32.to_ne_bytes());
+    }
+
+    #[test]
+    fn says_when_it_cannot() {
+        let missing = PmQos::hold_by(Path::new("/nonexistent/latency"), 0).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+}
