@@ -49,11 +49,11 @@ impl WaitTimes {
 impl Probe for WaitTimes {
     #[inline]
     fn woken(&self) {
-        self.woken_ns.set(self.clock.now_ns());
+        self.woken_ns.set(self.clock.now_ns_in_order());
     }
 
     #[inline]
     fn seen(&self) {
-        self.seen_ns.set(self.clock.now_ns());
+        self.seen_ns.set(self.clock.now_ns_in_order());
     }
 }

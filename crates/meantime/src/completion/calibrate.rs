@@ -87,11 +87,20 @@ pub fn cacheline_rtt(other_cpu: Option<usize>) -> Result<Times, HwError> {
 
 /// The time in ns that one reading of the clock takes.
 pub fn clock_read(clock: &Clock) -> Times {
+    readings(clock, Clock::now_ns)
+}
+
+/// The time in ns that one reading takes which nothing may be moved across.
+pub fn clock_read_in_order(clock: &Clock) -> Times {
+    readings(clock, Clock::now_ns_in_order)
+}
+
+fn readings(clock: &Clock, read: impl Fn(&Clock) -> u64) -> Times {
     const READINGS: u64 = 1_000;
     let batch = || {
         let start_ns = clock.now_ns();
         for _ in 0..READINGS {
-            std::hint::black_box(clock.now_ns());
+            std::hint::black_box(read(clock));
         }
         (clock.now_ns() - start_ns) / READINGS
     };

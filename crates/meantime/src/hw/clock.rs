@@ -61,6 +61,21 @@ fn rdtsc() -> u64 {
     0
 }
 
+/// LFENCE: no later instruction begins before every earlier one has completed (Intel SDM vol. 2; AMD since Linux sets
+/// DE_CFG bit 1, which it does on every CPU that has it).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fence_instructions() {
+    #[allow(unused_unsafe)]
+    // SAFETY: LFENCE is part of SSE2, which every x86-64 CPU has, and changes nothing.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fence_instructions() {}
+
 /// Whether the counter runs at one rate in every power state (AMD64 APM vol. 3, CPUID Fn8000_0007_EDX bit 8) and the
 /// kernel still believes so.
 #[cfg(target_arch = "x86_64")]
@@ -144,6 +159,17 @@ impl Clock {
             Source::Tsc(tsc) => tsc.now_ns(),
             other => other.slow_now_ns(),
         }
+    }
+
+    /// As [`Clock::now_ns`], but what comes before in the program has been done when the clock is read (stores that a fence follows
+    /// have been seen by every core), and what comes after has not been begun. Without that, a core reads the counter some 100
+    /// instructions early. For taking an I/O apart; costs about 20 ns more.
+    #[inline(always)]
+    pub fn now_ns_in_order(&self) -> u64 {
+        fence_instructions();
+        let now_ns = self.now_ns();
+        fence_instructions();
+        now_ns
     }
 
     /// What this clock is.
@@ -249,7 +275,8 @@ mod tests {
         for _ in 0..100_000 {
             let now = clock.now_ns();
             assert!(now >= last);
-            last = now;
+            last = clock.now_ns_in_order();
+            assert!(last >= now);
         }
     }
 }
