@@ -1,8 +1,10 @@
 //! The `meantime` command.
 
+mod anatomy;
 mod bench;
 mod calibrate;
 mod cli;
+mod competitor;
 mod failure;
 mod figures;
 mod info;
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Info(args) => info::run(args),
         Command::Calibrate(args) => calibrate::run(args),
+        Command::Anatomy(args) => anatomy::run(args),
+        Command::Competitor(args) => competitor::run(args),
     };
     done.unwrap_or_else(|failure| {
         failure.show();

@@ -40,13 +40,7 @@ impl JsonTarget {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        let refused = |error: io::Error| {
-            Failure::new(format_args!(
-                "cannot write the JSON to {}: {error}; give --json another file",
-                path.display()
-            ))
-        };
-        can_replace(path).map_err(refused)?;
+        prepare_file(path, "the JSON", "--json")?;
         Ok(Self::File(path.to_owned()))
     }
 
@@ -60,6 +54,44 @@ impl JsonTarget {
             }),
         }
     }
+}
+
+/// A file for something else than JSON, replaced as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileTarget {
+    path: PathBuf,
+    what: &'static str,
+}
+
+impl FileTarget {
+    /// `path`, which the option `option` names for `what`. One that cannot be written is found now, not after the run.
+    pub fn prepare(path: &Path, what: &'static str, option: &str) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Err(Failure::usage(format_args!(
+                "{option}: {what} goes to a file, not to standard output"
+            )));
+        }
+        prepare_file(path, what, option)?;
+        Ok(Self { path: path.to_owned(), what })
+    }
+
+    /// Writes `text`: the file has the old contents or the new, never a part.
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
+        let Self { path, what } = self;
+        write_file(path, text.as_bytes())
+            .map_err(|error| Failure::new(format_args!("cannot write {what} to {}: {error}", path.display())))
+    }
+}
+
+/// Finds out whether `path` can be written.
+fn prepare_file(path: &Path, what: &str, option: &str) -> Result<(), Failure> {
+    let refused = |error: io::Error| {
+        Failure::new(format_args!(
+            "cannot write {what} to {}: {error}; give {option} another file",
+            path.display()
+        ))
+    };
+    can_replace(path).map_err(refused)
 }
 
 /// Whether `path` can be written: found before the run, not after it.

@@ -18,6 +18,7 @@ const UNSAFE: [&str; 15] = [
     "crates/meantime/tests",
     "crates/meantime/benches",
     "crates/cli/src/bench/usage.rs",
+    "crates/cli/src/competitor/shared.rs",
     "crates/cli/src/signal.rs",
     "crates/ssd/src/hostmem.rs",
     "crates/ssd/src/medium.rs",

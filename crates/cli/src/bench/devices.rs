@@ -67,8 +67,8 @@ impl Drop for Created {
 }
 
 impl Devices {
-    /// Opens each of `uris` once.
-    pub fn open(uris: &[String]) -> Result<Self, Failure> {
+    /// Opens each of `uris` once; with `stamps`, software SSDs take time stamps of every command.
+    pub fn open(uris: &[String], stamps: bool) -> Result<Self, Failure> {
         let mut distinct: Vec<&String> = Vec::new();
         let mut files: Vec<(String, PathBuf)> = Vec::new();
         let mut parsed = Vec::new();
@@ -99,7 +99,7 @@ impl Devices {
                 let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
                 return Err(Failure::new(format_args!("device {uri}: {what}")));
             }
-            let options = OpenOptions { ssd_cpu, ..OpenOptions::default() };
+            let options = OpenOptions { ssd_cpu, stamps, ..OpenOptions::default() };
             // The library creates it exclusively, and locks it: what was not there before, and is ours after, is new.
             let creates = match &what {
                 Uri::File { path, soft } if soft.create_bytes.is_some() => Some(path),

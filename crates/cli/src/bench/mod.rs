@@ -1,17 +1,17 @@
 //! `meantime bench`: runs jobs, compares devices and ways to wait.
 
 mod cells;
-mod checks;
-mod devices;
+pub mod checks;
+pub mod devices;
 mod engine;
-mod fill;
-mod group;
+pub mod fill;
+pub mod group;
 mod left_out;
 mod log_files;
 mod logs;
-mod pattern;
-mod plan;
-mod progress;
+pub mod pattern;
+pub mod plan;
+pub mod progress;
 mod results;
 mod run;
 mod schedule;
@@ -64,7 +64,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open(&uris.concat())?;
+    let mut devices = Devices::open(&uris.concat(), false)?;
     let jobs = jobs.into_iter().zip(&uris).map(|(job, uris)| (job, devices.indices(uris)));
     let mut groups = group::groups(jobs.collect())?;
     let mut measured = Measured::default();

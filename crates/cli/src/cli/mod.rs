@@ -1,5 +1,6 @@
 //! The command line.
 
+mod anatomy;
 mod bench;
 mod texts;
 
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
+pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
 
 use crate::failure::Failure;
@@ -42,6 +44,12 @@ pub enum Command {
     /// Measure what waiting costs on this machine
     #[command(long_about = texts::CALIBRATE_ABOUT, after_long_help = texts::CALIBRATE_AFTER)]
     Calibrate(CalibrateArgs),
+    /// Take single I/Os apart: submission, device, wake-up, completion
+    #[command(long_about = anatomy::ABOUT, after_long_help = anatomy::AFTER)]
+    Anatomy(AnatomyArgs),
+    /// The competing program of `anatomy`: not for the command line
+    #[command(hide = true)]
+    Competitor(CompetitorArgs),
 }
 
 /// Options of `info`.
@@ -92,7 +100,7 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, info or calibrate; see `meantime --help`".to_owned();
+        return "no command given: bench, info, calibrate or anatomy; see `meantime --help`".to_owned();
     }
     let text = error.render().to_string();
     let mut parts = Vec::new();
@@ -139,7 +147,7 @@ mod tests {
     fn help_keeps_within_100_columns() {
         let mut command = Cli::command();
         command.build();
-        for name in ["bench", "info", "calibrate"] {
+        for name in ["bench", "info", "calibrate", "anatomy"] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 100, "{name}: {widest}");

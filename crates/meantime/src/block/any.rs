@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::channel::{ChannelCounters, NvmeChannel};
 use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
 use super::kernel::{KernelChannel, KernelDevice};
+use super::probe::Probe;
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use super::stamps::StampSource;
 use crate::completion::Policy;
@@ -134,6 +135,11 @@ impl BlockChannel for Channel {
     #[inline]
     fn wait(&mut self, ticket: Ticket) -> Done {
         each!(self, channel => channel.wait(ticket))
+    }
+
+    #[inline]
+    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
+        each!(self, channel => channel.wait_probed(ticket, probe))
     }
 
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {

@@ -183,9 +183,8 @@ mod soft {
         let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
         let medium = format!("software SSD, model {}", soft.model);
-        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?
-            .with_medium(medium)
-            .with_stamps(stamps);
+        let device =
+            NvmeDevice::new(controller, soft.nsid, uri.to_owned())?.with_medium(medium).with_stamps(stamps);
         // It came up: the file is the user's now.
         if let Some(file) = created.take() {
             std::mem::forget(file);

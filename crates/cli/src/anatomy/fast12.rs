@@ -1,0 +1,102 @@
+//! FAST 2012's times: what an I/O costs the CPU, and what it leaves to others.
+//!
+//! A second program runs on the same CPU and reads the time stamp counter all the time, so that it knows when it ran. For each I/O:
+//!
+//! - Td: the device is at work, from the doorbell to the CQE written; from its stamps;
+//! - Tu: the second program really ran, from before the submission to after the completion;
+//! - Ta = total − Td: the part of the path that does not overlap the device (Ta' before it, Ta'' after);
+//! - Tb = Td − Tu: what of the device's time nobody got: scheduling the other program and coming back – or polling;
+//! - Ta + Tb = total − Tu: what the I/O costs the CPU.
+//!
+//! Tb is below 0 where the other program runs on after the device is done, until the interrupt has reached the CPU: the
+//! paper's machine knew no such time.
+
+use super::Bar;
+use crate::competitor::Sample;
+
+/// The times of one device, size and policy, in ns: means of the middle half of I/Os, so that they add up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fast12 {
+    /// Before the device is at work.
+    pub ta_before_ns: f64,
+    /// After.
+    pub ta_after_ns: f64,
+    /// The device at work.
+    pub td_ns: f64,
+    /// Nobody's.
+    pub tb_ns: f64,
+    /// The other program's.
+    pub tu_ns: f64,
+    /// How much of the whole time the other program ran, in percent.
+    pub share_percent: f64,
+    /// How fast its work went on, in percent of its speed alone.
+    pub speed_percent: f64,
+}
+
+impl Fast12 {
+    /// Of `bar`; `alone` is what the other program does with the CPU for itself. `None` if there was none.
+    pub fn new(bar: &Bar, alone: &Sample) -> Option<Self> {
+        let tally = &bar.competing;
+        if tally.ios() == 0 {
+            return None;
+        }
+        let typical = tally.typical();
+        let (td_ns, tu_ns) = (typical.device_ns(), typical.competitor_ns);
+        let ta_before_ns = typical.parts_ns[0];
+        let alone_per_second = alone.work_per_second();
+        Some(Self {
+            ta_before_ns,
+            ta_after_ns: typical.host_ns() - ta_before_ns,
+            td_ns,
+            tb_ns: td_ns - tu_ns,
+            tu_ns,
+            share_percent: tally.competed.share_percent(),
+            speed_percent: match alone_per_second {
+                speed if speed > 0.0 => tally.competed.work_per_second() / speed * 100.0,
+                _ => 0.0,
+            },
+        })
+    }
+
+    /// What does not overlap the device.
+    pub fn ta_ns(&self) -> f64 {
+        self.ta_before_ns + self.ta_after_ns
+    }
+
+    /// What the I/O costs the CPU.
+    pub fn cost_ns(&self) -> f64 {
+        self.ta_ns() + self.tb_ns
+    }
+
+    /// The whole.
+    pub fn total_ns(&self) -> f64 {
+        self.ta_ns() + self.td_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Tally;
+    use super::super::timeline::TimeLine;
+    use super::*;
+
+    /// The paper's own numbers.
+    #[test]
+    fn as_in_the_paper() {
+        let mut competing = Tally::default();
+        for _ in 0..100 {
+            let parts_ns = [1_900, 0, 0, 4_100, 2_800, 100, 100];
+            competing.record(&TimeLine { parts_ns, competitor_ns: 2_700, ..TimeLine::default() });
+        }
+        competing.competed = Sample { at_ns: 9_000, ran_ns: 2_700, work: 270, ..Sample::default() };
+        let policy = meantime::completion::Policy::Interrupt;
+        let device = "mem:1M".to_owned();
+        let bar = Bar { device, stamped: true, bytes: 4096, policy, alone: Tally::default(), competing };
+        let alone = Sample { at_ns: 1_000, ran_ns: 1_000, work: 100, ..Sample::default() };
+        let times = Fast12::new(&bar, &alone).unwrap();
+        assert_eq!((times.ta_ns(), times.ta_before_ns, times.td_ns), (4_900.0, 1_900.0, 4_100.0));
+        assert_eq!((times.tb_ns, times.tu_ns, times.cost_ns()), (1_400.0, 2_700.0, 6_300.0));
+        assert_eq!(times.total_ns(), times.cost_ns() + times.tu_ns);
+        assert!((29.9..30.1).contains(&times.share_percent) && (29.9..30.1).contains(&times.speed_percent));
+    }
+}

@@ -1,0 +1,123 @@
+//! The report for programs. Times in ns; a unit is the last part of a key.
+
+use serde_json::{Map, Value, json};
+
+use super::fast12::Fast12;
+use super::tally::{Tally, Typical};
+use super::text::CDF_PERCENTILES;
+use super::timeline::PARTS;
+use super::{Anatomy, Bar};
+use crate::competitor::Sample;
+use crate::report::stats::LatencyStats;
+
+/// Everything that was measured.
+pub fn report(anatomy: &Anatomy) -> Value {
+    let alone = anatomy.competitor.map(|(_, alone)| alone);
+    let bars: Vec<Value> = anatomy.bars.iter().map(|bar| bar_json(bar, alone.as_ref())).collect();
+    json!({
+        "rw": anatomy.rw,
+        "cpu": anatomy.cpu,
+        "clock_read_ns": anatomy.clock_read_ns,
+        "interrupted": crate::signal::stopped(),
+        "competitor": anatomy.competitor.map(|(kind, alone)| json!({
+            "kind": kind.to_string(),
+            "alone": sample(&alone),
+        })),
+        "bars": bars,
+        "machine": anatomy.machine.json(),
+    })
+}
+
+fn bar_json(bar: &Bar, alone: Option<&Sample>) -> Value {
+    json!({
+        "device": bar.device,
+        "completion": bar.policy.to_string(),
+        "bs_bytes": bar.bytes,
+        "stamped": bar.stamped,
+        "alone": tally_json(&bar.alone, bar.stamped),
+        "competing": (bar.competing.ios() > 0).then(|| tally_json(&bar.competing, bar.stamped)),
+        "fast12": alone.and_then(|alone| Fast12::new(bar, alone)).map(|times| fast12(&times, bar.stamped)),
+    })
+}
+
+fn tally_json(tally: &Tally, stamped: bool) -> Value {
+    // Without stamps there is one part between the doorbell and the CQE.
+    let there = |at: usize| stamped || [0, 3, 6].contains(&at);
+    let parts: Map<String, Value> = PARTS
+        .iter()
+        .zip(&tally.parts)
+        .enumerate()
+        .map(|(at, (part, stats))| {
+            (part.key().to_owned(), if there(at) { times(stats) } else { Value::Null })
+        })
+        .collect();
+    let cdf: Map<String, Value> = CDF_PERCENTILES
+        .iter()
+        .map(|at| (format!("{at:.6}"), json!(tally.parts[0].percentile_ns(*at))))
+        .collect();
+    json!({
+        "ios": tally.ios(),
+        "wall_ns": tally.wall_ns,
+        "typical": typical(&tally.typical(), &there),
+        "parts": parts,
+        "total": times(&tally.total),
+        "host": times(&tally.host),
+        "device": times(&tally.device),
+        "submit_percentile_ns": cdf,
+        "slowest": tally.worst().map(|worst| json!({
+            "ios": worst.ios,
+            "from_ns": worst.from_ns,
+            "mean_ns": worst.mean_ns,
+            "host_ns": worst.host_ns,
+            "host_excess_percent": worst.host_excess_percent,
+        })),
+        "overlapped_ios": tally.overlapped,
+        "contradicted_ios": tally.contradicted,
+    })
+}
+
+fn typical(typical: &Typical, there: &dyn Fn(usize) -> bool) -> Value {
+    let mut object = Map::new();
+    for (at, (part, ns)) in PARTS.iter().zip(typical.parts_ns).enumerate() {
+        object.insert(format!("{}_ns", part.key()), json!(there(at).then_some(ns)));
+    }
+    object.insert("total_ns".to_owned(), json!(typical.total_ns()));
+    Value::Object(object)
+}
+
+fn times(stats: &LatencyStats) -> Value {
+    json!({
+        "mean_ns": stats.mean_ns(),
+        "stddev_ns": stats.stddev_ns(),
+        "min_ns": stats.min_ns(),
+        "p50_ns": stats.percentile_ns(50.0),
+        "p99_ns": stats.percentile_ns(99.0),
+        "max_ns": stats.max_ns(),
+    })
+}
+
+fn fast12(times: &Fast12, stamped: bool) -> Value {
+    let known = |ns: f64| stamped.then_some(ns);
+    json!({
+        "ta_ns": known(times.ta_ns()),
+        "ta_before_ns": known(times.ta_before_ns),
+        "ta_after_ns": known(times.ta_after_ns),
+        "td_ns": known(times.td_ns),
+        "tb_ns": known(times.tb_ns),
+        "tu_ns": times.tu_ns,
+        "ta_tb_ns": times.cost_ns(),
+        "total_ns": times.total_ns(),
+        "share_percent": times.share_percent,
+        "speed_percent": times.speed_percent,
+    })
+}
+
+fn sample(sample: &Sample) -> Value {
+    json!({
+        "wall_ns": sample.at_ns,
+        "ran_ns": sample.ran_ns,
+        "work": sample.work,
+        "gaps": sample.gaps,
+        "gap_ns": sample.gap_ns,
+    })
+}

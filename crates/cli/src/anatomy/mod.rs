@@ -1,0 +1,358 @@
+//! `meantime anatomy`: one I/O's time line.
+
+mod fast12;
+mod json;
+mod measure;
+mod svg;
+mod tally;
+mod text;
+mod timeline;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use meantime::block::{BlockChannel as _, BlockDevice as _, ChannelOptions};
+use meantime::completion::{Policy, calibrate};
+use meantime::hw::{Clock, cpu};
+
+use crate::bench::devices::Devices;
+use crate::bench::pattern::{Pattern, Rng};
+use crate::bench::plan::JobPlan;
+use crate::bench::progress::Progress;
+use crate::bench::{checks, fill, group};
+use crate::cli::AnatomyArgs;
+use crate::competitor::{Competitor, Kind, Sample};
+use crate::failure::{Failure, named, warn};
+use crate::job::{Job, Origin};
+use crate::machine::Machine;
+use crate::output::{self, FileTarget, JsonTarget};
+use crate::signal;
+
+use measure::{Cell, Meter};
+use tally::Tally;
+
+/// How long a turn takes.
+const TURN: Duration = Duration::from_millis(250);
+
+/// Unrecorded I/O at the beginning of each turn.
+const WARM_UP: Duration = Duration::from_millis(2);
+
+/// The mean that `hybrid` sleeps by is first known after 100 ms.
+const FIRST_MEAN: Duration = Duration::from_millis(120);
+
+/// Longer than a software SSD takes to park, so that it leaves its core to another one's thread.
+const PARK_PAUSE: Duration = Duration::from_millis(4);
+
+/// How long the competing program is measured alone, in each round.
+const ALONE: Duration = Duration::from_millis(100);
+
+const DEFAULT_RUNTIME: Duration = Duration::from_secs(2);
+
+/// Everything that was measured.
+pub struct Anatomy {
+    /// Direction and order, as fio names them.
+    pub rw: &'static str,
+    /// By device, size, policy.
+    pub bars: Vec<Bar>,
+    /// The competing program, and what it does alone.
+    pub competitor: Option<(Kind, Sample)>,
+    /// CPU of the I/O thread and the competing program.
+    pub cpu: usize,
+    /// What one reading of the clock takes.
+    pub clock_read_ns: u64,
+    /// Where it was measured.
+    pub machine: Machine,
+}
+
+impl Anatomy {
+    /// What each I/O is, in words.
+    pub fn what(&self) -> &'static str {
+        match self.rw {
+            "read" => "sequential read",
+            "write" => "sequential write",
+            "randwrite" => "random write",
+            _ => "random read",
+        }
+    }
+}
+
+/// One device, size and policy.
+pub struct Bar {
+    /// The device.
+    pub device: String,
+    /// Whether the device took stamps.
+    pub stamped: bool,
+    /// Size of each I/O.
+    pub bytes: u64,
+    /// The way to wait.
+    pub policy: Policy,
+    /// With the CPU for itself.
+    pub alone: Tally,
+    /// With a competing program; empty if there was none.
+    pub competing: Tally,
+}
+
+/// What the command line asks for.
+struct Request {
+    uris: Vec<String>,
+    /// One for each size.
+    jobs: Vec<Job>,
+    runtime: Duration,
+    competitor: Option<Kind>,
+}
+
+/// Runs the command.
+pub fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
+    let request = request(args)?;
+    let json = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
+    let svg = args.svg.as_deref().map(|path| FileTarget::prepare(path, "the SVG", "--svg")).transpose()?;
+    if args.json.as_deref() == args.svg.as_deref() && args.svg.is_some() {
+        return Err(Failure::usage("--json and --svg name the same file; give them different ones"));
+    }
+    // From here on there are threads and devices to end properly.
+    signal::catch();
+    let mut devices = Devices::open(&request.uris, true)?;
+    let indices = devices.indices(&request.uris);
+    let plans = plans(&request, &devices, &indices)?;
+    check_commands(&plans, &devices)?;
+    let cpu = io_cpu(args, &devices, &indices)?;
+    devices.keep_created();
+
+    let mut progress = Progress::new(1);
+    let measured = measure(&request, &plans, &mut devices, cpu, &mut progress);
+    progress.clear();
+    let anatomy = measured?;
+    let to_stdout = |text: &str| match json {
+        // Stdout is the JSON's alone then.
+        Some(JsonTarget::Stdout) => {
+            eprint!("{text}");
+            Ok(())
+        }
+        _ => output::print(text),
+    };
+    let colour = text::wants_colour(json == Some(JsonTarget::Stdout));
+    to_stdout(&text::report(&anatomy, colour))?;
+    if let Some(target) = &svg {
+        target.write(&svg::draw(&anatomy))?;
+    }
+    if let Some(target) = &json {
+        target.write(&json::report(&anatomy))?;
+    }
+    if let Some(code) = signal::exit_code() {
+        eprintln!("meantime: ended by a signal; the figures are those measured until then");
+        return Ok(ExitCode::from(code));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What to do for each size, checked against the devices.
+fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<JobPlan>, Failure> {
+    // One size after the other.
+    let jobs = request.jobs.iter().map(|job| (Job { stonewall: true, ..job.clone() }, indices.to_vec()));
+    let groups = group::groups(jobs.collect())?;
+    for group in &groups {
+        checks::check(group, devices, false)?;
+    }
+    Ok(groups.into_iter().flat_map(|group| group.plans).collect())
+}
+
+/// The command line, checked as far as that goes without devices.
+fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
+    let uris: Vec<String> = args.device.iter().map(|uri| uri.trim().to_owned()).collect();
+    for (at, uri) in uris.iter().enumerate() {
+        if uri.is_empty() {
+            return Err(Failure::usage("--device: an empty URI in the list"));
+        }
+        if uris[..at].contains(uri) {
+            return Err(Failure::usage(format_args!(
+                "device {uri} is named twice; compare it with another one"
+            )));
+        }
+    }
+    let origin = Origin::CommandLine;
+    let mut base = Job::new("anatomy");
+    let mut warnings = Vec::new();
+    for (key, value) in
+        [("rw", Some(&args.rw)), ("completion", Some(&args.completion)), ("runtime", args.runtime.as_ref())]
+    {
+        if let Some(value) = value {
+            warnings.extend(base.set(key, Some(value), &origin)?);
+        }
+    }
+    if base.reads() && base.writes() {
+        let what = "reads and writes have different time lines; take one after the other";
+        return Err(Failure::usage(format_args!("--rw={}: {what}", args.rw)));
+    }
+    let runtime = base.runtime.unwrap_or(DEFAULT_RUNTIME);
+    (base.runtime, base.time_based) = (Some(runtime), true);
+    let mut jobs: Vec<Job> = Vec::new();
+    for bytes in &args.bs {
+        let mut job = base.clone();
+        warnings.extend(job.set("bs", Some(bytes.trim()), &origin)?);
+        job.validate()?;
+        if jobs.iter().any(|other| other.bs_max_bytes() == job.bs_max_bytes()) {
+            return Err(Failure::usage(format_args!("--bs: {bytes} is listed twice")));
+        }
+        jobs.push(job);
+    }
+    let competitor = match args.competitor.as_str() {
+        "none" => None,
+        text => {
+            let kind =
+                text.parse().map_err(|what| Failure::usage(format_args!("--competitor: {what}, or none")))?;
+            Some(kind)
+        }
+    };
+    warnings.iter().for_each(warn);
+    Ok(Request { uris, jobs, runtime, competitor })
+}
+
+/// A time line is that of one command.
+fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
+    for (plan, index) in plans.iter().flat_map(|plan| plan.devices.iter().map(move |index| (plan, *index))) {
+        let info = devices.get(index).info();
+        let (bytes, most) = (plan.job.bs_max_bytes(), u64::from(info.max_transfer_bytes));
+        if bytes > most {
+            return Err(Failure::new(format_args!(
+                "--bs={bytes}: {} takes at most {most} bytes in one command, and a time line is that of one; give a smaller --bs",
+                info.uri
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The CPU to do I/O on: not that of a software SSD, unless there is no other.
+fn io_cpu(args: &AnatomyArgs, devices: &Devices, indices: &[usize]) -> Result<usize, Failure> {
+    let allowed = cpu::allowed();
+    let ssd_cpus: Vec<usize> = indices.iter().filter_map(|index| devices.ssd_cpu(*index)).collect();
+    if let Some(cpu) = args.cpu {
+        if !allowed.contains(&cpu) {
+            return Err(Failure::usage(format_args!(
+                "--cpu={cpu}: this process may not use it; it may use {allowed:?}"
+            )));
+        }
+        if ssd_cpus.contains(&cpu) {
+            warn(format_args!("--cpu={cpu} is also a software SSD's: neither has it for itself"));
+        }
+        return Ok(cpu);
+    }
+    match allowed.iter().find(|cpu| !ssd_cpus.contains(cpu)).or(allowed.first()) {
+        Some(cpu) if allowed.len() > 1 => Ok(*cpu),
+        Some(cpu) => {
+            warn(
+                "this process may use one CPU only: the software SSD and the I/O share it, and wait for each other",
+            );
+            Ok(*cpu)
+        }
+        None => Err(Failure::new("the kernel does not say which CPUs this process may use")),
+    }
+}
+
+fn measure(
+    request: &Request,
+    plans: &[JobPlan],
+    devices: &mut Devices,
+    cpu: usize,
+    progress: &mut Progress,
+) -> Result<Anatomy, Failure> {
+    // Before this thread is bound: the report tells the machine's CPUs.
+    let machine = Machine::probe();
+    progress.job("anatomy");
+    for plan in plans {
+        fill::fill(plan, devices, progress)?;
+    }
+    cpu::bind(&[cpu]).map_err(Failure::new)?;
+    let mut competitor = request.competitor.map(|kind| Competitor::start(cpu, kind)).transpose()?;
+    let clock_read_ns = calibrate::clock_read_in_order(&Clock::real()).median_ns();
+    let mut cells = cells(plans, devices)?;
+    let alone = take_turns(request.runtime, &mut cells, devices, competitor.as_mut(), progress)?;
+    let bars = cells.into_iter().filter(|cell| cell.alone.ios() > 0).map(|cell| Bar {
+        device: devices.uri(cell.device).to_owned(),
+        stamped: devices.get(cell.device).stamps().is_some(),
+        bytes: cell.bytes,
+        policy: cell.policy,
+        alone: cell.alone,
+        competing: cell.competing,
+    });
+    Ok(Anatomy {
+        rw: request.jobs[0].rw.as_str(),
+        bars: bars.collect(),
+        competitor: request.competitor.map(|kind| (kind, alone)),
+        cpu,
+        clock_read_ns,
+        machine,
+    })
+}
+
+/// Every device with every size and policy.
+fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
+    let mut cells = Vec::new();
+    for device in &plans[0].devices {
+        let (nvme, uri) = (devices.get(*device), devices.uri(*device));
+        for plan in plans {
+            for policy in &plan.policies {
+                let options = ChannelOptions { depth: 1, policy: *policy, interrupt: None };
+                let channel = nvme.channel(&options).map_err(|error| named(uri, &error))?;
+                let bytes = plan.job.bs_max_bytes();
+                let mut buf = channel.alloc(bytes as usize).map_err(|error| named(uri, &error))?;
+                Rng::new(bytes).fill(&mut buf);
+                cells.push(Cell {
+                    device: *device,
+                    bytes,
+                    policy: *policy,
+                    alone: Tally::default(),
+                    competing: Tally::default(),
+                    pattern: Pattern::new(plan.pattern(nvme.info(), 0)),
+                    channel,
+                    buf: Some(buf),
+                });
+            }
+        }
+    }
+    Ok(cells)
+}
+
+/// Each cell in turn, alone and then with the competing program, and that alone, over and over. What the last came to.
+fn take_turns(
+    runtime: Duration,
+    cells: &mut [Cell],
+    devices: &Devices,
+    mut competitor: Option<&mut Competitor>,
+    progress: &mut Progress,
+) -> Result<Sample, Failure> {
+    let rounds = runtime.as_nanos().div_ceil(TURN.as_nanos()).max(1) as u32;
+    let turn = runtime / rounds;
+    let mut meter = Meter::new();
+    let (steps, mut step) = (cells.len() * rounds as usize, 0);
+    let (mut last_device, mut alone) = (None, Sample::default());
+    for round in 0..rounds {
+        if let Some(competitor) = &mut competitor {
+            alone += competitor.alone(ALONE);
+        }
+        for cell in cells.iter_mut() {
+            if signal::stopped() {
+                return Ok(alone);
+            }
+            if last_device.replace(cell.device).is_some_and(|last| last != cell.device) {
+                std::thread::sleep(PARK_PAUSE);
+            }
+            let device = devices.get(cell.device);
+            progress.cell(devices.uri(cell.device), cell.policy);
+            let learns = round == 0 && cell.policy == Policy::HybridHalfMean;
+            meter.warm_up(cell, device, if learns { FIRST_MEAN } else { WARM_UP })?;
+            meter.measure(cell, device, turn, None)?;
+            if let Some(competitor) = &mut competitor {
+                competitor.resume();
+                let measured = meter
+                    .warm_up(cell, device, WARM_UP)
+                    .and_then(|()| meter.measure(cell, device, turn, Some(competitor)));
+                competitor.pause();
+                measured?;
+            }
+            step += 1;
+            progress.done(step as f64 / steps as f64);
+        }
+    }
+    Ok(alone)
+}

@@ -1,0 +1,280 @@
+//! The report as one picture: stacked bars, what a second program got, and two distributions.
+
+mod canvas;
+mod curves;
+
+use super::fast12::Fast12;
+use super::tally::Typical;
+use super::timeline::{PARTS, Part};
+use super::{Anatomy, Bar};
+use crate::figures;
+use canvas::{Anchor, Canvas, Scale};
+use curves::{Axis, Curve};
+
+/// Where bars and axes begin; labels are left of it.
+const LEFT: f64 = 190.0;
+const RIGHT: f64 = 930.0;
+const WIDTH: f64 = 1000.0;
+const BAR_HEIGHT: f64 = 20.0;
+const ROW: f64 = 28.0;
+const CURVES_HEIGHT: f64 = 260.0;
+
+const INK: &str = "#222222";
+const FAINT: &str = "#8a8a8a";
+
+/// Colours that colour-blind readers tell apart (Okabe and Ito).
+fn colour(part: Part) -> &'static str {
+    match part {
+        Part::Submit => "#0072B2",
+        Part::Doorbell => "#56B4E9",
+        Part::Queue => "#CC79A7",
+        Part::Service => "#B5B5B5",
+        Part::Wake => "#D55E00",
+        Part::Notice => "#E69F00",
+        Part::Complete => "#009E73",
+    }
+}
+
+/// By policy: the curves of one device.
+const CURVE_COLOURS: [&str; 6] = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
+/// By device.
+const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
+
+/// The picture.
+pub fn draw(anatomy: &Anatomy) -> String {
+    let mut canvas = Canvas::new(WIDTH);
+    canvas.title(&format!("Anatomy of one {}", anatomy.what()), &anatomy.machine.line());
+    typical_bars(&mut canvas, anatomy);
+    competing_bars(&mut canvas, anatomy);
+    submission(&mut canvas, anatomy);
+    host_and_device(&mut canvas, anatomy);
+    canvas.finish()
+}
+
+/// A name of each device line and each bar below it; calls `row` with the bar and its middle.
+fn rows<'a>(canvas: &mut Canvas, bars: &[&'a Bar], mut row: impl FnMut(&mut Canvas, &'a Bar, f64)) {
+    let mut device = None;
+    for bar in bars {
+        if device.replace(&bar.device) != Some(&bar.device) {
+            canvas.skip(ROW * 0.85);
+            let y = canvas.y() - 7.0;
+            canvas.text(20.0, y, 13.0, INK, Anchor::Start, &bar.device);
+        }
+        let middle = canvas.y() + ROW / 2.0;
+        canvas.text(LEFT - 10.0, middle + 4.0, 12.0, INK, Anchor::End, &bar.way());
+        row(canvas, bar, middle);
+        canvas.skip(ROW);
+    }
+}
+
+fn typical_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
+    canvas.heading(
+        "Typical I/O, part by part",
+        "mean of the middle half of I/Os; whiskers: p10 to p90 of the whole",
+    );
+    let bars: Vec<&Bar> = anatomy.bars.iter().collect();
+    let typical: Vec<Typical> = bars.iter().map(|bar| bar.alone.typical()).collect();
+    let longest_ns = typical.iter().map(Typical::total_ns).fold(1.0, f64::max);
+    let scale = Scale::linear(0.0, longest_ns * 1.12, LEFT, RIGHT);
+    let top = canvas.y();
+    let mut typical = typical.iter();
+    rows(canvas, &bars, |canvas, bar, middle| {
+        let Some(typical) = typical.next() else { return };
+        let mut at_ns = 0.0;
+        for (part, ns) in PARTS.iter().zip(typical.parts_ns) {
+            let tip = format!("{}: {}", part.name(bar.stamped), figures::time(ns));
+            let (from, to) = (scale.at(at_ns), scale.at(at_ns + ns));
+            canvas.bar(from, to, middle, BAR_HEIGHT, colour(*part), &tip);
+            at_ns += ns;
+        }
+        let ends = [10.0, 90.0].map(|at| bar.alone.total.percentile_ns(at) as f64);
+        canvas.whisker(scale.at(ends[0]), scale.at(ends[1]).min(RIGHT), middle);
+        let label = format!("{} µs", micros(at_ns));
+        let end = scale.at(at_ns).max(scale.at(ends[1]).min(RIGHT));
+        canvas.text(end + 8.0, middle + 4.0, 12.0, INK, Anchor::Start, &label);
+    });
+    canvas.time_axis(&scale, top + 6.0);
+    let stamped = anatomy.bars.iter().any(|bar| bar.stamped);
+    let legend = PARTS.iter().filter(|part| anatomy.shows(**part));
+    canvas.legend(LEFT, RIGHT, legend.map(|part| (colour(*part), part.name(stamped))));
+}
+
+fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
+    let Some((kind, alone)) = &anatomy.competitor else { return };
+    let bars: Vec<(&Bar, Fast12)> =
+        anatomy.bars.iter().filter_map(|bar| Some((bar, Fast12::new(bar, alone)?))).collect();
+    if bars.is_empty() {
+        return;
+    }
+    let what = format!("Typical I/O with a second program ({kind}) on the same CPU");
+    canvas.heading(&what, "what the I/O costs the CPU, Ta + Tb, and what the other program got, Tu; line: the device at work, Td");
+    let longest_ns = bars.iter().map(|(_, times)| times.total_ns()).fold(1.0, f64::max);
+    let scale = Scale::linear(0.0, longest_ns * 1.12, LEFT, RIGHT);
+    let top = canvas.y();
+    let mut times = bars.iter().map(|(_, times)| times);
+    let rows_of: Vec<&Bar> = bars.iter().map(|(bar, _)| *bar).collect();
+    rows(canvas, &rows_of, |canvas, bar, middle| {
+        let Some(times) = times.next() else { return };
+        let (cost, end) = (scale.at(times.cost_ns()), scale.at(times.total_ns()));
+        canvas.bar(
+            scale.at(0.0),
+            cost,
+            middle,
+            BAR_HEIGHT,
+            "#D55E00",
+            &format!("Ta + Tb {} µs", micros(times.cost_ns())),
+        );
+        canvas.bar(cost, end, middle, BAR_HEIGHT, "#009E73", &format!("Tu {} µs", micros(times.tu_ns)));
+        if bar.stamped {
+            let device = (scale.at(times.ta_before_ns), scale.at(times.ta_before_ns + times.td_ns));
+            canvas.line(
+                device.0,
+                middle - BAR_HEIGHT / 2.0 - 2.5,
+                device.1,
+                middle - BAR_HEIGHT / 2.0 - 2.5,
+                INK,
+                2.0,
+            );
+        }
+        let label = format!("{} + {} µs", micros(times.cost_ns()), micros(times.tu_ns));
+        canvas.text(end + 8.0, middle + 4.0, 12.0, INK, Anchor::Start, &label);
+    });
+    canvas.time_axis(&scale, top + 6.0);
+    let legend = [
+        ("#D55E00", "the I/O's: Ta + Tb"),
+        ("#009E73", "the other program's: Tu"),
+        (INK, "the device at work: Td"),
+    ];
+    canvas.legend(LEFT, RIGHT, legend.into_iter());
+}
+
+fn submission(canvas: &mut Canvas, anatomy: &Anatomy) {
+    canvas.heading(
+        "Submission latency",
+        "part of I/Os submitted within so long, from the call to the doorbell",
+    );
+    let curves = curves(anatomy, |bar| vec![(&bar.alone.parts[0], "")]);
+    curves::draw(canvas, &curves, Axis::Cumulative, LEFT, RIGHT, CURVES_HEIGHT);
+}
+
+fn host_and_device(canvas: &mut Canvas, anatomy: &Anatomy) {
+    canvas.heading(
+        "Host against device",
+        "part of I/Os whose host part (thick), device part (thin) takes longer",
+    );
+    let curves = curves(anatomy, |bar| vec![(&bar.alone.host, "host"), (&bar.alone.device, "device")]);
+    curves::draw(canvas, &curves, Axis::Exceedance, LEFT, RIGHT, CURVES_HEIGHT);
+}
+
+/// A curve or two for each bar: a colour for each size and policy, a dash for each device.
+fn curves<'a>(
+    anatomy: &'a Anatomy,
+    of: impl Fn(&'a Bar) -> Vec<(&'a crate::report::stats::LatencyStats, &'static str)>,
+) -> Vec<Curve<'a>> {
+    let mut devices: Vec<&str> = Vec::new();
+    let mut ways: Vec<String> = Vec::new();
+    let mut curves = Vec::new();
+    for bar in &anatomy.bars {
+        let device = place(&mut devices, bar.device.as_str());
+        let way = place(&mut ways, bar.way());
+        for (nth, (stats, what)) in of(bar).into_iter().enumerate() {
+            let label = if anatomy.bars.iter().all(|other| other.device == bar.device) {
+                bar.way()
+            } else {
+                format!("{}, {}", bar.way(), bar.device)
+            };
+            curves.push(Curve {
+                stats,
+                label: if nth == 0 { label } else { String::new() },
+                tip: format!("{} {} {what}", bar.device, bar.way()),
+                colour: CURVE_COLOURS[way % CURVE_COLOURS.len()],
+                dash: DASHES[device % DASHES.len()],
+                width: if what == "device" { 1.0 } else { 2.0 },
+            });
+        }
+    }
+    curves
+}
+
+fn place<T: PartialEq>(seen: &mut Vec<T>, item: T) -> usize {
+    seen.iter().position(|other| *other == item).unwrap_or_else(|| {
+        seen.push(item);
+        seen.len() - 1
+    })
+}
+
+fn micros(ns: f64) -> String {
+    format!("{:.2}", ns / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Tally;
+    use super::super::timeline::TimeLine;
+    use super::*;
+    use crate::competitor::{Kind, Sample};
+    use crate::machine::Machine;
+
+    fn anatomy() -> Anatomy {
+        let tally = || {
+            let mut tally = Tally::default();
+            for ns in 0..1_000 {
+                let parts_ns = [200 + ns, 100, 0, 2_900, 4_000, 150, 50];
+                tally.record(&TimeLine { parts_ns, competitor_ns: 1_500, ..TimeLine::default() });
+            }
+            tally.competed = Sample { at_ns: 1_000, ran_ns: 400, work: 40, ..Sample::default() };
+            tally
+        };
+        let bar = |device: &str, policy: &str| Bar {
+            device: device.to_owned(),
+            stamped: true,
+            bytes: 4096,
+            policy: policy.parse().unwrap(),
+            alone: tally(),
+            competing: tally(),
+        };
+        Anatomy {
+            rw: "randread",
+            bars: vec![bar("mem:1M?a=1&b=<2>", "interrupt"), bar("mem:2M", "poll")],
+            competitor: Some((
+                Kind::Tsc,
+                Sample { at_ns: 1_000, ran_ns: 990, work: 99, ..Sample::default() },
+            )),
+            cpu: 0,
+            clock_read_ns: 20,
+            machine: Machine::probe(),
+        }
+    }
+
+    /// Well-formed: every element that is opened is closed, names are escaped, no coordinate is not a number.
+    #[test]
+    fn the_picture_is_sound() {
+        let svg = draw(&anatomy());
+        assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+        assert!(svg.contains("a=1&amp;b=&lt;2&gt;") && !svg.contains("NaN") && !svg.contains("inf"));
+        let mut open = Vec::new();
+        for tag in svg.split('<').skip(1) {
+            let (inside, _) = tag.split_once('>').expect("every tag ends");
+            match inside.strip_prefix('/') {
+                Some(name) => assert_eq!(open.pop(), Some(name)),
+                None if inside.ends_with('/') => {}
+                None => open.push(inside.split_whitespace().next().unwrap()),
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+    }
+
+    /// A part's length is its time on one scale for all.
+    #[test]
+    fn bars_are_to_scale() {
+        let svg = draw(&anatomy());
+        let width = |tip: &str| -> f64 {
+            let at = svg.find(&format!("<title>{tip}</title>")).unwrap_or_else(|| panic!("no {tip}"));
+            let rect = &svg[svg[..at].rfind("<rect").unwrap()..at];
+            let (_, value) = rect.split_once("width=\"").unwrap();
+            value.split('"').next().unwrap().parse().unwrap()
+        };
+        let ratio = width("wake: 4.00 µs") / width("service: 2.90 µs");
+        assert!((ratio - 4_000.0 / 2_900.0).abs() < 0.01, "{ratio}");
+    }
+}

@@ -1,0 +1,355 @@
+//! The report for people.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+
+use super::fast12::Fast12;
+use super::tally::{Tally, Typical};
+use super::timeline::{PARTS, Part};
+use super::{Anatomy, Bar};
+use crate::figures;
+
+/// Columns of the longest bar.
+const BAR_COLUMNS: usize = 64;
+
+/// Columns of a paragraph.
+const NOTE_COLUMNS: usize = 110;
+
+/// Points of the submission latency's distribution, in percent.
+pub const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
+
+/// What a part is drawn with: told apart without colours, too.
+fn glyph(part: Part) -> char {
+    match part {
+        Part::Submit => '▓',
+        Part::Doorbell => '·',
+        Part::Queue => '~',
+        Part::Service => '█',
+        Part::Wake => '░',
+        Part::Notice => '─',
+        Part::Complete => '▒',
+    }
+}
+
+/// The nearest colours of xterm's 256 to those of the picture.
+fn colour(part: Part) -> u8 {
+    match part {
+        Part::Submit => 25,
+        Part::Doorbell => 74,
+        Part::Queue => 175,
+        Part::Service => 245,
+        Part::Wake => 166,
+        Part::Notice => 178,
+        Part::Complete => 36,
+    }
+}
+
+/// Whether to use colours where the text goes: a terminal whose user does not refuse them.
+pub fn wants_colour(to_stderr: bool) -> bool {
+    let terminal = if to_stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() };
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// The whole report.
+pub fn report(anatomy: &Anatomy, coloured: bool) -> String {
+    let mut text = bars(anatomy, coloured);
+    text += &parts_tables(anatomy);
+    text += &host_and_device(anatomy);
+    text += &submission(anatomy);
+    text += &fast12(anatomy);
+    text += &footer(anatomy);
+    text
+}
+
+fn bars(anatomy: &Anatomy, coloured: bool) -> String {
+    let paint = |part: Part, text: &str| match coloured {
+        true => format!("\x1b[38;5;{}m{text}\x1b[0m", colour(part)),
+        false => text.to_owned(),
+    };
+    let typical: Vec<Typical> = anatomy.bars.iter().map(|bar| bar.alone.typical()).collect();
+    let longest_ns = typical.iter().map(Typical::total_ns).fold(1.0, f64::max);
+    let column_ns = longest_ns / BAR_COLUMNS as f64;
+    let mut text = format!(
+        "The typical {} (mean of the middle half); a column is {}\n",
+        anatomy.what(),
+        figures::time(column_ns)
+    );
+    let labels: Vec<String> = anatomy.bars.iter().map(Bar::way).collect();
+    let label_columns = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let mut device = None;
+    for ((bar, typical), label) in anatomy.bars.iter().zip(&typical).zip(&labels) {
+        if device.replace(&bar.device) != Some(&bar.device) {
+            let _ = writeln!(text, "\n{}", bar.device);
+        }
+        let _ = write!(text, "  {label:label_columns$}  ");
+        for (part, columns) in PARTS.iter().zip(columns(typical, column_ns)) {
+            text += &paint(*part, &glyph(*part).to_string().repeat(columns));
+        }
+        let _ = writeln!(text, " {} µs", us(typical.total_ns()));
+    }
+    text += "\n  ";
+    for part in PARTS.iter().filter(|part| anatomy.shows(**part)) {
+        let name = part.name(anatomy.bars.iter().any(|bar| bar.stamped));
+        let _ = write!(text, "{} {name}   ", paint(*part, &glyph(*part).to_string()));
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
+/// How many columns each part has: the bar is as long as the whole is, to half a column, and its borders are where they belong.
+fn columns(typical: &Typical, column_ns: f64) -> [usize; 7] {
+    let (mut end_ns, mut drawn) = (0.0, 0);
+    typical.parts_ns.map(|ns| {
+        end_ns += ns;
+        let end = (end_ns / column_ns).round() as usize;
+        end - std::mem::replace(&mut drawn, end)
+    })
+}
+
+fn parts_tables(anatomy: &Anatomy) -> String {
+    let mut text = format!("\nPart by part, µs{:>20}", "typical");
+    for head in ["mean", "±1 SD", "p50", "p99", "max", "of mean"] {
+        let _ = write!(text, "{head:>11}");
+    }
+    text.push('\n');
+    for bar in &anatomy.bars {
+        let tally = &bar.alone;
+        let _ = writeln!(text, "{} · {} · {} I/Os", bar.device, bar.way(), tally.ios());
+        let typical = tally.typical();
+        let mean_ns = tally.total.mean_ns();
+        for ((part, stats), typical_ns) in PARTS.iter().zip(&tally.parts).zip(typical.parts_ns) {
+            if anatomy.shows(*part) && (bar.stamped || stats.max_ns() > 0) {
+                text += &stats_row(part.name(bar.stamped), stats, typical_ns, mean_ns);
+            }
+        }
+        text += &stats_row("total", &tally.total, typical.total_ns(), mean_ns);
+    }
+    text
+}
+
+fn stats_row(
+    name: &str,
+    stats: &crate::report::stats::LatencyStats,
+    typical_ns: f64,
+    whole_ns: f64,
+) -> String {
+    let mut text = format!("  {name:22}{:>12}", us(typical_ns));
+    let (p50_ns, p99_ns) = (stats.percentile_ns(50.0) as f64, stats.percentile_ns(99.0) as f64);
+    for ns in [stats.mean_ns(), stats.stddev_ns(), p50_ns, p99_ns, stats.max_ns() as f64] {
+        let _ = write!(text, "{:>11}", us(ns));
+    }
+    let _ = writeln!(text, "{:>9.1} %", stats.mean_ns() * 100.0 / whole_ns.max(1.0));
+    text
+}
+
+/// Bates: whose part is how long, and who is to blame for the worst.
+fn host_and_device(anatomy: &Anatomy) -> String {
+    let mut text = heading(anatomy, "Host against device, µs", "device", &["mean", "p99", "max"]);
+    // The heading of the columns, in groups.
+    text.truncate(text.len() - 1);
+    for head in ["host: mean", "p99", "max"] {
+        let _ = write!(text, "{head:>11}");
+    }
+    let _ = writeln!(text, "{:>12}  host's part", "1 in 6,000");
+    for bar in &anatomy.bars {
+        let Tally { host, device, .. } = &bar.alone;
+        text += &label(anatomy, bar);
+        for stats in [device, host] {
+            for ns in [stats.mean_ns(), stats.percentile_ns(99.0) as f64, stats.max_ns() as f64] {
+                let _ = write!(text, "{:>11}", us(ns));
+            }
+        }
+        if let Some(worst) = bar.alone.worst() {
+            let percent = worst.host_ns * 100.0 / worst.mean_ns.max(1.0);
+            let _ = write!(text, "{:>12}{percent:>11.0} %", us(worst.from_ns as f64));
+        }
+        text.push('\n');
+    }
+    text += &wrapped(
+        "The device: from the doorbell to the CQE written; the host: the rest. Last: where the slowest 1 in 6,000 begins, and \
+         the host's part of the time of those.",
+    );
+    text
+}
+
+/// AIOS: the distribution of the submission latency.
+fn submission(anatomy: &Anatomy) -> String {
+    let heads: Vec<String> = CDF_PERCENTILES.iter().map(|at| format!("p{at}")).collect();
+    let mut text = heading(anatomy, "Submission latency, µs", "", &[]);
+    text.truncate(text.len() - 1);
+    for head in heads.iter().map(String::as_str).chain(["max"]) {
+        let _ = write!(text, "{head:>8}");
+    }
+    text.push('\n');
+    for bar in &anatomy.bars {
+        let submit = &bar.alone.parts[0];
+        text += &label(anatomy, bar);
+        for at in CDF_PERCENTILES {
+            let _ = write!(text, "{:>8}", us(submit.percentile_ns(at) as f64));
+        }
+        let _ = writeln!(text, "{:>8}", us(submit.max_ns() as f64));
+    }
+    text
+}
+
+fn fast12(anatomy: &Anatomy) -> String {
+    let Some((kind, alone)) = &anatomy.competitor else { return String::new() };
+    let heads = ["Ta", "Td", "Tb", "Tu", "total", "Ta + Tb"];
+    let mut text = heading(anatomy, "With a second program, µs", "", &heads);
+    text.truncate(text.len() - 1);
+    text += "    it runs  its speed\n";
+    let mut ran_on = false;
+    for bar in &anatomy.bars {
+        let Some(times) = Fast12::new(bar, alone) else { continue };
+        ran_on |= bar.stamped && times.tb_ns < 0.0;
+        text += &label(anatomy, bar);
+        let known = |ns: f64| if bar.stamped { signed_us(ns) } else { "–".to_owned() };
+        let figures = [known(times.ta_ns()), known(times.td_ns), known(times.tb_ns)];
+        let always = [times.tu_ns, times.total_ns(), times.cost_ns()].map(signed_us);
+        for figure in figures.iter().chain(&always) {
+            let _ = write!(text, "{figure:>11}");
+        }
+        let _ = writeln!(text, "{:>9.0} %{:>9.0} %", times.share_percent, times.speed_percent);
+    }
+    let mut notes = "Typical I/Os, FAST 2012's times: Ta does not overlap the device, Td is the device's, Tu is what the second \
+                     program got, Tb = Td − Tu is nobody's; Ta + Tb = total − Tu is what the I/O costs the CPU. "
+        .to_owned();
+    if ran_on {
+        notes += "Tb below 0: the second program ran on after the device was done, until the interrupt had reached the CPU. ";
+    }
+    let _ = write!(
+        notes,
+        "The second program ({kind}), alone on the CPU, runs {:.0} % of the time; its speed is compared with that.",
+        alone.share_percent()
+    );
+    text += &wrapped(&notes);
+    text
+}
+
+fn footer(anatomy: &Anatomy) -> String {
+    let ios: u64 = anatomy.bars.iter().map(|bar| bar.alone.ios()).sum();
+    let sum = |of: fn(&Tally) -> u64| anatomy.bars.iter().map(|bar| of(&bar.alone)).sum::<u64>();
+    let (overlapped, contradicted) = (sum(|tally| tally.overlapped), sum(|tally| tally.contradicted));
+    let percent = |count: u64| count as f64 * 100.0 / ios.max(1) as f64;
+    let mut notes = format!(
+        "A reading of the clock takes {} and is part of what it bounds. In {:.1} % of the I/Os the device had seen the \
+         doorbell before `submit` returned. ",
+        figures::time(anatomy.clock_read_ns as f64),
+        percent(overlapped)
+    );
+    if contradicted > 0 {
+        let _ = write!(
+            notes,
+            "In {contradicted} I/Os ({:.3} %) the CPUs' clocks contradict each other: a part was cut short there. ",
+            percent(contradicted)
+        );
+    }
+    if anatomy.bars.iter().any(|bar| !bar.stamped) {
+        notes += "A device that takes no time stamps is seen from the host: from the doorbell to the completion, wake-up included.";
+    }
+    format!("\n{}I/O on CPU {}\n{}\n", wrapped(&notes), anatomy.cpu, anatomy.machine.line())
+}
+
+/// A paragraph in lines that are no wider than the tables.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut columns) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if columns > 0 && columns + 1 + width > NOTE_COLUMNS {
+            lines.push('\n');
+            columns = 0;
+        } else if columns > 0 {
+            lines.push(' ');
+            columns += 1;
+        }
+        lines += word;
+        columns += width;
+    }
+    lines + "\n"
+}
+
+/// A table's first line; `first` and `heads` are its columns' names.
+fn heading(anatomy: &Anatomy, title: &str, first: &str, heads: &[&str]) -> String {
+    let columns = label_columns(anatomy);
+    let mut text = format!("\n{title:columns$}");
+    for (at, head) in heads.iter().enumerate() {
+        let head = if at == 0 && !first.is_empty() { format!("{first}: {head}") } else { (*head).to_owned() };
+        let _ = write!(text, "{head:>11}");
+    }
+    text.push('\n');
+    text
+}
+
+fn label_columns(anatomy: &Anatomy) -> usize {
+    let device = |bar: &Bar| bar.device.chars().count() + 1;
+    let way = |bar: &Bar| bar.way().chars().count() + 4;
+    let widest = anatomy.bars.iter().map(|bar| device(bar).min(30).max(way(bar))).max().unwrap_or(0);
+    widest.max(26)
+}
+
+/// A row's name: the device on a line of its own where it begins.
+fn label(anatomy: &Anatomy, bar: &Bar) -> String {
+    let columns = label_columns(anatomy);
+    let begins = anatomy
+        .bars
+        .iter()
+        .find(|other| other.device == bar.device)
+        .is_some_and(|first| std::ptr::eq(first, bar));
+    let device = if begins { format!("{}\n", bar.device) } else { String::new() };
+    format!("{device}{:columns$}", format!("  {}", bar.way()))
+}
+
+impl Bar {
+    /// Policy and size.
+    pub fn way(&self) -> String {
+        format!("{}, {}", self.policy, figures::bytes(self.bytes))
+    }
+}
+
+impl Anatomy {
+    /// Whether there is anything of `part`. (Nothing is queued in most devices at depth 1.)
+    pub fn shows(&self, part: Part) -> bool {
+        let some = |bar: &Bar| bar.alone.parts[part as usize].max_ns() > 0;
+        self.bars.iter().any(some) || part != Part::Queue && self.bars.iter().any(|bar| bar.stamped)
+    }
+}
+
+/// µs, two decimals; fewer for what is long.
+fn us(ns: f64) -> String {
+    match ns {
+        ns if ns < 99_995.0 => format!("{:.2}", ns / 1e3),
+        ns if ns < 999_500.0 => format!("{:.1}", ns / 1e3),
+        ns => format!("{:.0}", ns / 1e3),
+    }
+}
+
+/// The same with a true minus sign.
+fn signed_us(ns: f64) -> String {
+    if ns < -5.0 { format!("−{}", us(-ns)) } else { us(ns.max(0.0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_long_as_its_whole() {
+        let typical =
+            Typical { parts_ns: [240.0, 240.0, 0.0, 2_900.0, 0.0, 240.0, 40.0], competitor_ns: 0.0 };
+        let columns = columns(&typical, 100.0);
+        assert_eq!(columns.iter().sum::<usize>(), 37);
+        assert_eq!(columns, [2, 3, 0, 29, 0, 2, 1]);
+    }
+
+    #[test]
+    fn microseconds() {
+        assert_eq!(
+            [us(0.0), us(1_234.5), us(123_456.0), us(12_345_678.0)],
+            ["0.00", "1.23", "123.5", "12346"]
+        );
+        assert_eq!(wrapped("a b\n c"), "a b c\n");
+        let lines = wrapped(&"µs ".repeat(100));
+        assert!(lines.lines().count() == 3 && lines.lines().all(|line| line.chars().count() <= NOTE_COLUMNS));
+        assert_eq!([signed_us(-1_400.0), signed_us(-1.0)], ["−1.40", "0.00"]);
+    }
+}

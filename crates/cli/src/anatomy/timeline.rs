@@ -1,0 +1,224 @@
+//! One I/O's time line: where each part begins and ends.
+//!
+//! The moments, all on one clock (the time stamp counter), in the order of an I/O:
+//!
+//! | moment   | who reads the clock | when |
+//! |----------|------|------|
+//! | start    | host | before `submit` is called |
+//! | rung     | host | when `submit` has returned: the doorbell is rung, and seen by every core |
+//! | fetched  | device | the doorbell was found moved |
+//! | begun    | device | a unit of the device was free for the command |
+//! | written  | device | just before the CQE is written |
+//! | woken    | host | the thread runs again after its last sleep, if it slept |
+//! | seen     | host | the CQE was found |
+//! | end      | host | `wait` has returned, with the buffer |
+//!
+//! The host goes on for some time after the store to the doorbell, while the device is already at work: what it does then is not on
+//! the time line. So the submission ends at `rung` or at `fetched`, whichever is earlier. The other moments are
+//! brought into this order, so that every part is at least 0 and all parts add up to `end` − `start`, I/O by I/O.
+
+use meantime::block::DeviceStamp;
+
+/// The host's moments of one I/O, in ns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostTimes {
+    /// Before `submit`.
+    pub start_ns: u64,
+    /// After `submit`.
+    pub rung_ns: u64,
+    /// The thread ran again; `None` if it did not sleep.
+    pub woken_ns: Option<u64>,
+    /// The CQE was found; `None` if the channel does not tell.
+    pub seen_ns: Option<u64>,
+    /// After `wait`.
+    pub end_ns: u64,
+    /// What a competing program ran meanwhile.
+    pub competitor_ns: u64,
+}
+
+/// The parts of an I/O, in the order in which they happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// start → doorbell: building the command, ringing the doorbell.
+    Submit,
+    /// doorbell → the device has seen it.
+    Doorbell,
+    /// seen by the device → a unit of it is free: behind another command, or behind the device's own work.
+    Queue,
+    /// service: on the device; without stamps, everything from the doorbell to the CQE being found.
+    Service,
+    /// CQE written → the waiting thread runs again; 0 if it was awake.
+    Wake,
+    /// CQE written, or thread running again → CQE found.
+    Notice,
+    /// CQE found → back with the caller.
+    Complete,
+}
+
+/// All of them, in order.
+pub const PARTS: [Part; 7] =
+    [Part::Submit, Part::Doorbell, Part::Queue, Part::Service, Part::Wake, Part::Notice, Part::Complete];
+
+impl Part {
+    /// In tables.
+    pub fn name(self, stamped: bool) -> &'static str {
+        match self {
+            Self::Submit => "host submit",
+            Self::Doorbell => "doorbell to SQE seen",
+            Self::Queue => "queued in the device",
+            Self::Service if stamped => "service",
+            Self::Service => "doorbell to CQE seen",
+            Self::Wake => "wake",
+            Self::Notice => "CQE to seen",
+            Self::Complete => "host completion",
+        }
+    }
+
+    /// In JSON; the unit follows.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Doorbell => "doorbell",
+            Self::Queue => "queue",
+            Self::Service => "service",
+            Self::Wake => "wake",
+            Self::Notice => "cqe_seen",
+            Self::Complete => "complete",
+        }
+    }
+
+    /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the bus would see it.
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::Doorbell | Self::Queue | Self::Service)
+    }
+}
+
+/// One I/O, taken apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimeLine {
+    /// By [`PARTS`].
+    pub parts_ns: [u64; 7],
+    /// The device had seen the doorbell before `submit` returned.
+    pub overlapped: bool,
+    /// The two sides' clocks contradict each other: a moment had to be moved across another.
+    pub contradicted: bool,
+    /// What a competing program ran meanwhile.
+    pub competitor_ns: u64,
+}
+
+impl TimeLine {
+    /// Of the host's moments and the device's, if it takes stamps.
+    pub fn new(host: &HostTimes, stamp: Option<&DeviceStamp>) -> Self {
+        let HostTimes { start_ns, rung_ns, end_ns, .. } = *host;
+        let seen_ns = host.seen_ns.unwrap_or(end_ns).clamp(rung_ns, end_ns);
+        let mut line = Self { competitor_ns: host.competitor_ns, ..Self::default() };
+        let Some(stamp) = stamp else {
+            line.parts_ns = [rung_ns - start_ns, 0, 0, seen_ns - rung_ns, 0, 0, end_ns - seen_ns];
+            return line;
+        };
+        let doorbell_ns = rung_ns.min(stamp.seen_ns).max(start_ns);
+        let fetched_ns = stamp.seen_ns.clamp(doorbell_ns, seen_ns);
+        let begun_ns = stamp.begun_ns.clamp(fetched_ns, seen_ns);
+        let written_ns = stamp.written_ns.clamp(begun_ns, seen_ns);
+        // Woken before the CQE was written: then it was awake in time.
+        let woken_ns = host.woken_ns.unwrap_or(written_ns).clamp(written_ns, seen_ns);
+        let moments = [start_ns, doorbell_ns, fetched_ns, begun_ns, written_ns, woken_ns, seen_ns, end_ns];
+        line.parts_ns = std::array::from_fn(|at| moments[at + 1] - moments[at]);
+        line.overlapped = stamp.seen_ns < rung_ns;
+        line.contradicted = stamp.seen_ns < start_ns || stamp.written_ns > seen_ns;
+        line
+    }
+
+    /// The whole.
+    pub fn total_ns(&self) -> u64 {
+        self.parts_ns.iter().sum()
+    }
+
+    /// The device's part: Td of FAST 2012.
+    pub fn device_ns(&self) -> u64 {
+        PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device()).map(|(_, ns)| ns).sum()
+    }
+
+    /// The rest.
+    pub fn host_ns(&self) -> u64 {
+        self.total_ns() - self.device_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn host(start_ns: u64, rung_ns: u64, woken_ns: Option<u64>, seen_ns: u64, end_ns: u64) -> HostTimes {
+        HostTimes { start_ns, rung_ns, woken_ns, seen_ns: Some(seen_ns), end_ns, competitor_ns: 0 }
+    }
+
+    fn stamp(seen_ns: u64, begun_ns: u64, written_ns: u64) -> DeviceStamp {
+        DeviceStamp { qid: 1, cid: 0, seen_ns, begun_ns, written_ns }
+    }
+
+    #[test]
+    fn polled() {
+        let line = TimeLine::new(&host(1000, 1100, None, 4350, 4400), Some(&stamp(1200, 1250, 4150)));
+        assert_eq!(line.parts_ns, [100, 100, 50, 2900, 0, 200, 50]);
+        assert_eq!((line.device_ns(), line.host_ns(), line.total_ns()), (3050, 350, 3400));
+        assert!(!line.overlapped && !line.contradicted);
+    }
+
+    #[test]
+    fn interrupted() {
+        let line = TimeLine::new(&host(1000, 1100, Some(9000), 9100, 9200), Some(&stamp(1200, 1200, 4100)));
+        assert_eq!(line.parts_ns, [100, 100, 0, 2900, 4900, 100, 100]);
+    }
+
+    /// A hybrid sleep that ended in time costs no wake; one that did not costs what it was late.
+    #[test]
+    fn slept() {
+        let stamp = stamp(1200, 1200, 4100);
+        let line = TimeLine::new(&host(1000, 1100, Some(3000), 4200, 4300), Some(&stamp));
+        assert_eq!(line.parts_ns, [100, 100, 0, 2900, 0, 100, 100]);
+        let line = TimeLine::new(&host(1000, 1100, Some(5000), 5100, 5200), Some(&stamp));
+        assert_eq!(line.parts_ns, [100, 100, 0, 2900, 900, 100, 100]);
+    }
+
+    #[test]
+    fn what_overlaps_the_device_is_not_on_the_line() {
+        let line = TimeLine::new(&host(1000, 1400, None, 4350, 4400), Some(&stamp(1200, 1200, 4100)));
+        assert_eq!(line.parts_ns, [200, 0, 0, 2900, 0, 250, 50]);
+        assert!(line.overlapped && !line.contradicted);
+    }
+
+    #[test]
+    fn without_stamps_the_device_is_what_the_host_sees() {
+        let line = TimeLine::new(&host(1000, 1100, Some(4000), 4350, 4400), None);
+        assert_eq!(line.parts_ns, [100, 0, 0, 3250, 0, 0, 50]);
+        let times = HostTimes { seen_ns: None, ..host(1000, 1100, None, 0, 4400) };
+        assert_eq!(TimeLine::new(&times, None).parts_ns, [100, 0, 0, 3300, 0, 0, 0]);
+    }
+
+    #[test]
+    fn contradictions_are_noted() {
+        let line = TimeLine::new(&host(1000, 1100, None, 4000, 4400), Some(&stamp(900, 900, 4100)));
+        assert_eq!(line.parts_ns, [0, 0, 0, 3000, 0, 0, 400]);
+        assert!(line.contradicted);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_add_up_whatever_the_clocks_say(
+            start in 0u64..1000, steps in prop::array::uniform3(0u64..10_000), woken in prop::option::of(0u64..40_000),
+            tells: bool, stamps in prop::option::of(prop::array::uniform3(0u64..40_000)),
+        ) {
+            let (rung, seen) = (start + steps[0], start + steps[0] + steps[1]);
+            let end = seen + steps[2];
+            let host = HostTimes { seen_ns: tells.then_some(seen), ..host(start, rung, woken, seen, end) };
+            let stamp = stamps.map(|[seen, begun, written]| stamp(seen, begun, written));
+            let line = TimeLine::new(&host, stamp.as_ref());
+            // (Each part is at least 0 by its type; a subtraction that went below would panic.)
+            prop_assert_eq!(line.total_ns(), end - start);
+            prop_assert_eq!(line.device_ns() + line.host_ns(), end - start);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What the competitor does: work, and look at the clock all the time to see when it did not run.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use meantime::hw::Clock;
+
+use super::Kind;
+use super::shared::Counters;
+
+/// Between two readings of the clock pass 10 or 20 ns; a context switch to another program and back takes longer than this.
+const TSC_GAP_NS: u64 = 500;
+
+/// Cache lines visited between two readings. Were each a miss in every cache and in the TLB, it would be well below the gap.
+const STEPS: u64 = 4;
+const WALK_GAP_NS: u64 = 3_000;
+
+const LINE_BYTES: u64 = 64;
+
+/// A line of the working set: where to go next, and something to write.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+struct Line {
+    next: u64,
+    visits: u64,
+}
+
+/// Works until it is told to stop.
+pub fn run(kind: Kind, counters: &Counters, clock: &Clock) {
+    match kind {
+        Kind::Tsc => {
+            counters.ready.store(true, Relaxed);
+            watch(counters, clock, TSC_GAP_NS, 1, || ());
+        }
+        Kind::Walk { bytes } => {
+            let mut lines = working_set((bytes / LINE_BYTES).max(2) as usize);
+            let mut at = 0;
+            counters.ready.store(true, Relaxed);
+            watch(counters, clock, WALK_GAP_NS, STEPS, || {
+                for _ in 0..STEPS {
+                    let line = &mut lines[at];
+                    line.visits = line.visits.wrapping_add(1);
+                    at = line.next as usize;
+                }
+            });
+        }
+    }
+}
+
+#[inline(always)]
+fn watch(counters: &Counters, clock: &Clock, gap_ns: u64, each: u64, mut step: impl FnMut()) {
+    let (mut work, mut ran_ns) = (0, 0);
+    let mut pauses = counters.pauses.load(Relaxed);
+    let mut last_ns = clock.now_ns();
+    while !counters.stop.load(Relaxed) {
+        step();
+        let now_ns = clock.now_ns();
+        let passed_ns = now_ns - last_ns;
+        last_ns = now_ns;
+        work += each;
+        if passed_ns < gap_ns {
+            ran_ns += passed_ns;
+        } else {
+            let before = std::mem::replace(&mut pauses, counters.pauses.load(Relaxed));
+            if pauses == before {
+                counters.gaps.store(counters.gaps.load(Relaxed) + 1, Relaxed);
+                counters.gap_ns.store(counters.gap_ns.load(Relaxed) + passed_ns, Relaxed);
+            }
+        }
+        counters.ran_ns.store(ran_ns, Relaxed);
+        counters.work.store(work, Relaxed);
+    }
+}
+
+/// So many lines in one random cycle, so that every line is visited before any is again, and no prefetcher knows which is next.
+fn working_set(len: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = (0..len).map(|at| Line { next: at as u64, visits: 0 }).collect();
+    let mut state = 0x6d65_616e_7469_6d65_u64;
+    // Sattolo's algorithm: a permutation of one cycle.
+    for at in (1..len).rev() {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let other = ((u128::from(state) * at as u128) >> 64) as usize;
+        let next = lines[at].next;
+        lines[at].next = lines[other].next;
+        lines[other].next = next;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_walk_visits_every_line_before_any_again() {
+        for len in [2, 3, 64, 1000] {
+            let lines = working_set(len);
+            let mut seen = vec![false; len];
+            let mut at = 0;
+            for _ in 0..len {
+                assert!(!std::mem::replace(&mut seen[at], true));
+                at = lines[at].next as usize;
+            }
+            assert_eq!(at, 0);
+        }
+    }
+
+    #[test]
+    fn time_is_either_run_or_a_gap() {
+        for kind in [Kind::Tsc, Kind::Walk { bytes: 65536 }] {
+            let counters = Counters::default();
+            let clock = Clock::real();
+            let start_ns = clock.now_ns();
+            std::thread::scope(|scope| {
+                scope.spawn(|| run(kind, &counters, &clock));
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                counters.stop.store(true, Relaxed);
+            });
+            let (ran_ns, gap_ns) = (counters.ran_ns.load(Relaxed), counters.gap_ns.load(Relaxed));
+            assert!(counters.work.load(Relaxed) > 0 && ran_ns > 0, "{kind}");
+            assert!(ran_ns + gap_ns <= clock.now_ns() - start_ns, "{kind}");
+        }
+    }
+}

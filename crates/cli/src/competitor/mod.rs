@@ -1,0 +1,259 @@
+//! A second program on the same CPU, which says what the first one leaves to it.
+//!
+//! It is a process of its own, as a program that competes with I/O is: switching to it changes the address space. It reads the time
+//! stamp counter all the time; where two readings are far apart, it did not run (FAST 2012 measured so).
+
+mod body;
+mod shared;
+
+use std::fmt;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use meantime::block::parse_bytes;
+use meantime::hw::{Clock, cpu};
+use rustix::process::{Pid, Signal};
+
+use crate::cli::CompetitorArgs;
+use crate::failure::Failure;
+use shared::Shared;
+
+/// The largest working set.
+const WALK_MAX_BYTES: u64 = 1 << 32;
+
+/// How long it may take to start: to fill 4 GiB, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a competitor does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads the time stamp counter, and nothing else: a unit of work is a reading.
+    Tsc,
+    /// Walks and writes a working set in random order, which empties caches and TLB for its neighbour, and suffers
+    /// from them being emptied: a unit of work is a cache line.
+    Walk {
+        /// Size of the working set.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tsc => f.write_str("tsc"),
+            Self::Walk { bytes } => write!(f, "walk={bytes}"),
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "tsc" {
+            return Ok(Self::Tsc);
+        }
+        let wrong = || format!("{text:?} is no competitor: use tsc, or walk=BYTES (4k to 4g, e.g. walk=4m)");
+        let bytes = text.strip_prefix("walk=").and_then(parse_bytes).ok_or_else(wrong)?;
+        if (4096..=WALK_MAX_BYTES).contains(&bytes) { Ok(Self::Walk { bytes }) } else { Err(wrong()) }
+    }
+}
+
+/// What it has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// When this was looked at.
+    pub at_ns: u64,
+    /// Units of work.
+    pub work: u64,
+    /// Time in which it ran.
+    pub ran_ns: u64,
+    /// Times it did not run, the scheduler's and the interrupts' alike; pauses do not count.
+    pub gaps: u64,
+    /// How long it did not run.
+    pub gap_ns: u64,
+}
+
+impl std::ops::Sub for Sample {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            at_ns: self.at_ns - before.at_ns,
+            work: self.work - before.work,
+            ran_ns: self.ran_ns - before.ran_ns,
+            gaps: self.gaps - before.gaps,
+            gap_ns: self.gap_ns - before.gap_ns,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Sample {
+    fn add_assign(&mut self, other: Self) {
+        self.at_ns += other.at_ns;
+        self.work += other.work;
+        self.ran_ns += other.ran_ns;
+        self.gaps += other.gaps;
+        self.gap_ns += other.gap_ns;
+    }
+}
+
+impl Sample {
+    /// Of a difference: work per second of wall time.
+    pub fn work_per_second(&self) -> f64 {
+        if self.at_ns == 0 { 0.0 } else { self.work as f64 * 1e9 / self.at_ns as f64 }
+    }
+
+    /// Of a difference: the part of wall time in which it ran, in percent.
+    pub fn share_percent(&self) -> f64 {
+        if self.at_ns == 0 { 0.0 } else { self.ran_ns as f64 * 100.0 / self.at_ns as f64 }
+    }
+}
+
+/// A running competitor; it ends when this is dropped, or when the thread that started it does.
+#[derive(Debug)]
+pub struct Competitor {
+    child: Child,
+    shared: Shared,
+    clock: Clock,
+    paused: bool,
+}
+
+impl Competitor {
+    /// Starts one on `cpu`; it is paused when this returns.
+    pub fn start(cpu: usize, kind: Kind) -> Result<Self, Failure> {
+        let failed = |what: &dyn fmt::Display| {
+            Failure::new(format_args!("cannot start the competing program {kind} on CPU {cpu}: {what}"))
+        };
+        let shared = Shared::create().map_err(|error| failed(&error))?;
+        let file = shared.file().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let child = Command::new("/proc/self/exe")
+            .arg0("meantime-competitor")
+            .args(["competitor", "--cpu", &cpu.to_string(), "--kind", &kind.to_string()])
+            .args(["--parent", &std::process::id().to_string()])
+            .stdin(Stdio::from(file))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // Ctrl-C is for us: what was measured until then has a competitor.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        let mut competitor = Self { child, shared, clock: Clock::real(), paused: false };
+        let start = Instant::now();
+        while !competitor.shared.ready.load(Acquire) {
+            if let Ok(Some(status)) = competitor.child.try_wait() {
+                let mut why = String::new();
+                if let Some(stderr) = &mut competitor.child.stderr {
+                    let _ = stderr.read_to_string(&mut why);
+                }
+                let why = why.trim().trim_start_matches("meantime: ");
+                return Err(if why.is_empty() { failed(&status) } else { failed(&why) });
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(failed(&"it does not run: is the CPU taken by a real-time program?"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        competitor.pause();
+        Ok(competitor)
+    }
+
+    /// What it has done so far. Take differences; cheap enough to be taken around every I/O.
+    pub fn sample(&self) -> Sample {
+        Sample {
+            at_ns: self.clock.now_ns(),
+            work: self.shared.work.load(Relaxed),
+            ran_ns: self.shared.ran_ns.load(Relaxed),
+            gaps: self.shared.gaps.load(Relaxed),
+            gap_ns: self.shared.gap_ns.load(Relaxed),
+        }
+    }
+
+    /// The time in which it has run so far, in ns: to some 20 ns, if the caller is on the same CPU.
+    #[inline(always)]
+    pub fn ran_ns(&self) -> u64 {
+        self.shared.ran_ns.load(Relaxed)
+    }
+
+    /// What it does in `duration` when nobody competes: the caller sleeps meanwhile. It must be paused, and is again.
+    pub fn alone(&mut self, duration: Duration) -> Sample {
+        self.resume();
+        // Its caches are warm again, the CPU's clock is up.
+        std::thread::sleep(duration / 10);
+        let before = self.sample();
+        std::thread::sleep(duration);
+        let done = self.sample() - before;
+        self.pause();
+        done
+    }
+
+    /// Stops it for a while.
+    pub fn pause(&mut self) {
+        if !std::mem::replace(&mut self.paused, true) {
+            self.signal(Signal::STOP);
+            // It stops when it next runs.
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Lets it go on.
+    pub fn resume(&mut self) {
+        if std::mem::replace(&mut self.paused, false) {
+            self.shared.pauses.fetch_add(1, Relaxed);
+            self.signal(Signal::CONT);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It is our child and has not been waited for, so that the number is its own.
+        let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
+    }
+}
+
+impl Drop for Competitor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other process: `meantime competitor`, started by [`Competitor::start`] only.
+pub fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
+    let kind: Kind = args.kind.parse().map_err(Failure::usage)?;
+    let stdin = std::io::stdin();
+    let shared = stdin.as_fd().try_clone_to_owned().and_then(Shared::open).map_err(|_| {
+        Failure::usage(
+            "competitor: this is a part of `meantime anatomy` and `meantime bench`, not for the command line",
+        )
+    })?;
+    // Whoever started us may be killed, or have been killed already.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    if parent != Some(args.parent) {
+        return Err(Failure::new("competitor: the program that started this has ended"));
+    }
+    cpu::bind(&[args.cpu]).map_err(Failure::new)?;
+    body::run(kind, &shared, &Clock::real());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_round_trip() {
+        assert_eq!("walk=4m".parse(), Ok(Kind::Walk { bytes: 4 << 20 }));
+        for text in ["tsc", "walk=65536"] {
+            assert_eq!(text.parse::<Kind>().unwrap().to_string(), text);
+        }
+        for text in ["", "walk", "walk=", "walk=1", "walk=1t", "tsc=1"] {
+            assert!(text.parse::<Kind>().unwrap_err().contains("walk=BYTES"), "{text}");
+        }
+    }
+}
