@@ -7,17 +7,21 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use meantime::completion::calibrate::{self, Times};
-use meantime::hw::{Clock, cpu};
-use serde_json::{Value, json};
+use meantime::hw::{Clock, HwError, PmQos, cpu, pm_qos};
+use serde_json::{Map, Value, json};
 
 use crate::cli::CalibrateArgs;
 use crate::failure::{Failure, warn};
 use crate::figures;
+use crate::idle::Idle;
 use crate::machine::Machine;
 use crate::output;
 
 const IDLES_US: [u64; 3] = [20, 100, 1_000];
 const SLEEPS_US: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 1_000];
+
+/// So often without and with the limit on idling alternate within a measurement.
+const ROUNDS: usize = 4;
 
 /// One measurement: what, with which parameter, and its times.
 struct Row {
@@ -26,6 +30,27 @@ struct Row {
     /// The parameter's key and value, for JSON.
     parameter: Option<(&'static str, Value)>,
     times: Times,
+    /// The same while no CPU may enter a C-state that takes time to leave; `None` if that is not possible, or makes no difference.
+    held: Option<Times>,
+}
+
+/// Whether the limit on idling can be had, and was there before.
+struct Limit {
+    /// Why not.
+    refused: Option<String>,
+    /// Somebody else's.
+    in_force_us: Option<i32>,
+}
+
+impl Limit {
+    fn probe() -> Self {
+        let refused = PmQos::hold(0).err().map(|error| format!("{}: {error}", pm_qos::CPU_DMA_LATENCY));
+        Self { refused, in_force_us: PmQos::in_force_us().ok().flatten() }
+    }
+
+    fn can_be_held(&self) -> bool {
+        self.refused.is_none()
+    }
 }
 
 /// Runs the command.
@@ -35,33 +60,48 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new("the kernel does not say which CPUs this process may use"));
     };
     cpu::bind(&[first]).map_err(Failure::new)?;
-    let rows = measure(args, (first != last).then_some(last))?;
+    let limit = Limit::probe();
+    let rows = measure(args, (first != last).then_some(last), &limit)?;
     if first == last {
         warn("this process may use one CPU only: what takes two was left out");
     }
     let machine = Machine { cpus: allowed.len(), ..Machine::probe() };
-    let text = if args.json {
-        output::json_text(&report(&rows, &machine, first, last))
-    } else {
-        table(&rows, &machine, first, last)
-    };
+    let report = Report { rows, machine, idle: Idle::probe(first), limit, first, last };
+    let text = if args.json { output::json_text(&report.json()) } else { report.text() };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(args: &CalibrateArgs, peer: Option<usize>) -> Result<Vec<Row>, Failure> {
+/// Measures `count` samples in all, without the limit and, if it can be had, with it, in turns.
+fn both(
+    limit: &Limit,
+    count: usize,
+    once: impl Fn(usize) -> Result<Times, HwError>,
+) -> Result<(Times, Option<Times>), Failure> {
+    let rounds = if limit.can_be_held() { ROUNDS } else { 1 };
+    let each = count.div_ceil(rounds);
+    let (mut free, mut held) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        free.push(once(each).map_err(Failure::new)?);
+        if limit.can_be_held() {
+            let _held = PmQos::hold(0).map_err(|error| {
+                Failure::new(format_args!("cannot hold {} any more: {error}", pm_qos::CPU_DMA_LATENCY))
+            })?;
+            held.push(once(each).map_err(Failure::new)?);
+        }
+    }
+    Ok((Times::merged(free), limit.can_be_held().then(|| Times::merged(held))))
+}
+
+fn measure(args: &CalibrateArgs, peer: Option<usize>, limit: &Limit) -> Result<Vec<Row>, Failure> {
     let scale = |count: u64| if args.quick { (count / 10).max(20) as usize } else { count as usize };
     let progress = progress();
     let mut rows = Vec::new();
     if peer.is_some() {
         progress.set_message("cache line");
-        let times = calibrate::cacheline_rtt(peer).map_err(Failure::new)?;
-        rows.push(Row {
-            group: "cacheline_rtt",
-            name: "cache line, there and back".to_owned(),
-            parameter: None,
-            times,
-        });
+        let (times, held) = both(limit, ROUNDS, |_| calibrate::cacheline_rtt(peer))?;
+        let name = "cache line, there and back".to_owned();
+        rows.push(Row { group: "cacheline_rtt", name, parameter: None, times, held });
     }
     progress.inc(1);
     let best = Clock::real();
@@ -76,6 +116,7 @@ fn measure(args: &CalibrateArgs, peer: Option<usize>) -> Result<Vec<Row>, Failur
             name: format!("read the clock, {name}"),
             parameter: Some(("clock", json!(name))),
             times: calibrate::clock_read(&clock),
+            held: None,
         });
     }
     progress.inc(1);
@@ -84,13 +125,14 @@ fn measure(args: &CalibrateArgs, peer: Option<usize>) -> Result<Vec<Row>, Failur
             progress.set_message(format!("eventfd, idle for {idle_us} µs"));
             // Half a second of idleness at most.
             let count = scale((500_000 / idle_us).min(5_000));
-            let times =
-                calibrate::eventfd_wake(peer, Duration::from_micros(idle_us), count).map_err(Failure::new)?;
+            let idle = Duration::from_micros(idle_us);
+            let (times, held) = both(limit, count, |count| calibrate::eventfd_wake(peer, idle, count))?;
             rows.push(Row {
                 group: "eventfd_wake",
                 name: format!("wake by eventfd, idle for {}", label(idle_us)),
                 parameter: Some(("idle_us", json!(idle_us))),
                 times,
+                held,
             });
         }
         progress.inc(1);
@@ -98,11 +140,14 @@ fn measure(args: &CalibrateArgs, peer: Option<usize>) -> Result<Vec<Row>, Failur
     for sleep_us in SLEEPS_US {
         progress.set_message(format!("sleep of {sleep_us} µs"));
         let count = scale((500_000 / (sleep_us + 60)).min(5_000));
+        let (times, held) =
+            both(limit, count, |count| Ok(calibrate::oversleep(&best, sleep_us * 1_000, count)))?;
         rows.push(Row {
             group: "oversleep",
             name: format!("oversleep of nanosleep {}", label(sleep_us)),
             parameter: Some(("sleep_us", json!(sleep_us))),
-            times: calibrate::oversleep(&best, sleep_us * 1_000, count),
+            times,
+            held,
         });
         progress.inc(1);
     }
@@ -127,51 +172,107 @@ fn progress() -> ProgressBar {
     bar
 }
 
-fn table(rows: &[Row], machine: &Machine, first: usize, last: usize) -> String {
-    let mut table = Table::new();
-    table.load_preset("     ─             ");
-    table.set_header(["", "median", "p99", "max", "samples"]);
-    let mut group = rows.first().map_or("", |row| row.group);
-    for row in rows {
-        if row.group != group {
-            group = row.group;
-            table.add_row([""; 5]);
-        }
-        let times = &row.times;
-        let time = |q: f64| figures::time(times.quantile_ns(q) as f64);
-        table.add_row([row.name.clone(), time(0.5), time(0.99), time(1.0), times.count().to_string()]);
-    }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((if at == 0 { 0 } else { 3 }, 0));
-        column.set_cell_alignment(if at == 0 { CellAlignment::Left } else { CellAlignment::Right });
-    }
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    let peer = if first == last { String::new() } else { format!(", its peer on CPU {last}") };
-    format!("{}\n\nMeasured on CPU {first}{peer}\n{}\n", lines.join("\n"), machine.line())
+/// What was measured, and where.
+struct Report {
+    rows: Vec<Row>,
+    machine: Machine,
+    idle: Idle,
+    limit: Limit,
+    first: usize,
+    last: usize,
 }
 
-fn report(rows: &[Row], machine: &Machine, first: usize, last: usize) -> Value {
-    let group = |name: &str| -> Vec<Value> {
-        rows.iter()
-            .filter(|row| row.group == name)
-            .map(|row| times_json(row.parameter.as_ref(), &row.times))
-            .collect()
-    };
-    let line = group("cacheline_rtt").into_iter().next();
-    json!({
-        "cacheline_rtt_ns": line.as_ref().map(|times| times["median_ns"].clone()),
-        "cacheline_rtt": line,
-        "clock_read": group("clock_read"),
-        "eventfd_wake": group("eventfd_wake"),
-        "oversleep": group("oversleep"),
-        "cpu": first,
-        "peer_cpu": last,
-        "machine": machine.json(),
-    })
+impl Report {
+    fn text(&self) -> String {
+        let held = self.limit.can_be_held();
+        let mut table = Table::new();
+        table.load_preset("     ─             ");
+        let mut header = vec!["", "median", "p99", "max"];
+        if held {
+            header.extend(["PM QoS 0:\nmedian", "\np99", "\nmax"]);
+            header[1..4].copy_from_slice(&["\nmedian", "\np99", "\nmax"]);
+        }
+        header.push(if held { "\nsamples" } else { "samples" });
+        let columns = header.len();
+        table.set_header(header);
+        let mut group = self.rows.first().map_or("", |row| row.group);
+        for row in &self.rows {
+            if row.group != group {
+                group = row.group;
+                table.add_row(vec![""; columns]);
+            }
+            let time = |times: &Times, q: f64| figures::time(times.quantile_ns(q) as f64);
+            let mut cells = vec![row.name.clone()];
+            cells.extend([0.5, 0.99, 1.0].map(|q| time(&row.times, q)));
+            if held {
+                let of_held = |q| row.held.as_ref().map_or_else(|| "–".to_owned(), |times| time(times, q));
+                cells.extend([0.5, 0.99, 1.0].map(of_held));
+            }
+            cells.push(row.times.count().to_string());
+            table.add_row(cells);
+        }
+        for (at, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((if at == 0 { 0 } else { 3 }, 0));
+            column.set_cell_alignment(if at == 0 { CellAlignment::Left } else { CellAlignment::Right });
+        }
+        let mut lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+        lines.push(String::new());
+        match &self.limit.refused {
+            None => lines.push(format!(
+                "PM QoS 0: the same while {} is held at 0, so that no CPU enters a C-state that takes time to leave",
+                pm_qos::CPU_DMA_LATENCY
+            )),
+            Some(why) => lines.push(format!("Without the figures for PM QoS 0 ({why}); they need root")),
+        }
+        if let Some(us) = self.limit.in_force_us {
+            lines.push(format!(
+                "Another program holds it at {us} µs: the other figures are not those of a CPU left to itself"
+            ));
+        }
+        lines.extend(self.idle.lines(self.machine.virtual_machine));
+        let Self { first, last, .. } = self;
+        let peer = if first == last { String::new() } else { format!(", its peer on CPU {last}") };
+        lines.push(format!("Measured on CPU {first}{peer}"));
+        lines.push(self.machine.line());
+        lines.join("\n") + "\n"
+    }
+
+    fn json(&self) -> Value {
+        let group = |name: &str, of: fn(&Row) -> Option<&Times>| -> Vec<Value> {
+            let rows = self.rows.iter().filter(|row| row.group == name);
+            rows.filter_map(|row| Some(times_json(row.parameter.as_ref(), of(row)?))).collect()
+        };
+        fn free_of(row: &Row) -> Option<&Times> {
+            Some(&row.times)
+        }
+        fn held_of(row: &Row) -> Option<&Times> {
+            row.held.as_ref()
+        }
+        let line = group("cacheline_rtt", free_of).into_iter().next();
+        json!({
+            "cacheline_rtt_ns": line.as_ref().map(|times| times["median_ns"].clone()),
+            "cacheline_rtt": line,
+            "clock_read": group("clock_read", free_of),
+            "eventfd_wake": group("eventfd_wake", free_of),
+            "oversleep": group("oversleep", free_of),
+            "pm_qos": {
+                "held": self.limit.can_be_held(),
+                "refused": self.limit.refused,
+                "in_force_us": self.limit.in_force_us,
+                "cacheline_rtt": group("cacheline_rtt", held_of).into_iter().next(),
+                "eventfd_wake": group("eventfd_wake", held_of),
+                "oversleep": group("oversleep", held_of),
+            },
+            "idle": self.idle.json(),
+            "cpu": self.first,
+            "peer_cpu": self.last,
+            "machine": self.machine.json(),
+        })
+    }
 }
 
 fn times_json(parameter: Option<&(&'static str, Value)>, times: &Times) -> Value {
-    let mut object = serde_json::Map::new();
+    let mut object = Map::new();
     object.extend(parameter.map(|(key, value)| ((*key).to_owned(), value.clone())));
     for (key, q) in [("median_ns", 0.5), ("p99_ns", 0.99), ("max_ns", 1.0)] {
         object.insert(key.to_owned(), json!(times.quantile_ns(q)));

@@ -7,6 +7,7 @@ mod cli;
 mod competitor;
 mod failure;
 mod figures;
+mod idle;
 mod info;
 mod job;
 mod machine;

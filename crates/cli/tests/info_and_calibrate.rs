@@ -42,10 +42,31 @@ fn calibrate_has_the_agreed_keys() {
         let at = |key: &str| row[key].as_u64().unwrap();
         assert!(at("median_ns") <= at("p99_ns") && at("p99_ns") <= at("max_ns"), "{row}");
     }
+    // With the limit on idling the same, if this user may set it.
+    let held = report["pm_qos"]["held"].as_bool().unwrap();
+    assert_eq!(report["pm_qos"]["refused"].is_null(), held);
+    let rows = report["pm_qos"]["oversleep"].as_array().unwrap();
+    assert_eq!(rows.len(), if held { sleeps.len() } else { 0 });
+    for (row, free) in rows.iter().zip(report["oversleep"].as_array().unwrap()) {
+        assert_eq!((&row["sleep_us"], &row["count"]), (&free["sleep_us"], &free["count"]));
+    }
+    assert!(report["idle"]["states"].is_array() && report["idle"]["boot_options"].is_array());
     if report["cpu"] != report["peer_cpu"] {
+        assert_eq!(report["pm_qos"]["eventfd_wake"].as_array().unwrap().len(), if held { 3 } else { 0 });
         assert!(report["cacheline_rtt_ns"].as_u64().unwrap() > 0);
         assert_eq!(report["eventfd_wake"].as_array().unwrap().len(), 3);
     }
+}
+
+#[test]
+fn calibrate_tells_how_the_cpus_idle() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = succeed(dir.path(), &["calibrate", "--quick"]);
+    for word in ["oversleep of nanosleep 1 ms", "PM QoS 0", "C-states: driver", "Measured on CPU"] {
+        assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
+    }
+    let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 120, "{widest} columns\n{}", ran.stdout);
 }
 
 #[test]
@@ -58,6 +79,7 @@ fn help_and_version_are_results() {
         &["bench", "-h"],
         &["info", "--help"],
         &["calibrate", "--help"],
+        &["anatomy", "--help"],
     ] {
         let ran = succeed(dir.path(), args);
         assert!(ran.stdout.contains("Usage:") && ran.stderr.is_empty());

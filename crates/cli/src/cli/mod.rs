@@ -69,7 +69,7 @@ pub struct CalibrateArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
-    /// A tenth of the samples: about a second instead of several
+    /// A tenth of the samples: a second or two instead of several
     #[arg(long)]
     pub quick: bool,
 }

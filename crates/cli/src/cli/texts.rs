@@ -15,6 +15,7 @@ EXAMPLES
   meantime bench jobs/qd1.fio --device mem:256M?model=optane
   meantime info --device mem:1G?model=nand
   meantime calibrate
+  meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
 
 DEVICES
   mem:SIZE[?KEY=VALUE&…]    software SSD in this process, its medium in memory
@@ -151,6 +152,10 @@ Measures what waiting costs on this machine, here and now: how long a cache line
 back, what reading the clock costs, how late a thread runs that sleeps on an eventfd (the form an interrupt has \
 here), and how late short sleeps end. No figure of this kind is built into Meantime.
 
+Each is measured twice, in turns: as the machine is, and while /dev/cpu_dma_latency is held at 0 (PM QoS), so that no CPU enters a C-state \
+that takes time to leave. That needs root, or the right to write to that file; without, there is one set of figures. The C-states the \
+kernel has are shown, with who chooses among them.
+
 The measuring thread runs on the first CPU this process may use, its peer on the last.";
 
 /// `calibrate --help`, at the bottom.
@@ -158,8 +163,11 @@ pub const CALIBRATE_AFTER: &str = "\
 OUTPUT
   A row per measurement with median, p99 and maximum. The cache-line row says how far apart two cores are; no I/O \
 through a queue pair is quicker than such a trip. Sleeping instead of polling can pay only for I/Os that take \
-longer than the oversleep. With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, \
-eventfd_wake, oversleep with median_ns, p99_ns, max_ns, mean_ns and count each.
+longer than the oversleep. What PM QoS takes off a wake-up is what leaving C-states costs; the rest is interrupt and scheduler.
+
+  With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, eventfd_wake, oversleep with median_ns, p99_ns, max_ns, \
+mean_ns and count each; pm_qos (held, refused: why not, in_force_us: somebody else's limit) with the same under the limit; idle \
+(driver, governor, boot_options, states with name, description, exit_latency_us, residency_us, disabled).
 
 EXAMPLES
   meantime calibrate

@@ -17,6 +17,11 @@ impl Times {
         Self(samples)
     }
 
+    /// All samples of several runs.
+    pub fn merged(runs: impl IntoIterator<Item = Times>) -> Self {
+        Self::new(runs.into_iter().flat_map(|run| run.0).collect())
+    }
+
     /// The time that the fraction `q` (0 to 1) of the samples does not exceed; 0 without samples.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let Some(last) = self.0.len().checked_sub(1) else { return 0 };
@@ -187,5 +192,7 @@ mod tests {
         let times = Times::new(vec![5, 1, 3]);
         assert_eq!((times.quantile_ns(0.0), times.median_ns(), times.quantile_ns(1.0)), (1, 3, 5));
         assert_eq!(Times::new(vec![]).median_ns(), 0);
+        let merged = Times::merged([times, Times::new(vec![2, 9])]);
+        assert_eq!((merged.count(), merged.median_ns(), merged.quantile_ns(1.0)), (5, 3, 9));
     }
 }

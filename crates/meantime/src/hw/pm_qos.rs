@@ -1,11 +1,14 @@
 //! The kernel's CPU latency limit: how deep an idle CPU may fall asleep.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 /// Where the kernel takes such limits.
 pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
+
+/// What the kernel says when there is none: 2,000 s.
+const NO_LIMIT_US: i32 = 2_000_000_000;
 
 /// A limit, in force on every CPU until it is dropped: the kernel forgets it when the file is closed, however the process ends.
 ///
@@ -23,6 +26,16 @@ impl PmQos {
     /// If there is no such file (a kernel without CPU idle management), or this user may not write to it.
     pub fn hold(latency_us: i32) -> io::Result<Self> {
         Self::hold_by(Path::new(CPU_DMA_LATENCY), latency_us)
+    }
+
+    /// The limit in force now, whoever holds it; `None`: none.
+    ///
+    /// # Errors
+    /// As [`PmQos::hold`].
+    pub fn in_force_us() -> io::Result<Option<i32>> {
+        let mut bytes = [0; 4];
+        File::open(CPU_DMA_LATENCY)?.read_exact(&mut bytes)?;
+        Ok(Some(i32::from_ne_bytes(bytes)).filter(|us| *us < NO_LIMIT_US))
     }
 
     fn hold_by(path: &Path, latency_us: i32) -> io::Result<Self> {

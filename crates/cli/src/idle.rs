@@ -1,0 +1,180 @@
+//! How the CPUs idle: the C-states the kernel has, who chooses among them, and what the boot options say.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// An idle state, as cpuidle has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdleState {
+    /// E.g. `C6`.
+    pub name: String,
+    /// In the driver's words.
+    pub description: String,
+    /// How long leaving it takes, as the driver believes.
+    pub exit_latency_us: u64,
+    /// How long an idle time must be for it to be worth while.
+    pub residency_us: u64,
+    /// Switched off by the administrator.
+    pub disabled: bool,
+}
+
+/// What there is to know about idling.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Idle {
+    /// Of the CPU that was asked for; shallowest first.
+    pub states: Vec<IdleState>,
+    /// Who knows the states, e.g. `intel_idle`; `None` where the kernel has none, or hides it.
+    pub driver: Option<String>,
+    /// Who chooses among them, e.g. `menu`.
+    pub governor: Option<String>,
+    /// Boot options about idling.
+    pub boot_options: Vec<String>,
+}
+
+/// Boot options that have to do with idling begin so.
+const OPTIONS: [&str; 8] = [
+    "idle=",
+    "nohlt",
+    "cpuidle",
+    "haltpoll.",
+    "processor.max_cstate=",
+    "intel_idle.",
+    "cpuidle_haltpoll",
+    "processor.nocst",
+];
+
+impl Idle {
+    /// Of CPU `cpu`.
+    pub fn probe(cpu: usize) -> Self {
+        Self::probe_in(Path::new("/"), cpu)
+    }
+
+    fn probe_in(root: &Path, cpu: usize) -> Self {
+        let cpus = root.join("sys/devices/system/cpu");
+        let text = |path: &Path| fs::read_to_string(path).map(|text| text.trim().to_owned()).ok();
+        let named = |name: &str| {
+            text(&cpus.join("cpuidle").join(name)).filter(|name| !name.is_empty() && name != "none")
+        };
+        let state = |dir: &Path| {
+            let field = |name: &str| text(&dir.join(name)).unwrap_or_default();
+            let number = |name: &str| field(name).parse().unwrap_or(0);
+            Some(IdleState {
+                name: text(&dir.join("name"))?,
+                description: field("desc"),
+                exit_latency_us: number("latency"),
+                residency_us: number("residency"),
+                disabled: number("disable") != 0,
+            })
+        };
+        let dir = cpus.join(format!("cpu{cpu}/cpuidle"));
+        let states = (0..).map_while(|nth| state(&dir.join(format!("state{nth}")))).collect();
+        let options = text(&root.join("proc/cmdline")).unwrap_or_default();
+        let is_about_idling = |word: &&str| OPTIONS.iter().any(|option| word.starts_with(option));
+        Self {
+            states,
+            driver: named("current_driver"),
+            governor: named("current_governor").or_else(|| named("current_governor_ro")),
+            boot_options: options.split_whitespace().filter(is_about_idling).map(str::to_owned).collect(),
+        }
+    }
+
+    /// For people: a line for each state.
+    pub fn lines(&self, virtual_machine: bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        let by = |what: &str, name: &Option<String>| format!("{what} {}", name.as_deref().unwrap_or("none"));
+        let options =
+            if self.boot_options.is_empty() { "none".to_owned() } else { self.boot_options.join(" ") };
+        lines.push(format!(
+            "C-states: {}, {}, boot options {options}",
+            by("driver", &self.driver),
+            by("governor", &self.governor)
+        ));
+        let columns = self.states.iter().map(|state| state.name.chars().count()).max().unwrap_or(0);
+        for state in &self.states {
+            let disabled = if state.disabled { ", disabled" } else { "" };
+            lines.push(format!(
+                "  {:columns$}  exit latency {} µs, worth while from {} µs on{disabled} ({})",
+                state.name, state.exit_latency_us, state.residency_us, state.description
+            ));
+        }
+        if self.states.is_empty() {
+            let why = if virtual_machine { " (a virtual machine may hide them)" } else { "" };
+            lines.push(format!("  none visible{why}"));
+        } else if virtual_machine {
+            lines.push(
+                "  in a virtual machine: what the host makes of a CPU that halts is its own affair"
+                    .to_owned(),
+            );
+        }
+        lines
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let states = self.states.iter().map(|state| {
+            json!({
+                "name": state.name,
+                "description": state.description,
+                "exit_latency_us": state.exit_latency_us,
+                "residency_us": state.residency_us,
+                "disabled": state.disabled,
+            })
+        });
+        json!({
+            "driver": self.driver,
+            "governor": self.governor,
+            "boot_options": self.boot_options,
+            "states": states.collect::<Vec<Value>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_laptop() {
+        let root = tempfile::tempdir().unwrap();
+        let cpus = "sys/devices/system/cpu";
+        write(root.path(), &format!("{cpus}/cpuidle/current_driver"), "intel_idle\n");
+        write(root.path(), &format!("{cpus}/cpuidle/current_governor"), "menu\n");
+        write(root.path(), "proc/cmdline", "quiet idle=halt mem=1G intel_idle.max_cstate=6\n");
+        for (nth, name, latency, disable) in [(0, "POLL", "0", "0"), (1, "C6", "133", "1")] {
+            let dir = format!("{cpus}/cpu3/cpuidle/state{nth}");
+            for (file, text) in [
+                ("name", name),
+                ("desc", "x"),
+                ("latency", latency),
+                ("residency", "400"),
+                ("disable", disable),
+            ] {
+                write(root.path(), &format!("{dir}/{file}"), &format!("{text}\n"));
+            }
+        }
+        let idle = Idle::probe_in(root.path(), 3);
+        assert_eq!((idle.driver.as_deref(), idle.governor.as_deref()), (Some("intel_idle"), Some("menu")));
+        assert_eq!(idle.boot_options, ["idle=halt", "intel_idle.max_cstate=6"]);
+        assert_eq!(idle.states.len(), 2);
+        assert_eq!(idle.states[1].exit_latency_us, 133);
+        let lines = idle.lines(false);
+        assert_eq!(lines[2], "  C6    exit latency 133 µs, worth while from 400 µs on, disabled (x)");
+        assert_eq!(idle.json()["states"][1]["disabled"], true);
+    }
+
+    #[test]
+    fn nothing_to_be_seen() {
+        let root = tempfile::tempdir().unwrap();
+        let idle = Idle::probe_in(root.path(), 0);
+        assert_eq!(idle, Idle::default());
+        assert!(idle.lines(true)[1].contains("virtual machine") && !idle.lines(false)[1].contains("virtual"));
+    }
+}
