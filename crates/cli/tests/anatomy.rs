@@ -87,7 +87,7 @@ fn writes_and_a_walking_competitor() {
         succeed(dir.path(), &[&args[..], &["--competitor", "walk=64k", "--json", "-"], &SHORT].concat());
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert!(ran.stderr.contains("sequential write"), "the text goes to stderr then: {}", ran.stderr);
-    assert_eq!(report["competitor"]["kind"], "walk=65536");
+    assert_eq!(report["competitor"]["kind"], "walk=64k");
     assert!(ns(&report["competitor"]["alone"]["work"]) > 0.0);
     // Moving the data takes the device its time.
     assert!(ns(&report["bars"][0]["alone"]["parts"]["service"]["p50_ns"]) > 0.0);

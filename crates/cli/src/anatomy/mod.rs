@@ -5,6 +5,8 @@ mod json;
 mod measure;
 mod svg;
 mod tally;
+#[cfg(test)]
+mod testing;
 mod text;
 mod timeline;
 
@@ -92,6 +94,16 @@ pub struct Bar {
     pub competing: Tally,
 }
 
+/// Where a scale of bars ends: at the longest, unless that would leave most of the others too short to be seen.
+pub fn scale_end_ns(totals_ns: &[f64]) -> f64 {
+    const LONGEST_IN_MEDIANS: f64 = 5.0;
+    let mut sorted = totals_ns.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let longest_ns = sorted.last().copied().unwrap_or(0.0);
+    let median_ns = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+    longest_ns.min(median_ns * LONGEST_IN_MEDIANS).max(1.0)
+}
+
 /// What the command line asks for.
 struct Request {
     uris: Vec<String>,
@@ -122,6 +134,10 @@ pub fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     let measured = measure(&request, &plans, &mut devices, cpu, &mut progress);
     progress.clear();
     let anatomy = measured?;
+    if let (true, Some(code)) = (anatomy.bars.is_empty(), signal::exit_code()) {
+        eprintln!("meantime: ended by a signal before anything was measured");
+        return Ok(ExitCode::from(code));
+    }
     let to_stdout = |text: &str| match json {
         // Stdout is the JSON's alone then.
         Some(JsonTarget::Stdout) => {

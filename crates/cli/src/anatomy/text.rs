@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use super::fast12::Fast12;
 use super::tally::{Tally, Typical};
 use super::timeline::{PARTS, Part};
-use super::{Anatomy, Bar};
+use super::{Anatomy, Bar, scale_end_ns};
 use crate::figures;
 
 /// Columns of the longest bar.
@@ -67,8 +67,8 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
         false => text.to_owned(),
     };
     let typical: Vec<Typical> = anatomy.bars.iter().map(|bar| bar.alone.typical()).collect();
-    let longest_ns = typical.iter().map(Typical::total_ns).fold(1.0, f64::max);
-    let column_ns = longest_ns / BAR_COLUMNS as f64;
+    let totals_ns: Vec<f64> = typical.iter().map(Typical::total_ns).collect();
+    let column_ns = scale_end_ns(&totals_ns) / BAR_COLUMNS as f64;
     let mut text = format!(
         "The typical {} (mean of the middle half); a column is {}\n",
         anatomy.what(),
@@ -85,7 +85,8 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
         for (part, columns) in PARTS.iter().zip(columns(typical, column_ns)) {
             text += &paint(*part, &glyph(*part).to_string().repeat(columns));
         }
-        let _ = writeln!(text, " {} µs", us(typical.total_ns()));
+        let cut = if typical.total_ns() / column_ns > BAR_COLUMNS as f64 + 0.5 { "»" } else { "" };
+        let _ = writeln!(text, "{cut} {} µs", us(typical.total_ns()));
     }
     text += "\n  ";
     for part in PARTS.iter().filter(|part| anatomy.shows(**part)) {
@@ -97,11 +98,12 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
 }
 
 /// How many columns each part has: the bar is as long as the whole is, to half a column, and its borders are where they belong.
+/// What is beyond the scale is cut off.
 fn columns(typical: &Typical, column_ns: f64) -> [usize; 7] {
     let (mut end_ns, mut drawn) = (0.0, 0);
     typical.parts_ns.map(|ns| {
         end_ns += ns;
-        let end = (end_ns / column_ns).round() as usize;
+        let end = ((end_ns / column_ns).round() as usize).min(BAR_COLUMNS);
         end - std::mem::replace(&mut drawn, end)
     })
 }
@@ -330,6 +332,8 @@ fn signed_us(ns: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::anatomy;
+    use super::super::timeline::TimeLine;
     use super::*;
 
     #[test]
@@ -339,6 +343,41 @@ mod tests {
         let columns = columns(&typical, 100.0);
         assert_eq!(columns.iter().sum::<usize>(), 37);
         assert_eq!(columns, [2, 3, 0, 29, 0, 2, 1]);
+    }
+
+    #[test]
+    fn a_bar_beyond_the_scale_is_cut() {
+        let mut anatomy = anatomy(true);
+        for _ in 0..1_000 {
+            let parts_ns = [200, 100, 0, 2_900, 900_000, 150, 50];
+            anatomy.bars[1].alone.record(&TimeLine { parts_ns, ..TimeLine::default() });
+        }
+        for nth in 0..3 {
+            anatomy.bars.push(super::super::testing::bar(&format!("mem:{nth}M"), "poll", true));
+        }
+        let text = bars(&anatomy, false);
+        assert_eq!(text.matches('»').count(), 1, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    }
+
+    #[test]
+    fn what_a_device_does_not_tell_is_not_made_up() {
+        let text = report(&anatomy(false), false);
+        assert!(text.contains("doorbell to CQE seen") && text.contains("takes no time stamps"), "{text}");
+        assert!(!text.contains("wake  ") && !text.contains("SQE seen"), "{text}");
+        let times = text.lines().find(|line| line.contains('%') && line.contains('–'));
+        assert_eq!(times.map(|line| line.matches('–').count()), Some(3), "{text}");
+        let json = super::super::json::report(&anatomy(false));
+        assert!(json["bars"][0]["alone"]["parts"]["wake"].is_null());
+        assert!(
+            json["bars"][0]["fast12"]["td_ns"].is_null() && json["bars"][0]["fast12"]["tu_ns"].is_number()
+        );
+    }
+
+    #[test]
+    fn colours_only_where_they_are_wanted() {
+        assert!(report(&anatomy(true), true).contains("\x1b[38;5;"));
+        assert!(!report(&anatomy(true), false).contains('\x1b'));
     }
 
     #[test]

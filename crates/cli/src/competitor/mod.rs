@@ -46,6 +46,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tsc => f.write_str("tsc"),
+            Self::Walk { bytes } if bytes.is_multiple_of(1 << 20) => write!(f, "walk={}m", bytes >> 20),
+            Self::Walk { bytes } if bytes.is_multiple_of(1 << 10) => write!(f, "walk={}k", bytes >> 10),
             Self::Walk { bytes } => write!(f, "walk={bytes}"),
         }
     }
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn kinds_round_trip() {
         assert_eq!("walk=4m".parse(), Ok(Kind::Walk { bytes: 4 << 20 }));
-        for text in ["tsc", "walk=65536"] {
+        for text in ["tsc", "walk=64k", "walk=4m", "walk=5000"] {
             assert_eq!(text.parse::<Kind>().unwrap().to_string(), text);
         }
         for text in ["", "walk", "walk=", "walk=1", "walk=1t", "tsc=1"] {

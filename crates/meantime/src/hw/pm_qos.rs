@@ -63,6 +63,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_is_in_force() {
+        // Not everybody may.
+        if let Ok(_held) = PmQos::hold(0) {
+            assert_eq!(PmQos::in_force_us().unwrap(), Some(0));
+        }
+    }
+
+    #[test]
     fn says_when_it_cannot() {
         let missing = PmQos::hold_by(Path::new("/nonexistent/latency"), 0).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);

@@ -43,6 +43,11 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
+    /// Whether `value` is beyond the scale's end. (Of a linear one.)
+    pub fn is_beyond(&self, value: f64) -> bool {
+        value > self.high
+    }
+
     /// Round values to mark: five to ten of a linear scale, the powers of ten of the other with their halves and doubles.
     pub fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {

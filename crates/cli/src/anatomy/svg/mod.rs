@@ -6,7 +6,7 @@ mod curves;
 use super::fast12::Fast12;
 use super::tally::Typical;
 use super::timeline::{PARTS, Part};
-use super::{Anatomy, Bar};
+use super::{Anatomy, Bar, scale_end_ns};
 use crate::figures;
 use canvas::{Anchor, Canvas, Scale};
 use curves::{Axis, Curve};
@@ -74,8 +74,8 @@ fn typical_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
     );
     let bars: Vec<&Bar> = anatomy.bars.iter().collect();
     let typical: Vec<Typical> = bars.iter().map(|bar| bar.alone.typical()).collect();
-    let longest_ns = typical.iter().map(Typical::total_ns).fold(1.0, f64::max);
-    let scale = Scale::linear(0.0, longest_ns * 1.12, LEFT, RIGHT);
+    let totals_ns: Vec<f64> = typical.iter().map(Typical::total_ns).collect();
+    let scale = Scale::linear(0.0, scale_end_ns(&totals_ns) * 1.12, LEFT, RIGHT);
     let top = canvas.y();
     let mut typical = typical.iter();
     rows(canvas, &bars, |canvas, bar, middle| {
@@ -88,15 +88,27 @@ fn typical_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
             at_ns += ns;
         }
         let ends = [10.0, 90.0].map(|at| bar.alone.total.percentile_ns(at) as f64);
-        canvas.whisker(scale.at(ends[0]), scale.at(ends[1]).min(RIGHT), middle);
+        canvas.whisker(scale.at(ends[0]), scale.at(ends[1]), middle);
         let label = format!("{} µs", micros(at_ns));
-        let end = scale.at(at_ns).max(scale.at(ends[1]).min(RIGHT));
-        canvas.text(end + 8.0, middle + 4.0, 12.0, INK, Anchor::Start, &label);
+        let end = scale.at(at_ns).max(scale.at(ends[1]));
+        bar_label(canvas, end, middle, &label, scale.is_beyond(at_ns));
     });
     canvas.time_axis(&scale, top + 6.0);
     let stamped = anatomy.bars.iter().any(|bar| bar.stamped);
     let legend = PARTS.iter().filter(|part| anatomy.shows(**part));
     canvas.legend(LEFT, RIGHT, legend.map(|part| (colour(*part), part.name(stamped))));
+}
+
+/// What a bar comes to, behind it; one that reaches the end of the scale, perhaps cut there, has it inside.
+fn bar_label(canvas: &mut Canvas, end: f64, middle: f64, label: &str, cut: bool) {
+    if end < RIGHT - 60.0 {
+        canvas.text(end + 8.0, middle + 4.0, 12.0, INK, Anchor::Start, label);
+    } else {
+        let width = label.chars().count() as f64 * 7.0 + 20.0;
+        canvas.bar(RIGHT - width - 6.0, RIGHT - 6.0, middle, 15.0, "#ffffffcc", label);
+        let mark = if cut { " »" } else { "" };
+        canvas.text(RIGHT - 12.0, middle + 4.0, 12.0, INK, Anchor::End, &format!("{label}{mark}"));
+    }
 }
 
 fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
@@ -108,8 +120,8 @@ fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
     }
     let what = format!("Typical I/O with a second program ({kind}) on the same CPU");
     canvas.heading(&what, "what the I/O costs the CPU, Ta + Tb, and what the other program got, Tu; line: the device at work, Td");
-    let longest_ns = bars.iter().map(|(_, times)| times.total_ns()).fold(1.0, f64::max);
-    let scale = Scale::linear(0.0, longest_ns * 1.12, LEFT, RIGHT);
+    let totals_ns: Vec<f64> = bars.iter().map(|(_, times)| times.total_ns()).collect();
+    let scale = Scale::linear(0.0, scale_end_ns(&totals_ns) * 1.12, LEFT, RIGHT);
     let top = canvas.y();
     let mut times = bars.iter().map(|(_, times)| times);
     let rows_of: Vec<&Bar> = bars.iter().map(|(bar, _)| *bar).collect();
@@ -137,7 +149,7 @@ fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
             );
         }
         let label = format!("{} + {} µs", micros(times.cost_ns()), micros(times.tu_ns));
-        canvas.text(end + 8.0, middle + 4.0, 12.0, INK, Anchor::Start, &label);
+        bar_label(canvas, end, middle, &label, scale.is_beyond(times.total_ns()));
     });
     canvas.time_axis(&scale, top + 6.0);
     let legend = [
@@ -209,47 +221,13 @@ fn micros(ns: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tally::Tally;
-    use super::super::timeline::TimeLine;
+    use super::super::testing::anatomy;
     use super::*;
-    use crate::competitor::{Kind, Sample};
-    use crate::machine::Machine;
-
-    fn anatomy() -> Anatomy {
-        let tally = || {
-            let mut tally = Tally::default();
-            for ns in 0..1_000 {
-                let parts_ns = [200 + ns, 100, 0, 2_900, 4_000, 150, 50];
-                tally.record(&TimeLine { parts_ns, competitor_ns: 1_500, ..TimeLine::default() });
-            }
-            tally.competed = Sample { at_ns: 1_000, ran_ns: 400, work: 40, ..Sample::default() };
-            tally
-        };
-        let bar = |device: &str, policy: &str| Bar {
-            device: device.to_owned(),
-            stamped: true,
-            bytes: 4096,
-            policy: policy.parse().unwrap(),
-            alone: tally(),
-            competing: tally(),
-        };
-        Anatomy {
-            rw: "randread",
-            bars: vec![bar("mem:1M?a=1&b=<2>", "interrupt"), bar("mem:2M", "poll")],
-            competitor: Some((
-                Kind::Tsc,
-                Sample { at_ns: 1_000, ran_ns: 990, work: 99, ..Sample::default() },
-            )),
-            cpu: 0,
-            clock_read_ns: 20,
-            machine: Machine::probe(),
-        }
-    }
 
     /// Well-formed: every element that is opened is closed, names are escaped, no coordinate is not a number.
     #[test]
     fn the_picture_is_sound() {
-        let svg = draw(&anatomy());
+        let svg = draw(&anatomy(true));
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
         assert!(svg.contains("a=1&amp;b=&lt;2&gt;") && !svg.contains("NaN") && !svg.contains("inf"));
         let mut open = Vec::new();
@@ -267,7 +245,7 @@ mod tests {
     /// A part's length is its time on one scale for all.
     #[test]
     fn bars_are_to_scale() {
-        let svg = draw(&anatomy());
+        let svg = draw(&anatomy(true));
         let width = |tip: &str| -> f64 {
             let at = svg.find(&format!("<title>{tip}</title>")).unwrap_or_else(|| panic!("no {tip}"));
             let rect = &svg[svg[..at].rfind("<rect").unwrap()..at];
