@@ -15,6 +15,9 @@ const BAR_COLUMNS: usize = 64;
 /// Columns of a paragraph.
 const NOTE_COLUMNS: usize = 110;
 
+/// A program that has a CPU for itself runs more than this.
+const OTHERS_BELOW_PERCENT: f64 = 95.0;
+
 /// Points of the submission latency's distribution, in percent.
 pub const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
 
@@ -224,6 +227,9 @@ fn fast12(anatomy: &Anatomy) -> String {
         "The second program ({kind}), alone on the CPU, runs {:.0} % of the time; its speed is compared with that.",
         alone.share_percent()
     );
+    if alone.share_percent() < OTHERS_BELOW_PERCENT {
+        notes += " So others use this CPU, too: take the shares and speeds for what they are worth.";
+    }
     text += &wrapped(&notes);
     text
 }
