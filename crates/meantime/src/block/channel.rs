@@ -6,7 +6,7 @@ use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::{Gap, GapCounters, Policy, Source};
-use crate::hw::{Clock, DmaBuf, DmaHeap, HwError};
+use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
 
@@ -108,14 +108,14 @@ impl Lane {
     /// Takes what has completed, and sends on.
     #[inline(always)]
     fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        View { queue: &mut self.queue, table }.reap();
+        View { queue: &mut self.queue, table, stop: None }.reap();
         self.after_reap(table, ns);
     }
 
     /// Deadlines and resets.
     fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
         let now_ns = self.queue.clock().now_ns();
-        View { queue: &mut self.queue, table }.tick(now_ns);
+        View { queue: &mut self.queue, table, stop: None }.tick(now_ns);
         self.after_reap(table, ns);
     }
 }
@@ -141,16 +141,25 @@ pub struct NvmeChannel {
     has_deallocate: bool,
 }
 
+/// What ends a wait before a completion does.
+type Stop<'a> = Option<&'a dyn Fn() -> bool>;
+
 /// A lane and the table its completions go to, as the gap sees them.
 struct View<'a> {
     queue: &'a mut IoQueue,
     table: &'a mut Table,
+    stop: Stop<'a>,
+}
+
+/// What a tick returns: to a wait, being told to stop is as good as something that ended.
+fn ended_or_stop(ended: usize, stop: Stop) -> usize {
+    if ended == 0 && stop.is_some_and(|stop| stop()) { 1 } else { ended }
 }
 
 impl Source for View<'_> {
     #[inline(always)]
     fn reap(&mut self) -> usize {
-        let Self { queue, table } = self;
+        let Self { queue, table, .. } = self;
         queue.reap(|owner, outcome| table.complete(owner, outcome))
     }
 
@@ -160,8 +169,9 @@ impl Source for View<'_> {
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { queue, table } = self;
-        queue.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+        let Self { queue, table, stop } = self;
+        let ended = queue.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+        ended_or_stop(ended, *stop)
     }
 
     fn tick_interval_ns(&self) -> u64 {
@@ -192,11 +202,12 @@ struct Both<'a> {
     polled: &'a mut IoQueue,
     interrupt: &'a mut IoQueue,
     table: &'a mut Table,
+    stop: Stop<'a>,
 }
 
 impl Source for Both<'_> {
     fn reap(&mut self) -> usize {
-        let Self { polled, interrupt, table } = self;
+        let Self { polled, interrupt, table, .. } = self;
         polled.reap(|owner, outcome| table.complete(owner, outcome))
             + interrupt.reap(|owner, outcome| table.complete(owner, outcome))
     }
@@ -206,9 +217,10 @@ impl Source for Both<'_> {
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { polled, interrupt, table } = self;
-        polled.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
-            + interrupt.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+        let Self { polled, interrupt, table, stop } = self;
+        let ended = polled.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+            + interrupt.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+        ended_or_stop(ended, *stop)
     }
 
     fn tick_interval_ns(&self) -> u64 {
@@ -281,11 +293,6 @@ impl NvmeChannel {
     /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
     pub fn mean_device_time_ns(&self) -> u64 {
         self.polled.gap.mean().mean_ns()
-    }
-
-    /// How many requests can be under way.
-    pub fn depth(&self) -> u16 {
-        self.table.depth()
     }
 
     /// The clock that this device's time is measured by.
@@ -461,17 +468,17 @@ impl NvmeChannel {
     fn wait_long(&mut self, slot: u16) {
         let policy = self.table.get(slot).policy;
         while !self.table.is_done(slot) {
-            self.wait_on(slot, policy);
+            self.wait_on(slot, policy, None);
         }
     }
 
     /// Waits until something ended on the lane of `slot`, sleeping only if its request has not slept yet.
     #[inline(always)]
-    fn wait_on(&mut self, slot: u16, policy: Policy) {
+    fn wait_on(&mut self, slot: u16, policy: Policy, stop: Stop) {
         let first_wait = !std::mem::replace(&mut self.table.get_mut(slot).slept, true);
         let (lane, table, ns) = self.split(policy);
         if lane.queue.in_flight() > 0 {
-            lane.gap.wait(&mut View { queue: &mut lane.queue, table }, policy, first_wait);
+            lane.gap.wait(&mut View { queue: &mut lane.queue, table, stop }, policy, first_wait);
         }
         lane.after_reap(table, ns);
     }
@@ -479,10 +486,10 @@ impl NvmeChannel {
     /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
     /// and by growing sleeps when the budget is spent.
     #[inline(never)]
-    fn wait_on_both(&mut self) {
+    fn wait_on_both(&mut self, stop: Stop) {
         let Self { table, ns, polled, interrupt, .. } = self;
         let Some(interrupt) = interrupt else { return };
-        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table };
+        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, stop };
         polled.gap.wait(&mut both, Policy::Poll, false);
         polled.after_reap(table, ns);
         interrupt.after_reap(table, ns);
@@ -591,12 +598,35 @@ impl BlockChannel for NvmeChannel {
                 return None;
             }
             if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
-                self.wait_on_both();
+                self.wait_on_both(None);
                 continue;
             }
             let (policy, slot) = self.table.queued_policy()?;
-            self.wait_on(slot, policy);
+            self.wait_on(slot, policy, None);
         }
+    }
+
+    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
+        self.ring_all();
+        while !self.table.has_done() && !stop() {
+            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
+                self.wait_on_both(Some(stop));
+                continue;
+            }
+            if self.table.queued() == 0 {
+                return;
+            }
+            let Some((policy, slot)) = self.table.queued_policy() else { return };
+            self.wait_on(slot, policy, Some(stop));
+        }
+    }
+
+    fn event(&self) -> Option<EventFd> {
+        self.interrupt.as_ref().and_then(|lane| lane.queue.event().cloned())
+    }
+
+    fn depth(&self) -> u16 {
+        self.table.depth()
     }
 
     fn in_flight(&self) -> usize {

@@ -26,6 +26,8 @@
 
 mod channel;
 mod device;
+mod executor;
+mod futures;
 mod lbio;
 mod open;
 mod pool;
@@ -34,6 +36,10 @@ mod uri;
 
 pub use channel::{ChannelCounters, NvmeChannel};
 pub use device::{BlockDevice, BlockInfo, ChannelOptions, NvmeDevice};
+pub use executor::{Executor, JoinHandle, Spawner};
+pub use futures::{
+    AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
+};
 pub use open::{OpenError, OpenOptions, open};
 pub use pool::PagePool;
 pub use request::{BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket};
