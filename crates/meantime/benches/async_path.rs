@@ -61,6 +61,13 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
+/// The mean of the middle half: finer than a median where the clock ticks in steps of 10 ns.
+fn middle(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let half = &values[values.len() / 4..values.len() * 3 / 4];
+    half.iter().sum::<f64>() / half.len() as f64
+}
+
 /// The spread, after `median` has sorted them.
 fn spread(values: &[f64]) -> String {
     format!("{:.2} to {:.2}", values[0], values[values.len() - 1])
@@ -85,7 +92,7 @@ fn depth_1(mut channel: NvmeChannel, bytes: usize) -> Result<NvmeChannel> {
             buf = channel.read(lba, buf)?;
             times.push((clock.now_ns() - start_ns) as f64);
         }
-        let sync = median(&mut times[WARM_UP..]);
+        let sync = middle(&mut times[WARM_UP..]);
 
         let shared = AsyncChannel::new(channel);
         let executor = Executor::new(&shared)?;
@@ -99,7 +106,7 @@ fn depth_1(mut channel: NvmeChannel, bytes: usize) -> Result<NvmeChannel> {
             }
             Result::Ok(())
         })?;
-        let futures = median(&mut times[WARM_UP..]);
+        let futures = middle(&mut times[WARM_UP..]);
         drop(executor);
         channel = shared.into_channel().map_err(|_| "the channel has another handle")?;
         sync_ns.push(sync);

@@ -457,6 +457,20 @@ impl NvmeChannel {
         false
     }
 
+    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if there is one.
+    #[inline(always)]
+    fn polls_until_any_done(&mut self) -> bool {
+        for _ in 0..FIRST_LOOKS {
+            if self.polled.queue.has_completion() {
+                self.polled.reap(&mut self.table, &self.ns);
+                if self.table.has_done() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Another request than the one waited for, or a part of that.
     #[cold]
     #[inline(never)]
@@ -608,6 +622,9 @@ impl BlockChannel for NvmeChannel {
 
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         self.ring_all();
+        if self.policy == Policy::Poll && self.polls_until_any_done() {
+            return;
+        }
         while !self.table.has_done() && !stop() {
             if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
                 self.wait_on_both(Some(stop));

@@ -26,7 +26,8 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(op: Op, lba: u64, blocks: u64, buf: Option<DmaBuf>) -> Self {
+    #[inline(always)]
+    pub(super) fn new(op: Op, lba: u64, blocks: u64, buf: Option<DmaBuf>) -> Self {
         Self { op, lba, blocks, buf, fua: false, policy: None, user_data: 0 }
     }
 

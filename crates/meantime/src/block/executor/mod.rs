@@ -75,9 +75,10 @@ impl<C: BlockChannel> Executor<C> {
     /// [`DriverTaken`] if somebody else does.
     pub fn new(channel: &AsyncChannel<C>) -> Result<Self, DriverTaken> {
         let driver = channel.driver()?;
-        driver.set_executor();
         let home = Arc::new(Home::new(driver.event()));
-        Ok(Self { tasks: Rc::new(Tasks::new(home)), driver, running: Cell::new(false) })
+        let tasks = Rc::new(Tasks::new(home));
+        driver.set_executor(&tasks.root);
+        Ok(Self { tasks, driver, running: Cell::new(false) })
     }
 
     /// The channel that it drives.

@@ -7,9 +7,10 @@ use super::super::request::{BlockChannel, Request, SubmitError};
 use super::driver::{Driver, DriverTaken};
 use super::io::{Io, Plain, Transfer};
 use super::sharing::{Local, Shared, Sharing};
-use super::slots::{Ended, State};
+use super::slots::State;
 use crate::completion::Policy;
 use crate::hw::{DmaBuf, HwError};
+use crate::nvme::Op;
 
 /// A channel whose requests are futures. Cloning gives another handle to the same one; the last to go, futures' borrows
 /// included, ends the channel, which waits for what is in flight.
@@ -66,28 +67,28 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// Reads from `lba` on as much as `buf` holds. Ready with the buffer.
     #[inline]
     pub fn read(&self, lba: u64, buf: DmaBuf) -> Transfer<'_, C, S> {
-        Transfer::new(self.submit(Request::read(lba, buf)))
+        Transfer::new(self, Op::Read, lba, buf)
     }
 
     /// Writes all of `buf` from `lba` on. Ready with the buffer.
     #[inline]
     pub fn write(&self, lba: u64, buf: DmaBuf) -> Transfer<'_, C, S> {
-        Transfer::new(self.submit(Request::write(lba, buf)))
+        Transfer::new(self, Op::Write, lba, buf)
     }
 
     /// Makes everything durable that was done before: writes whose futures were ready before this one was first polled.
     pub fn flush(&self) -> Plain<'_, C, S> {
-        Plain::new(self.submit(Request::flush()))
+        Plain::new(self, Op::Flush, 0, 0)
     }
 
     /// Writes zeroes to `blocks` logical blocks from `lba` on.
     pub fn write_zeroes(&self, lba: u64, blocks: u64) -> Plain<'_, C, S> {
-        Plain::new(self.submit(Request::write_zeroes(lba, blocks)))
+        Plain::new(self, Op::WriteZeroes, lba, blocks)
     }
 
     /// Tells the device that `blocks` logical blocks from `lba` on are no longer needed.
     pub fn deallocate(&self, lba: u64, blocks: u64) -> Plain<'_, C, S> {
-        Plain::new(self.submit(Request::deallocate(lba, blocks)))
+        Plain::new(self, Op::Deallocate, lba, blocks)
     }
 
     /// Any request: with FUA, with a policy or a mark of its own. Ready with everything that became of it.
@@ -183,29 +184,14 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
 
     /// Wakes those whose requests have ended; how many ended.
     ///
-    /// Wakers are woken and dropped outside the cell: they may run anything, futures of this channel included.
+    /// Wakers (but our executor's) are woken and dropped outside the cell: they may run anything, futures of this channel included.
     #[inline]
     pub(super) fn deliver(&self) -> usize {
         let mut ended = 0;
-        let mut woken: Option<(u16, Waker)> = None;
-        loop {
-            let (unwanted, next) = self.with(|state| {
-                let unwanted = woken.take().and_then(|(index, waker)| state.keep_waker(index, waker));
-                (unwanted, state.next_ended())
-            });
-            drop(unwanted);
-            match next {
-                None => return ended,
-                Some(Ended::Slot(index, waker)) => {
-                    if let Some(waker) = waker {
-                        waker.wake_by_ref();
-                        woken = Some((index, waker));
-                    }
-                }
-                Some(Ended::Room(waker)) => wake(waker),
-            }
-            ended += 1;
+        while let Some(waker) = self.with(|state| state.deliver(&mut ended)) {
+            waker.wake();
         }
+        ended
     }
 }
 

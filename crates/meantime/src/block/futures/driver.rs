@@ -1,5 +1,6 @@
 //! The duty of looking at the queue.
 
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::super::request::BlockChannel;
@@ -71,9 +72,9 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.event())
     }
 
-    /// From now on a future is polled by nobody but our executor, which calls [`process`](Self::process) after each round.
-    pub(in super::super) fn set_executor(&self) {
-        self.channel.with(|state| state.has_executor = true);
+    /// This driver is our executor's, which calls [`process`](Self::process) after each round; `waker` is one of its own.
+    pub(in super::super) fn set_executor(&self, waker: &Waker) {
+        self.channel.with(|state| state.executor = Some(waker.vtable()));
     }
 
     /// Requests under way.
@@ -123,11 +124,11 @@ impl<C: BlockChannel, S: Sharing> Drop for Driver<C, S> {
     fn drop(&mut self) {
         let waiting = self.channel.with(|state| {
             state.has_driver = false;
-            state.has_executor = false;
+            state.executor = None;
             state.channel.unplug();
             state.take_wakers()
         });
         // From now on they look by themselves; none waits for a driver that is not there.
-        waiting.into_iter().for_each(std::task::Waker::wake);
+        waiting.into_iter().for_each(Waker::wake);
     }
 }

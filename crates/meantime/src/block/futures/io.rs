@@ -8,51 +8,68 @@ use super::channel::{AsyncChannel, wake};
 use super::sharing::{Local, Sharing};
 use super::slots::{Duty, Started};
 use crate::hw::DmaBuf;
+use crate::nvme::Op;
 
-/// Where a future is.
+/// Where a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Never polled.
+    /// Its future was never polled.
     Unsent,
-    /// Waits for room, known as this.
+    /// It waits for room, known as this.
     Waiting(u64),
-    /// Its request is in this slot.
+    /// It is in this slot.
     InFlight(u16),
-    /// It was ready.
+    /// Its future was ready.
     Over,
 }
 
-/// A request as a future, made by [`AsyncChannel::submit`]. It is sent when it is first polled.
-///
-/// Dropping it before it was polled, or while it waits for room, gives the buffer up at once. Dropped later, the request goes
-/// on, and the buffer goes back to its heap when the device is done with it.
-#[must_use = "a request is not sent before its future is awaited"]
-pub struct Io<'a, C: BlockChannel, S: Sharing = Local> {
+/// What came of a request.
+type Outcome = Result<Done, Box<Rejected>>;
+
+/// The way of one request through a channel. The futures around it differ in what they keep until it is sent – the less, the
+/// less is moved about – and in what they make of its outcome.
+struct Way<'a, C: BlockChannel, S: Sharing> {
     channel: &'a AsyncChannel<C, S>,
-    request: Option<Request>,
     place: Place,
 }
 
-impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
+impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
     #[inline(always)]
-    pub(super) fn new(channel: &'a AsyncChannel<C, S>, request: Request) -> Self {
-        Self { channel, request: Some(request), place: Place::Unsent }
+    fn new(channel: &'a AsyncChannel<C, S>) -> Self {
+        Self { channel, place: Place::Unsent }
     }
 
+    /// `make` makes the request when there is room for it; `map` makes of the outcome what the future is ready with.
     #[inline(always)]
-    fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Result<Done, Box<Rejected>>> {
+    fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        make: impl FnOnce() -> Request,
+        map: impl Fn(Outcome) -> T,
+    ) -> Poll<T> {
         match self.place {
-            Place::Unsent => self.poll_unsent(cx),
-            Place::InFlight(index) => self.poll_in_flight(index, cx),
-            Place::Waiting(id) => self.poll_waiting(id, cx),
+            Place::Unsent => self.poll_unsent(cx, make).map(map),
+            Place::InFlight(index) => match self.channel.with(|state| state.take(index)) {
+                Some(taken) => Poll::Ready(map(self.over(taken))),
+                None => self.poll_not_ended(index, cx).map(map),
+            },
+            Place::Waiting(id) => self.poll_waiting(id, cx, make).map(map),
             Place::Over => panic!("a request's future was polled after it was ready"),
         }
     }
 
     #[inline(always)]
-    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<Result<Done, Box<Rejected>>> {
-        let (started, look, replaced) = self.channel.with(|state| {
-            let started = state.start(&mut self.request);
+    fn over(&mut self, (done, room): (Done, Option<Waker>)) -> Outcome {
+        self.place = Place::Over;
+        wake(room);
+        Ok(done)
+    }
+
+    #[inline(always)]
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, make: impl FnOnce() -> Request) -> Poll<Outcome> {
+        let mut make = Some(make);
+        let (started, duty, replaced) = self.channel.with(|state| {
+            let started = state.start(|| make.take().expect("made once")());
             let replaced = match started {
                 Started::InFlight(index) if state.has_driver => state.ask(index, cx.waker()),
                 _ => None,
@@ -60,30 +77,24 @@ impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
             (started, state.duty(), replaced)
         });
         drop(replaced);
-        if let Started::Waiting(id) = started {
-            self.place = Place::Waiting(id);
-            return self.poll_waiting(id, cx);
+        match (started, make) {
+            (Started::Waiting(id), Some(make)) => {
+                self.place = Place::Waiting(id);
+                self.poll_waiting(id, cx, make)
+            }
+            (started, _) => self.after_start(started, duty, cx),
         }
-        self.after_start(started, look, cx)
     }
 
     #[inline(always)]
-    fn after_start(
-        &mut self,
-        started: Started,
-        look: Duty,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Done, Box<Rejected>>> {
+    fn after_start(&mut self, started: Started, duty: Duty, cx: &mut Context<'_>) -> Poll<Outcome> {
         self.place = match started {
             Started::InFlight(index) => Place::InFlight(index),
             Started::Waiting(id) => Place::Waiting(id),
             Started::Rejected(_) => Place::Over,
         };
-        match look {
-            Duty::Executor => {}
-            // Sending may have come upon ends of other requests, which no interrupt will tell of.
-            Duty::Driver => drop(self.channel.deliver()),
-            Duty::Futures => cx.waker().wake_by_ref(),
+        if duty != Duty::Executor {
+            self.attend(duty, cx);
         }
         match started {
             Started::Rejected(rejected) => Poll::Ready(Err(rejected)),
@@ -91,37 +102,33 @@ impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
         }
     }
 
-    #[inline(always)]
-    fn poll_in_flight(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Result<Done, Box<Rejected>>> {
-        match self.channel.with(|state| state.take(index)) {
-            Some(taken) => self.ready(taken),
-            None => self.poll_not_ended(index, cx),
+    #[inline(never)]
+    fn attend(&mut self, duty: Duty, cx: &mut Context<'_>) {
+        match duty {
+            Duty::Executor => {}
+            // Sending may have come upon ends of other requests, which no interrupt will tell of.
+            Duty::Driver => drop(self.channel.deliver()),
+            // Again, after other tasks have run.
+            Duty::Futures => cx.waker().wake_by_ref(),
         }
     }
 
-    #[inline(always)]
-    fn ready(&mut self, (done, room): (Done, Option<Waker>)) -> Poll<Result<Done, Box<Rejected>>> {
-        self.place = Place::Over;
-        wake(room);
-        Poll::Ready(Ok(done))
-    }
-
     #[inline(never)]
-    fn poll_not_ended(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Result<Done, Box<Rejected>>> {
+    fn poll_not_ended(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Outcome> {
         // One step: who brings the result after this look finds the waker.
-        let (taken, look, replaced) = self.channel.with(|state| {
+        let (taken, duty, replaced) = self.channel.with(|state| {
             let taken = state.take(index);
             let asks = taken.is_none() && state.has_driver;
             (taken, state.duty(), asks.then(|| state.ask(index, cx.waker())))
         });
         drop(replaced);
         if let Some(taken) = taken {
-            return self.ready(taken);
+            return Poll::Ready(self.over(taken));
         }
-        if look == Duty::Futures {
+        if duty == Duty::Futures {
             self.channel.look();
             if let Some(taken) = self.channel.with(|state| state.take(index)) {
-                return self.ready(taken);
+                return Poll::Ready(self.over(taken));
             }
             // Again, after other tasks have run.
             cx.waker().wake_by_ref();
@@ -131,9 +138,14 @@ impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
 
     #[cold]
     #[inline(never)]
-    fn poll_waiting(&mut self, id: u64, cx: &mut Context<'_>) -> Poll<Result<Done, Box<Rejected>>> {
-        let (started, look, replaced, next) = self.channel.with(|state| {
-            let (started, next) = state.start_waiter(id, &mut self.request);
+    fn poll_waiting(
+        &mut self,
+        id: u64,
+        cx: &mut Context<'_>,
+        make: impl FnOnce() -> Request,
+    ) -> Poll<Outcome> {
+        let (started, duty, replaced, next) = self.channel.with(|state| {
+            let (started, next) = state.start_waiter(id, make);
             let replaced = match started {
                 Started::InFlight(index) if state.has_driver => state.ask(index, cx.waker()),
                 Started::Waiting(id) if state.has_driver => state.ask_for_room(id, cx.waker()),
@@ -143,33 +155,13 @@ impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
         });
         drop(replaced);
         wake(next);
-        if look == Duty::Futures {
+        if duty == Duty::Futures {
             // Requests of dropped futures may have ended, which nobody else looks for.
             self.channel.look();
         }
-        self.after_start(started, look, cx)
+        self.after_start(started, duty, cx)
     }
-}
 
-impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
-    type Output = Result<Done, Rejected>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.get_mut().poll_done(cx).map_err(|rejected| *rejected)
-    }
-}
-
-impl<C: BlockChannel, S: Sharing> Drop for Io<'_, C, S> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.place != Place::Over && self.place != Place::Unsent {
-            self.give_up();
-        }
-    }
-}
-
-impl<C: BlockChannel, S: Sharing> Io<'_, C, S> {
     #[cold]
     #[inline(never)]
     fn give_up(&mut self) {
@@ -183,14 +175,59 @@ impl<C: BlockChannel, S: Sharing> Io<'_, C, S> {
     }
 }
 
-/// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`]: ready with the buffer. See [`Io`].
+impl<C: BlockChannel, S: Sharing> Drop for Way<'_, C, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.place != Place::Over && self.place != Place::Unsent {
+            self.give_up();
+        }
+    }
+}
+
+/// A request as a future, made by [`AsyncChannel::submit`]. It is sent when it is first polled.
+///
+/// Dropping it before it was polled, or while it waits for room, gives the buffer up at once. Dropped later, the request goes
+/// on, and the buffer goes back to its heap when the device is done with it.
 #[must_use = "a request is not sent before its future is awaited"]
-pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local>(Io<'a, C, S>);
+pub struct Io<'a, C: BlockChannel, S: Sharing = Local> {
+    way: Way<'a, C, S>,
+    request: Option<Request>,
+}
+
+impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
+    pub(super) fn new(channel: &'a AsyncChannel<C, S>, request: Request) -> Self {
+        Self { way: Way::new(channel), request: Some(request) }
+    }
+}
+
+impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
+    type Output = Result<Done, Rejected>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { way, request } = self.get_mut();
+        way.poll(
+            cx,
+            || request.take().expect("a request is sent once"),
+            |outcome| outcome.map_err(|rejected| *rejected),
+        )
+    }
+}
+
+/// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`]: ready with the buffer. As [`Io`], it is sent when it
+/// is first polled, and may be dropped at any time.
+#[must_use = "a request is not sent before its future is awaited"]
+pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local> {
+    way: Way<'a, C, S>,
+    op: Op,
+    lba: u64,
+    buf: Option<DmaBuf>,
+}
 
 impl<'a, C: BlockChannel, S: Sharing> Transfer<'a, C, S> {
     #[inline(always)]
-    pub(super) fn new(io: Io<'a, C, S>) -> Self {
-        Self(io)
+    pub(super) fn new(channel: &'a AsyncChannel<C, S>, op: Op, lba: u64, buf: DmaBuf) -> Self {
+        Self { way: Way::new(channel), op, lba, buf: Some(buf) }
     }
 }
 
@@ -199,21 +236,33 @@ impl<C: BlockChannel, S: Sharing> Future for Transfer<'_, C, S> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.get_mut().0.poll_done(cx).map(|ended| match ended {
-            Ok(Done { result: Ok(()), buf, .. }) => buf.ok_or(RequestError::Quarantined),
-            Ok(Done { result: Err(error), .. }) => Err(error.into()),
-            Err(rejected) => Err(rejected.error.into()),
-        })
+        let Self { way, op, lba, buf } = self.get_mut();
+        way.poll(cx, || Request::new(*op, *lba, 0, buf.take()), transferred)
     }
 }
 
-/// A request without data, made by [`AsyncChannel::flush`] and its like. See [`Io`].
+#[inline(always)]
+fn transferred(outcome: Outcome) -> Result<DmaBuf, RequestError> {
+    match outcome {
+        Ok(Done { result: Ok(()), buf, .. }) => buf.ok_or(RequestError::Quarantined),
+        Ok(Done { result: Err(error), .. }) => Err(error.into()),
+        Err(rejected) => Err(rejected.error.into()),
+    }
+}
+
+/// A request without data, made by [`AsyncChannel::flush`] and its like. As [`Io`], it is sent when it is first polled, and may be
+/// dropped at any time.
 #[must_use = "a request is not sent before its future is awaited"]
-pub struct Plain<'a, C: BlockChannel, S: Sharing = Local>(Io<'a, C, S>);
+pub struct Plain<'a, C: BlockChannel, S: Sharing = Local> {
+    way: Way<'a, C, S>,
+    op: Op,
+    lba: u64,
+    blocks: u64,
+}
 
 impl<'a, C: BlockChannel, S: Sharing> Plain<'a, C, S> {
-    pub(super) fn new(io: Io<'a, C, S>) -> Self {
-        Self(io)
+    pub(super) fn new(channel: &'a AsyncChannel<C, S>, op: Op, lba: u64, blocks: u64) -> Self {
+        Self { way: Way::new(channel), op, lba, blocks }
     }
 }
 
@@ -221,9 +270,14 @@ impl<C: BlockChannel, S: Sharing> Future for Plain<'_, C, S> {
     type Output = Result<(), RequestError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.get_mut().0.poll_done(cx).map(|ended| match ended {
-            Ok(done) => done.result.map_err(RequestError::from),
-            Err(rejected) => Err(rejected.error.into()),
-        })
+        let Self { way, op, lba, blocks } = self.get_mut();
+        way.poll(
+            cx,
+            || Request::new(*op, *lba, *blocks, None),
+            |outcome| match outcome {
+                Ok(done) => done.result.map_err(RequestError::from),
+                Err(rejected) => Err(rejected.error.into()),
+            },
+        )
     }
 }

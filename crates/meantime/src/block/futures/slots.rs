@@ -2,9 +2,10 @@
 //! threads; nothing is woken or dropped here that is not ours, but handed out for that.
 
 use std::collections::VecDeque;
-use std::task::Waker;
+use std::task::{RawWakerVTable, Waker};
 
-use super::super::request::{BlockChannel, Done, Rejected, Request};
+use super::super::request::{BlockChannel, Done, IoError, Rejected, Request};
+use crate::hw::DmaBuf;
 
 /// Whose a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +27,25 @@ struct Slot {
     user_data: u64,
     /// Who is to be told of the end.
     waker: Option<Waker>,
-    done: Option<Done>,
+    /// What became of an ended request, in parts: the usual one, a buffer and no error, is moved by four words.
+    buf: Option<DmaBuf>,
+    error: Option<IoError>,
+    failed: bool,
+}
+
+impl Slot {
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, error: IoError) {
+        (self.error, self.failed) = (Some(error), true);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_error(&mut self) -> Result<(), IoError> {
+        self.failed = false;
+        self.error.take().map_or(Ok(()), Err)
+    }
 }
 
 /// A future that waits for room.
@@ -49,8 +68,9 @@ pub(super) struct State<C> {
     next_waiter: u64,
     /// Whether somebody has promised to look at the queue, so that futures need not.
     pub(super) has_driver: bool,
-    /// Whether that is our executor. A slot then keeps its waker for its next request: such wakers keep nothing alive.
-    pub(super) has_executor: bool,
+    /// If that is our executor: what its wakers look like. They only set bits, so that they may be woken with the channel
+    /// taken, and keep nothing alive but themselves, so that a slot may keep one for its next request.
+    pub(super) executor: Option<&'static RawWakerVTable>,
 }
 
 /// Who looks at the queue.
@@ -74,14 +94,6 @@ pub(super) enum Started {
     Rejected(Box<Rejected>),
 }
 
-/// An end that somebody is to be told of.
-pub(super) enum Ended {
-    /// Of a slot, whose waker this was.
-    Slot(u16, Option<Waker>),
-    /// Of an abandoned one: there is room for whom this waker is of.
-    Room(Option<Waker>),
-}
-
 impl<C: BlockChannel> State<C> {
     pub(super) fn new(channel: C) -> Self {
         let depth = channel.depth().max(1);
@@ -90,7 +102,9 @@ impl<C: BlockChannel> State<C> {
             next_free: if index + 1 < depth { index + 1 } else { NO_SLOT },
             user_data: 0,
             waker: None,
-            done: None,
+            buf: None,
+            error: None,
+            failed: false,
         };
         Self {
             channel,
@@ -100,16 +114,16 @@ impl<C: BlockChannel> State<C> {
             waiters: VecDeque::new(),
             next_waiter: 0,
             has_driver: false,
-            has_executor: false,
+            executor: None,
         }
     }
 
     #[inline(always)]
     pub(super) fn duty(&self) -> Duty {
-        match (self.has_driver, self.has_executor) {
+        match (self.has_driver, self.executor) {
             (false, _) => Duty::Futures,
-            (true, false) => Duty::Driver,
-            (true, true) => Duty::Executor,
+            (true, None) => Duty::Driver,
+            (true, Some(_)) => Duty::Executor,
         }
     }
 
@@ -123,13 +137,13 @@ impl<C: BlockChannel> State<C> {
         self.waiters.len()
     }
 
-    /// Starts `request` if there is room that nobody waits for.
+    /// Starts the request that `make` makes if there is room that nobody waits for.
     #[inline(always)]
-    pub(super) fn start(&mut self, request: &mut Option<Request>) -> Started {
+    pub(super) fn start(&mut self, make: impl FnOnce() -> Request) -> Started {
         if self.free_count <= self.waiters.len() {
             return self.queue_up();
         }
-        self.start_in_free(request)
+        self.start_in_free(make)
     }
 
     #[cold]
@@ -142,11 +156,11 @@ impl<C: BlockChannel> State<C> {
     }
 
     #[inline(always)]
-    fn start_in_free(&mut self, request: &mut Option<Request>) -> Started {
+    fn start_in_free(&mut self, make: impl FnOnce() -> Request) -> Started {
         let index = self.free;
         let slot = &mut self.slots[usize::from(index)];
-        debug_assert!(slot.stage == Stage::Free && slot.done.is_none());
-        let mut request = request.take().expect("a request is started once");
+        debug_assert!(slot.stage == Stage::Free && slot.buf.is_none() && !slot.failed);
+        let mut request = make();
         slot.user_data = std::mem::replace(&mut request.user_data, u64::from(index));
         if let Err(rejected) = self.channel.enqueue(request) {
             return Self::rejected(rejected, slot.user_data);
@@ -168,14 +182,14 @@ impl<C: BlockChannel> State<C> {
     pub(super) fn start_waiter(
         &mut self,
         id: u64,
-        request: &mut Option<Request>,
+        make: impl FnOnce() -> Request,
     ) -> (Started, Option<Waker>) {
         let place = self.place_of(id);
         if place >= self.free_count {
             return (Started::Waiting(id), None);
         }
         self.waiters.remove(place);
-        let started = self.start_in_free(request);
+        let started = self.start_in_free(make);
         // Rejected: the room is somebody else's.
         let next = if let Started::Rejected(_) = started { self.next_with_room() } else { None };
         (started, next)
@@ -214,7 +228,12 @@ impl<C: BlockChannel> State<C> {
     /// The result of `index`, if it has ended, and who there is room for then.
     #[inline(always)]
     pub(super) fn take(&mut self, index: u16) -> Option<(Done, Option<Waker>)> {
-        let done = self.slots[usize::from(index)].done.take()?;
+        let slot = &mut self.slots[usize::from(index)];
+        if slot.stage != Stage::Ended {
+            return None;
+        }
+        let result = if slot.failed { slot.take_error() } else { Ok(()) };
+        let done = Done { result, buf: slot.buf.take(), user_data: slot.user_data };
         self.set_free(index);
         Some((done, self.waker_of_room()))
     }
@@ -240,32 +259,42 @@ impl<C: BlockChannel> State<C> {
             slot.stage = Stage::Abandoned;
             return (None, [None, waker]);
         }
-        debug_assert_eq!(slot.stage, Stage::Ended);
-        let done = slot.done.take();
-        self.set_free(index);
-        (done, [self.next_with_room(), waker])
+        let (done, room) = self.take(index).expect("it has ended");
+        (Some(done), [room, waker])
     }
 
-    /// The next request that has ended, its result put where its future finds it.
+    /// Puts results where their futures find them, and counts them in `ended`, until somebody is to be woken.
     #[inline(always)]
-    pub(super) fn next_ended(&mut self) -> Option<Ended> {
-        let mut done = self.channel.next_done()?;
-        let index = done.user_data as u16;
-        let slot = &mut self.slots[usize::from(index)];
-        if slot.stage == Stage::Asked {
+    pub(super) fn deliver(&mut self, ended: &mut usize) -> Option<Waker> {
+        while let Some(done) = self.channel.next_done() {
+            *ended += 1;
+            let index = done.user_data as u16;
+            let slot = &mut self.slots[usize::from(index)];
+            if slot.stage != Stage::Asked {
+                let room = self.abandoned_ended(index, done);
+                if room.is_some() {
+                    return room;
+                }
+                continue;
+            }
             slot.stage = Stage::Ended;
-            done.user_data = slot.user_data;
-            debug_assert!(slot.done.is_none());
             // There is nothing to drop, and the path must not look.
-            std::mem::forget(slot.done.replace(done));
-            return Some(Ended::Slot(index, slot.waker.take()));
+            std::mem::forget(std::mem::replace(&mut slot.buf, done.buf));
+            if let Err(error) = done.result {
+                slot.fail(error);
+            }
+            match (&slot.waker, self.executor) {
+                (Some(waker), Some(own)) if std::ptr::eq(waker.vtable(), own) => waker.wake_by_ref(),
+                (None, _) => {}
+                _ => return slot.waker.take(),
+            }
         }
-        Some(self.abandoned_ended(index, done))
+        None
     }
 
     #[cold]
     #[inline(never)]
-    fn abandoned_ended(&mut self, index: u16, done: Done) -> Ended {
+    fn abandoned_ended(&mut self, index: u16, done: Done) -> Option<Waker> {
         assert!(
             self.slots[usize::from(index)].stage == Stage::Abandoned,
             "a request ended that no future sent: the channel was used behind the futures' back"
@@ -273,19 +302,7 @@ impl<C: BlockChannel> State<C> {
         // The device is done with the buffer (ARCHITECTURE.md §3): it goes back to its heap.
         drop(done);
         self.set_free(index);
-        Ended::Room(self.waker_of_room())
-    }
-
-    /// Gives slot `index` its waker back for the next request. Returns what is not wanted.
-    #[inline(always)]
-    pub(super) fn keep_waker(&mut self, index: u16, waker: Waker) -> Option<Waker> {
-        let kept = &mut self.slots[usize::from(index)].waker;
-        if !self.has_executor || kept.is_some() {
-            return Some(waker);
-        }
-        // There is nothing to drop.
-        std::mem::forget(kept.replace(waker));
-        None
+        self.waker_of_room()
     }
 
     /// Everybody who is to be told of anything, once.
