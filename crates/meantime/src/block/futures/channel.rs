@@ -22,7 +22,7 @@ pub struct AsyncChannel<C: BlockChannel, S: Sharing = Local> {
     core: S::Ref<Core<C, S>>,
 }
 
-/// An [`AsyncChannel`] for executors of many threads: its handles and futures are `Send`.
+/// An [`AsyncChannel`] for executors of many threads: its handles and futures are `Send`. Made by [`AsyncChannel::shared`].
 pub type SharedChannel<C> = AsyncChannel<C, Shared>;
 
 struct Core<C: BlockChannel, S: Sharing> {
@@ -46,13 +46,28 @@ impl<C: BlockChannel, S: Sharing> std::fmt::Debug for AsyncChannel<C, S> {
     }
 }
 
-impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
-    /// Makes `channel` asynchronous. Requests it has under way should have been waited for: what is *queued* on it comes as a
-    /// surprise.
+impl<C: BlockChannel> AsyncChannel<C> {
+    /// Makes `channel` asynchronous, for one thread.
     ///
     /// # Panics
-    /// If `channel` has requests under way.
-    pub fn new(mut channel: C) -> Self {
+    /// If `channel` has requests under way, or results that nobody has taken.
+    pub fn new(channel: C) -> Self {
+        Self::with_sharing(channel)
+    }
+}
+
+impl<C: BlockChannel> SharedChannel<C> {
+    /// Makes `channel` asynchronous, for any number of threads.
+    ///
+    /// # Panics
+    /// As [`AsyncChannel::new`].
+    pub fn shared(channel: C) -> Self {
+        Self::with_sharing(channel)
+    }
+}
+
+impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
+    fn with_sharing(mut channel: C) -> Self {
         let none = channel.in_flight() == 0 && channel.next_done().is_none();
         assert!(none, "the channel has requests under way: wait for them before it becomes asynchronous");
         let state = State::new(channel);
