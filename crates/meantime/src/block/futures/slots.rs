@@ -19,6 +19,8 @@ enum Stage {
     Ended,
 }
 
+/// A cache line.
+#[repr(align(64))]
 struct Slot {
     stage: Stage,
     /// While it is free: the next free one.
@@ -29,24 +31,11 @@ struct Slot {
     waker: Option<Waker>,
     /// What became of an ended request, in parts: the usual one, a buffer and no error, is moved by four words.
     buf: Option<DmaBuf>,
-    error: Option<IoError>,
+    /// Whether there is an error as well, in [`State::errors`].
     failed: bool,
 }
 
-impl Slot {
-    #[cold]
-    #[inline(never)]
-    fn fail(&mut self, error: IoError) {
-        (self.error, self.failed) = (Some(error), true);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_error(&mut self) -> Result<(), IoError> {
-        self.failed = false;
-        self.error.take().map_or(Ok(()), Err)
-    }
-}
+const _: () = assert!(size_of::<Slot>() == 64);
 
 /// A future that waits for room.
 struct Waiter {
@@ -61,6 +50,8 @@ const NO_SLOT: u16 = u16::MAX;
 pub(super) struct State<C> {
     pub(super) channel: C,
     slots: Box<[Slot]>,
+    /// What went wrong with ended requests, by slot.
+    errors: Box<[Option<IoError>]>,
     free: u16,
     free_count: usize,
     /// Who waits for room, by age, which is also the order of their identifiers.
@@ -103,12 +94,12 @@ impl<C: BlockChannel> State<C> {
             user_data: 0,
             waker: None,
             buf: None,
-            error: None,
             failed: false,
         };
         Self {
             channel,
             slots: (0..depth).map(slot).collect(),
+            errors: (0..depth).map(|_| None).collect(),
             free: 0,
             free_count: usize::from(depth),
             waiters: VecDeque::new(),
@@ -232,10 +223,19 @@ impl<C: BlockChannel> State<C> {
         if slot.stage != Stage::Ended {
             return None;
         }
-        let result = if slot.failed { slot.take_error() } else { Ok(()) };
-        let done = Done { result, buf: slot.buf.take(), user_data: slot.user_data };
+        let mut done = Done { result: Ok(()), buf: slot.buf.take(), user_data: slot.user_data };
+        if slot.failed {
+            done.result = self.take_error(index);
+        }
         self.set_free(index);
         Some((done, self.waker_of_room()))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_error(&mut self, index: u16) -> Result<(), IoError> {
+        self.slots[usize::from(index)].failed = false;
+        self.errors[usize::from(index)].take().map_or(Ok(()), Err)
     }
 
     #[inline(always)]
@@ -281,7 +281,8 @@ impl<C: BlockChannel> State<C> {
             // There is nothing to drop, and the path must not look.
             std::mem::forget(std::mem::replace(&mut slot.buf, done.buf));
             if let Err(error) = done.result {
-                slot.fail(error);
+                slot.failed = true;
+                self.errors[usize::from(index)] = Some(error);
             }
             match (&slot.waker, self.executor) {
                 (Some(waker), Some(own)) if std::ptr::eq(waker.vtable(), own) => waker.wake_by_ref(),
