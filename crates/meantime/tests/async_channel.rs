@@ -267,7 +267,7 @@ fn a_channel_becomes_synchronous_again() {
     let driver = channel.driver().expect("the first");
     let channel = channel.into_channel().err().expect("the driver has a handle");
     drop(driver);
-    let mut channel = channel.into_channel().ok().expect("the last handle");
+    let mut channel = channel.into_channel().expect("the last handle");
     assert_eq!(channel.policy(), Policy::Interrupt);
     channel.flush().expect("flushed");
 }

@@ -45,7 +45,7 @@ fn pollster_and_futures_executor() {
     let channel = AsyncChannel::new(channel(Policy::Poll));
     pollster::block_on(work_in_turn(&channel));
     futures_executor::block_on(work_in_turn(&channel));
-    let shared = AsyncChannel::shared(channel.into_channel().ok().expect("the only handle"));
+    let shared = AsyncChannel::shared(channel.into_channel().expect("the only handle"));
     pollster::block_on(work_in_turn(&shared));
 }
 
@@ -60,7 +60,7 @@ fn async_executor_local_and_of_threads() {
         }
     }));
     drop(executor);
-    let shared = AsyncChannel::shared(local.into_channel().ok().expect("the only handle"));
+    let shared = AsyncChannel::shared(local.into_channel().expect("the only handle"));
     let executor = async_executor::Executor::new();
     std::thread::scope(|scope| {
         let tasks: Vec<_> = (0..TASKS).map(|task| executor.spawn(work(shared.clone(), task))).collect();

@@ -232,7 +232,7 @@ fn run(seed: u64, drops: u64) -> Tally {
     ssd.set_faults(FaultPlan {
         seed,
         status_error_ppm: 5_000,
-        lose_completion_ppm: if rng.one_in(2) { 500 } else { 0 },
+        lose_completion_ppm: if rng.one_in(2) { 2_000 } else { 0 },
         late_completion_ppm: 5_000,
         late_by_ns: 100_000 + rng.below(3_000_000),
         stray_cqe_ppm: 500,
