@@ -1,12 +1,16 @@
 //! Instructions of one 4 KiB read, submit and reap, polling excluded: counted by callgrind against the stepped SSD, which runs
-//! between the two and is not counted. The same binary and toolchain give the same number on any machine.
+//! between the two and is not counted. The same binary and toolchain give the same number on any machine. Once by a ticket, and
+//! once as a future on our executor.
 //!
-//! `cargo bench -p meantime --bench instructions` runs itself under valgrind, prints the count, and fails above the limit.
+//! `cargo bench -p meantime --bench instructions` runs itself under valgrind, prints the counts, and fails above the limits.
 
+use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, NvmeDevice, Request};
+use meantime::block::{
+    AsyncChannel, BlockChannel, BlockDevice, ChannelOptions, Done, Executor, NvmeChannel, NvmeDevice, Request,
+};
 use meantime::hw::DmaBuf;
 use meantime::hw::soft::SoftTransport;
 use meantime::nvme::{Controller, ControllerOptions};
@@ -15,6 +19,7 @@ use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
 const READS: u64 = 1_000;
 const LIMIT: u64 = 250;
+const ASYNC_LIMIT: u64 = 880;
 
 /// What is counted: submit, and wait for what is there.
 #[inline(never)]
@@ -27,13 +32,34 @@ fn counted_read(channel: &mut NvmeChannel, clock: &dyn VirtualClock, lba: u64, b
     channel.wait(ticket)
 }
 
+/// What is counted: all that a task and its executor do for its reads, but for waiting.
+#[inline(never)]
+fn counted_async_reads(executor: &Executor<NvmeChannel>, clock: &dyn VirtualClock, mut buf: DmaBuf) {
+    executor.block_on(async {
+        for n in 0..READS {
+            let mut read = pin!(executor.channel().read(n * 8 % 4096, buf));
+            let read = std::future::poll_fn(|cx| {
+                let poll = read.as_mut().poll(cx);
+                if poll.is_pending() {
+                    device_works(clock);
+                }
+                poll
+            });
+            buf = match read.await {
+                Ok(buf) => buf,
+                Err(error) => panic!("{error}"),
+            };
+        }
+    });
+}
+
 /// The stepped SSD executes the command. Entering this turns the counting off, leaving it turns it on again.
 #[inline(never)]
 fn device_works(clock: &dyn VirtualClock) {
     clock.advance(10_000);
 }
 
-fn body() {
+fn body(counted: &str) {
     let config = SsdConfig::with_namespace(16 << 20, 512);
     let ssd = SteppedSsd::new(config, Medium::dram(16 << 20).expect("memory"), 1).expect("a stepped SSD");
     let transport = SoftTransport::new(ssd.port(), "stepped".into(), None);
@@ -42,20 +68,28 @@ fn body() {
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
     let clock = ssd.clock();
     let mut buf = channel.alloc(4096).expect("memory");
-    for n in 0..READS {
-        let done = counted_read(&mut channel, clock.as_ref(), n * 8 % 4096, buf);
-        assert!(done.result.is_ok());
-        buf = done.buf.expect("the buffer");
+    // One of them only: each toggles the counting.
+    if counted == "counted_read" {
+        for n in 0..READS {
+            let done = counted_read(&mut channel, clock.as_ref(), n * 8 % 4096, buf);
+            assert!(done.result.is_ok());
+            buf = done.buf.expect("the buffer");
+        }
+        return;
     }
+    let channel = AsyncChannel::new(channel);
+    let executor = Executor::new(&channel).expect("nobody else drives it");
+    counted_async_reads(&executor, clock.as_ref(), buf);
 }
 
-/// Instructions per read.
-fn count() -> u64 {
+/// Instructions per read in the function `counted`.
+fn count(counted: &str) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
-        .args(["--toggle-collect=*counted_read*", "--toggle-collect=*device_works*"])
+        .args(["--toggle-collect=*device_works*"])
+        .arg(format!("--toggle-collect=*{counted}*"))
         .arg(std::env::current_exe().expect("our own name"))
-        .env("MEANTIME_COUNTED", "1")
+        .env("MEANTIME_COUNTED", counted)
         .output()
         .expect("valgrind runs (install it, e.g. by `make setup`)");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -67,11 +101,15 @@ fn count() -> u64 {
 }
 
 fn main() {
-    if std::env::var_os("MEANTIME_COUNTED").is_some() {
-        return body();
+    if let Ok(counted) = std::env::var("MEANTIME_COUNTED") {
+        return body(&counted);
     }
-    let instructions = count();
-    println!("instructions of a 4 KiB read, submit and reap: {instructions} (limit {LIMIT})");
-    assert!(instructions > 50, "nothing was counted");
-    assert!(instructions <= LIMIT, "more instructions than the limit");
+    for (what, counted, limit) in
+        [("", "counted_read", LIMIT), (" as a future", "counted_async_reads", ASYNC_LIMIT)]
+    {
+        let instructions = count(counted);
+        println!("instructions of a 4 KiB read{what}, submit and reap: {instructions} (limit {limit})");
+        assert!(instructions > 50, "nothing was counted");
+        assert!(instructions <= limit, "more instructions than the limit");
+    }
 }

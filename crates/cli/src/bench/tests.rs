@@ -108,6 +108,10 @@ impl BlockChannel for Faulty {
     fn in_flight(&self) -> usize {
         self.inner.in_flight()
     }
+
+    fn depth(&self) -> u16 {
+        self.inner.depth()
+    }
     fn policy(&self) -> Policy {
         self.inner.policy()
     }

@@ -9,7 +9,7 @@ use super::probe::Probe;
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use super::stamps::StampSource;
 use crate::completion::Policy;
-use crate::hw::{DmaBuf, DmaHeap, HwError};
+use crate::hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
 /// A block device. Matched once, outside of the loop, its kinds cost nothing; used as it is, a predictable branch.
 pub enum Device {
@@ -160,8 +160,21 @@ impl BlockChannel for Channel {
         each!(self, channel => channel.wait_done())
     }
 
+    #[inline]
+    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
+        each!(self, channel => channel.wait_until(stop))
+    }
+
+    fn event(&self) -> Option<EventFd> {
+        each!(self, channel => channel.event())
+    }
+
     fn in_flight(&self) -> usize {
         each!(self, channel => channel.in_flight())
+    }
+
+    fn depth(&self) -> u16 {
+        each!(self, channel => channel.depth())
     }
 
     fn policy(&self) -> Policy {

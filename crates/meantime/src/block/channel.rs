@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
-use super::probe::Probe;
+use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::{Gap, GapCounters, Policy, Source};
-use crate::hw::{Clock, DmaBuf, DmaHeap, HwError};
+use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
 
@@ -149,6 +149,11 @@ struct View<'a, P> {
     probe: &'a P,
 }
 
+/// What a tick returns: to a wait, being told to stop is as good as something that ended.
+fn ended_or_stop(ended: usize, probe: &impl Probe) -> usize {
+    if ended == 0 && probe.stops() { 1 } else { ended }
+}
+
 impl<P: Probe> Source for View<'_, P> {
     #[inline(always)]
     fn reap(&mut self) -> usize {
@@ -165,8 +170,9 @@ impl<P: Probe> Source for View<'_, P> {
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { queue, table, .. } = self;
-        queue.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+        let Self { queue, table, probe } = self;
+        let ended = queue.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+        ended_or_stop(ended, *probe)
     }
 
     fn tick_interval_ns(&self) -> u64 {
@@ -195,15 +201,16 @@ impl<P: Probe> Source for View<'_, P> {
 }
 
 /// Two lanes at once.
-struct Both<'a> {
+struct Both<'a, P> {
     polled: &'a mut IoQueue,
     interrupt: &'a mut IoQueue,
     table: &'a mut Table,
+    probe: &'a P,
 }
 
-impl Source for Both<'_> {
+impl<P: Probe> Source for Both<'_, P> {
     fn reap(&mut self) -> usize {
-        let Self { polled, interrupt, table } = self;
+        let Self { polled, interrupt, table, .. } = self;
         polled.reap(|owner, outcome| table.complete(owner, outcome))
             + interrupt.reap(|owner, outcome| table.complete(owner, outcome))
     }
@@ -213,9 +220,10 @@ impl Source for Both<'_> {
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { polled, interrupt, table } = self;
-        polled.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
-            + interrupt.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+        let Self { polled, interrupt, table, probe } = self;
+        let ended = polled.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
+            + interrupt.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+        ended_or_stop(ended, *probe)
     }
 
     fn tick_interval_ns(&self) -> u64 {
@@ -288,11 +296,6 @@ impl NvmeChannel {
     /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
     pub fn mean_device_time_ns(&self) -> u64 {
         self.polled.gap.mean().mean_ns()
-    }
-
-    /// How many requests can be under way.
-    pub fn depth(&self) -> u16 {
-        self.table.depth()
     }
 
     /// The clock that this device's time is measured by.
@@ -458,6 +461,20 @@ impl NvmeChannel {
         false
     }
 
+    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if there is one.
+    #[inline(always)]
+    fn polls_until_any_done(&mut self) -> bool {
+        for _ in 0..FIRST_LOOKS {
+            if self.polled.queue.has_completion() {
+                self.polled.reap(&mut self.table, &self.ns);
+                if self.table.has_done() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Another request than the one waited for, or a part of that.
     #[cold]
     #[inline(never)]
@@ -487,10 +504,10 @@ impl NvmeChannel {
     /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
     /// and by growing sleeps when the budget is spent.
     #[inline(never)]
-    fn wait_on_both(&mut self) {
+    fn wait_on_both(&mut self, probe: &impl Probe) {
         let Self { table, ns, polled, interrupt, .. } = self;
         let Some(interrupt) = interrupt else { return };
-        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table };
+        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, probe };
         polled.gap.wait(&mut both, Policy::Poll, false);
         polled.after_reap(table, ns);
         interrupt.after_reap(table, ns);
@@ -604,12 +621,38 @@ impl BlockChannel for NvmeChannel {
                 return None;
             }
             if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
-                self.wait_on_both();
+                self.wait_on_both(&());
                 continue;
             }
             let (policy, slot) = self.table.queued_policy()?;
             self.wait_on(slot, policy, &());
         }
+    }
+
+    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
+        self.ring_all();
+        if self.policy == Policy::Poll && self.polls_until_any_done() {
+            return;
+        }
+        while !self.table.has_done() && !stop() {
+            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
+                self.wait_on_both(&Until(stop));
+                continue;
+            }
+            if self.table.queued() == 0 {
+                return;
+            }
+            let Some((policy, slot)) = self.table.queued_policy() else { return };
+            self.wait_on(slot, policy, &Until(stop));
+        }
+    }
+
+    fn event(&self) -> Option<EventFd> {
+        self.interrupt.as_ref().and_then(|lane| lane.queue.event().cloned())
+    }
+
+    fn depth(&self) -> u16 {
+        self.table.depth()
     }
 
     fn in_flight(&self) -> usize {

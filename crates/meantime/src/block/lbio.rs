@@ -335,6 +335,12 @@ impl Table {
         lbio
     }
 
+    /// Whether [`Table::pop_done`] would find one.
+    #[inline(always)]
+    pub(crate) fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
     /// The next ended request without a ticket.
     #[inline(always)]
     pub(crate) fn pop_done(&mut self) -> Option<u16> {

@@ -27,6 +27,8 @@
 mod any;
 mod channel;
 mod device;
+mod executor;
+mod futures;
 mod kernel;
 mod lbio;
 mod open;
@@ -39,6 +41,10 @@ mod uri;
 pub use any::{Channel, Device};
 pub use channel::{ChannelCounters, NvmeChannel};
 pub use device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
+pub use executor::{Executor, JoinHandle, Spawner};
+pub use futures::{
+    AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
+};
 pub use kernel::{KernelChannel, KernelDevice};
 pub use open::{OpenError, OpenOptions, open, open_nvme};
 pub use pool::PagePool;

@@ -8,9 +8,22 @@ pub trait Probe {
     fn woken(&self) {}
     /// A completion entry was found, and nothing done about it yet.
     fn seen(&self) {}
+    /// Whether the wait is to end although nothing has. Asked off the fast path, as often as deadlines are looked at.
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 impl Probe for () {}
+
+/// Ends a wait when the closure says so.
+pub(crate) struct Until<'a>(pub(crate) &'a dyn Fn() -> bool);
+
+impl Probe for Until<'_> {
+    fn stops(&self) -> bool {
+        (self.0)()
+    }
+}
 
 /// The times of one wait.
 #[derive(Debug)]

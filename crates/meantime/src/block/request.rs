@@ -1,7 +1,7 @@
 //! Requests, tickets, and what comes back.
 
 use crate::completion::Policy;
-use crate::hw::{DmaBuf, HwError};
+use crate::hw::{DmaBuf, EventFd, HwError};
 use crate::nvme::{CommandError, Op};
 
 use super::device::BlockInfo;
@@ -27,7 +27,8 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(op: Op, lba: u64, blocks: u64, buf: Option<DmaBuf>) -> Self {
+    #[inline(always)]
+    pub(super) fn new(op: Op, lba: u64, blocks: u64, buf: Option<DmaBuf>) -> Self {
         Self { op, lba, blocks, buf, fua: false, policy: None, user_data: 0 }
     }
 
@@ -292,6 +293,30 @@ pub trait BlockChannel {
 
     /// Waits for a queued request to end; `None` if none is under way.
     fn wait_done(&mut self) -> Option<Done>;
+
+    /// Waits for a queued request to end, or until `stop` is true; returns at once if none is under way, or if one waits
+    /// to be taken by [`next_done`](Self::next_done).
+    ///
+    /// `stop` is asked now and then, off the fast path: after each sleep of the policy, after each nap of at most 1 ms, and
+    /// after each signal of [`event`](Self::event). Who makes it true from another thread signals that event afterwards.
+    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
+        let mut looks = 0u32;
+        while self.poll() == 0 && self.in_flight() > 0 && !stop() {
+            looks += 1;
+            if looks > 10_000 {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// What the device signals when a request whose policy is to be interrupted has ended; `None` if there is no such
+    /// thing. Reading it takes the signal: look at the queue after that, not before.
+    fn event(&self) -> Option<EventFd> {
+        None
+    }
+
+    /// How many requests can be under way.
+    fn depth(&self) -> u16;
 
     /// Requests under way, not yet ended.
     fn in_flight(&self) -> usize;

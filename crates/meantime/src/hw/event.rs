@@ -1,6 +1,6 @@
 //! An eventfd: the soft and VFIO form of an interrupt vector.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -53,6 +53,19 @@ impl EventFd {
             Ok(0) | Err(Errno::INTR) => false,
             _ => self.take(),
         }
+    }
+}
+
+/// For event loops: readable while the counter is not zero.
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for EventFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

@@ -188,11 +188,6 @@ impl KernelChannel {
         Ok(Self { info, shared, way, state, policy, plugged: false, clock, swept_ns })
     }
 
-    /// How many requests can be under way.
-    pub fn depth(&self) -> u16 {
-        self.state.table.depth()
-    }
-
     /// Checks what the caller can get wrong; what the kernel is to do.
     fn check(&self, request: &Request, policy: Policy) -> Result<UringIo, SubmitError> {
         let (has, polls) = match &self.way {
@@ -296,8 +291,8 @@ impl KernelChannel {
         }
     }
 
-    /// Waits until the kernel has answered, or an eighth of the time-out is over.
-    fn wait_some(&mut self) {
+    /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`.
+    fn wait_some(&mut self, patience_ns: u64) {
         let (slice_ns, state) = (self.shared.timeout_ns / u64::from(SWEEPS), &mut self.state);
         let told = match &mut self.way {
             Way::Calls { waiting } => {
@@ -311,7 +306,7 @@ impl KernelChannel {
                 if rings.reap(state) > 0 {
                     return;
                 }
-                let timeout = Duration::from_nanos(slice_ns.max(1));
+                let timeout = Duration::from_nanos(slice_ns.min(patience_ns).max(1));
                 match (rings.plain.in_flight(), rings.polled_in_flight()) {
                     (0, 0) => Ok(()),
                     (_, 0) => rings.plain.wait(timeout),
@@ -410,7 +405,7 @@ impl BlockChannel for KernelChannel {
             return 0;
         }
         match &mut self.way {
-            Way::Calls { .. } => self.wait_some(),
+            Way::Calls { .. } => self.wait_some(u64::MAX),
             Way::Rings(rings) => {
                 let told = rings.look();
                 self.note(told);
@@ -426,7 +421,7 @@ impl BlockChannel for KernelChannel {
         let (slot, generation) = ticket.redeem();
         self.state.table.claimed(slot, generation);
         while !self.state.table.is_done(slot) {
-            self.wait_some();
+            self.wait_some(u64::MAX);
         }
         self.finish(slot)
     }
@@ -459,12 +454,24 @@ impl BlockChannel for KernelChannel {
             if self.state.table.queued() == 0 {
                 return None;
             }
-            self.wait_some();
+            self.wait_some(u64::MAX);
+        }
+    }
+
+    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
+        // Nobody can signal a ring: it is left now and then to ask.
+        const PATIENCE_NS: u64 = 1_000_000;
+        while self.state.table.queued() > 0 && !self.state.table.has_done() && !stop() {
+            self.wait_some(PATIENCE_NS);
         }
     }
 
     fn in_flight(&self) -> usize {
         self.state.table.active()
+    }
+
+    fn depth(&self) -> u16 {
+        self.state.table.depth()
     }
 
     fn policy(&self) -> Policy {
@@ -504,7 +511,7 @@ impl Drop for KernelChannel {
             && rings.in_flight() > 0
             && self.clock.now_ns() < until_ns
         {
-            self.wait_some();
+            self.wait_some(u64::MAX);
         }
         self.state.give_up_all(CommandError::TimedOut);
         self.state.quarantine();

@@ -1,0 +1,245 @@
+//! A small executor for one thread: it runs tasks that are ready, looks at one channel's queue between them, and waits by that
+//! channel's policy when none is.
+
+mod ready;
+mod task;
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::futures::{AsyncChannel, Driver, DriverTaken};
+use super::request::BlockChannel;
+use ready::Home;
+pub use task::JoinHandle;
+use task::{ROOT, Tasks};
+
+/// How many tasks are run before the device is told of their requests.
+const ROUND: u32 = 16;
+
+/// Runs futures on this thread, and drives an [`AsyncChannel`].
+///
+/// Between rounds of tasks it takes in what the device has completed. When no task is ready it waits, by the channel's policy if
+/// requests are under way, else asleep. A waker of a task may be used in any thread; it ends such a wait at once, but for the sleep of a
+/// `hybrid` policy and the naps after its spin budget (of up to 1 ms), which run their course first.
+///
+/// Requests of one round are collected, and the device is told of them together.
+///
+/// ```
+/// use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, Executor, OpenOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+/// let channel = AsyncChannel::new(device.channel(&ChannelOptions::default())?);
+/// let executor = Executor::new(&channel)?;
+///
+/// let readers: Vec<_> = (0..100)
+///     .map(|task| {
+///         let channel = channel.clone();
+///         executor.spawn(async move {
+///             let mut buf = channel.alloc(4096)?;
+///             for n in 0..10 {
+///                 buf = channel.read(8 * (10 * task + n), buf).await?;
+///             }
+///             Ok::<_, Box<dyn std::error::Error>>(buf.len())
+///         })
+///     })
+///     .collect();
+///
+/// executor.block_on(async {
+///     for reader in readers {
+///         assert_eq!(reader.await?, 4096);
+///     }
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct Executor<C: BlockChannel> {
+    tasks: Rc<Tasks>,
+    driver: Driver<C>,
+    running: Cell<bool>,
+}
+
+/// Spawns tasks on an [`Executor`], also from within them.
+#[derive(Clone)]
+pub struct Spawner {
+    tasks: Weak<Tasks>,
+}
+
+impl<C: BlockChannel> Executor<C> {
+    /// An executor that drives `channel`.
+    ///
+    /// # Errors
+    /// [`DriverTaken`] if somebody else does.
+    pub fn new(channel: &AsyncChannel<C>) -> Result<Self, DriverTaken> {
+        let driver = channel.driver()?;
+        let home = Arc::new(Home::new(driver.event()));
+        let tasks = Rc::new(Tasks::new(home));
+        driver.set_executor(&tasks.root);
+        Ok(Self { tasks, driver, running: Cell::new(false) })
+    }
+
+    /// The channel that it drives.
+    pub fn channel(&self) -> &AsyncChannel<C> {
+        self.driver.channel()
+    }
+
+    /// Makes `future` a task. It runs while this thread is in [`block_on`](Self::block_on) or [`run`](Self::run).
+    ///
+    /// # Panics
+    /// If there are a million tasks.
+    pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        self.tasks.spawn(future)
+    }
+
+    /// What spawns tasks from within tasks.
+    pub fn spawner(&self) -> Spawner {
+        Spawner { tasks: Rc::downgrade(&self.tasks) }
+    }
+
+    /// Tasks that have not ended.
+    pub fn tasks(&self) -> usize {
+        self.tasks.live()
+    }
+
+    /// Runs `future`, and tasks beside it, until it is ready. Tasks that have not ended then go on in the next call.
+    ///
+    /// A panic of `future` comes out here; that of a task, where its [`JoinHandle`] is awaited. Either way the buffers of
+    /// requests under way are in the channel, and go back to their heap when the device is done with them.
+    ///
+    /// # Panics
+    /// If `future` does, and when called from within a task of this executor.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let _running = self.enter();
+        let root = &self.tasks.root;
+        root.wake_by_ref();
+        let mut output = None;
+        loop {
+            self.round(&mut || {
+                if let Poll::Ready(ready) = future.as_mut().poll(&mut Context::from_waker(root)) {
+                    output = Some(ready);
+                }
+                output.is_some()
+            });
+            if let Some(output) = output {
+                return output;
+            }
+            self.look_or_wait();
+        }
+    }
+
+    /// Runs until every task has ended.
+    pub fn run(&self) {
+        let _running = self.enter();
+        while self.tasks.live() > 0 {
+            self.round(&mut || false);
+            if self.tasks.live() > 0 {
+                self.look_or_wait();
+            }
+        }
+    }
+
+    fn enter(&self) -> Running<'_, C> {
+        let nested = self.running.replace(true);
+        assert!(!nested, "block_on within a task of the same executor: await the future there, or spawn it");
+        Running { executor: self, _entered: self.tasks.home.enter() }
+    }
+
+    /// Runs every task that is ready, once; true if `root` says that it is over.
+    #[inline(always)]
+    fn round(&self, root: &mut impl FnMut() -> bool) {
+        if self.tasks.home.take_remote() {
+            self.tasks.groups().for_each(|group| group.merge_remote());
+        }
+        let mut ran = 0;
+        let mut plugged = false;
+        for (base, group) in self.tasks.groups().enumerate() {
+            let mut summary = group.summary();
+            while summary != 0 {
+                let word = summary.trailing_zeros() as usize;
+                summary &= summary - 1;
+                let mut bits = group.take(word);
+                // One task alone need not wait for others before its request is sent.
+                if !plugged && (bits.count_ones() > 1 || summary != 0 || self.driver.in_flight() > 0) {
+                    plugged = true;
+                    self.driver.plug();
+                }
+                while bits != 0 {
+                    let index = base * ready::GROUP + word * 64 + bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    if index == ROOT {
+                        if root() {
+                            // Those that are left are ready still.
+                            group.put_back(word, bits);
+                            return self.driver.unplug();
+                        }
+                    } else {
+                        self.tasks.run(index);
+                    }
+                    ran += 1;
+                    if plugged && ran % ROUND == 0 {
+                        self.driver.unplug();
+                        self.driver.plug();
+                    }
+                }
+            }
+        }
+        if plugged {
+            self.driver.unplug();
+        }
+    }
+
+    /// Looks at the queue; if there is nothing to do after that, waits for something.
+    #[inline(always)]
+    fn look_or_wait(&self) {
+        self.driver.process();
+        let ready = self.tasks.groups().any(|group| group.summary() != 0);
+        if !ready {
+            self.wait();
+        }
+    }
+
+    fn wait(&self) {
+        let home = &self.tasks.home;
+        home.sleep(|| {
+            if self.driver.in_flight() > 0 {
+                self.driver.wait_until(&|| home.has_remote());
+            } else {
+                std::thread::park();
+            }
+        });
+    }
+}
+
+/// An executor that runs. When it ends, by a panic too, what was collected is sent.
+struct Running<'a, C: BlockChannel> {
+    executor: &'a Executor<C>,
+    _entered: ready::Entered,
+}
+
+impl<C: BlockChannel> Drop for Running<'_, C> {
+    fn drop(&mut self) {
+        self.executor.running.set(false);
+        self.executor.driver.unplug();
+    }
+}
+
+impl<C: BlockChannel> Drop for Executor<C> {
+    fn drop(&mut self) {
+        self.tasks.clear();
+    }
+}
+
+impl Spawner {
+    /// Makes `future` a task of the executor.
+    ///
+    /// # Panics
+    /// If the executor was dropped, or has a million tasks.
+    pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let tasks = self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
+        tasks.spawn(future)
+    }
+}

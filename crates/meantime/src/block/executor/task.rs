@@ -1,0 +1,217 @@
+//! Tasks, and who waits for their ends.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::ready::{GROUP, Group, Home, waker};
+
+/// The most groups of tasks: a million tasks together.
+const GROUPS: usize = 256;
+
+/// The task that is not spawned: the future of `block_on`.
+pub(super) const ROOT: usize = 0;
+
+type Body = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Task {
+    /// `None` while it runs, and when it has ended.
+    body: Option<(Body, Waker)>,
+    next_free: usize,
+}
+
+/// The tasks of an executor, by index. A waker that outlives its task wakes the next one of that index for nothing.
+pub(super) struct Tasks {
+    pub(super) home: Arc<Home>,
+    groups: [OnceCell<Arc<Group>>; GROUPS],
+    tasks: RefCell<Vec<Task>>,
+    free: Cell<usize>,
+    live: Cell<usize>,
+    pub(super) root: Waker,
+}
+
+const NONE: usize = usize::MAX;
+
+impl Tasks {
+    pub(super) fn new(home: Arc<Home>) -> Self {
+        let first = Arc::new(Group::new(Arc::clone(&home)));
+        let root = waker(&first, ROOT as u16);
+        let groups = [const { OnceCell::new() }; GROUPS];
+        let _ = groups[0].set(first);
+        let tasks = RefCell::new(vec![Task { body: None, next_free: NONE }]);
+        Self { home, groups, tasks, free: Cell::new(NONE), live: Cell::new(0), root }
+    }
+
+    /// The groups that there are.
+    #[inline(always)]
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.groups.iter().map_while(OnceCell::get)
+    }
+
+    /// Tasks that have not ended.
+    pub(super) fn live(&self) -> usize {
+        self.live.get()
+    }
+
+    pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let index = self.take_index();
+        let group = self.groups[index / GROUP].get_or_init(|| Arc::new(Group::new(Arc::clone(&self.home))));
+        let waker = waker(group, (index % GROUP) as u16);
+        let join = Rc::new(Join {
+            output: RefCell::default(),
+            waiter: RefCell::default(),
+            cancelled: Cell::new(false),
+        });
+        let body = Box::pin(run(future, Rc::clone(&join)));
+        self.tasks.borrow_mut()[index].body = Some((body, waker.clone()));
+        self.live.set(self.live.get() + 1);
+        waker.wake_by_ref();
+        JoinHandle { join, task: waker }
+    }
+
+    fn take_index(&self) -> usize {
+        let mut tasks = self.tasks.borrow_mut();
+        let index = self.free.get();
+        if index != NONE {
+            self.free.set(tasks[index].next_free);
+            return index;
+        }
+        assert!(tasks.len() < GROUPS * GROUP, "an executor has at most {} tasks", GROUPS * GROUP - 1);
+        tasks.push(Task { body: None, next_free: NONE });
+        tasks.len() - 1
+    }
+
+    /// Polls task `index`, if there is such.
+    #[inline(always)]
+    pub(super) fn run(&self, index: usize) {
+        let Some((mut body, waker)) = self.tasks.borrow_mut()[index].body.take() else { return };
+        // Not borrowed meanwhile: it may spawn others.
+        match body.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => self.tasks.borrow_mut()[index].body = Some((body, waker)),
+            Poll::Ready(()) => self.ended(index, body),
+        }
+    }
+
+    #[inline(never)]
+    fn ended(&self, index: usize, body: Body) {
+        drop(body);
+        self.tasks.borrow_mut()[index].next_free = self.free.replace(index);
+        self.live.set(self.live.get() - 1);
+    }
+
+    /// Drops what has not ended.
+    pub(super) fn clear(&self) {
+        // One after the other, none borrowed: what they drop may use the executor.
+        let mut index = 0;
+        while let Some(body) = self.body_from(&mut index) {
+            drop(body);
+        }
+    }
+
+    fn body_from(&self, index: &mut usize) -> Option<Body> {
+        let mut tasks = self.tasks.borrow_mut();
+        while let Some(task) = tasks.get_mut(*index) {
+            *index += 1;
+            if let Some((body, _)) = task.body.take() {
+                return Some(body);
+            }
+        }
+        None
+    }
+}
+
+/// What a task came to.
+type Outcome<T> = Result<T, Box<dyn Any + Send>>;
+
+struct Join<T> {
+    output: RefCell<Option<Outcome<T>>>,
+    waiter: RefCell<Option<Waker>>,
+    cancelled: Cell<bool>,
+}
+
+/// A task's body: `future`, whose panic is its outcome.
+async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>) {
+    let outcome = {
+        let mut future = pin!(future);
+        std::future::poll_fn(|cx| {
+            if join.cancelled.get() {
+                return Poll::Ready(None);
+            }
+            // Unwind safe: a future that has panicked is dropped, and nothing else of it seen.
+            match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(output)) => Poll::Ready(Some(Ok(output))),
+                Err(panic) => Poll::Ready(Some(Err(panic))),
+            }
+        })
+        .await
+    };
+    if matches!(outcome, Some(Err(_))) && Rc::strong_count(&join) == 1 {
+        tracing::error!("a task panicked whose handle was dropped");
+    }
+    *join.output.borrow_mut() = outcome;
+    let waiter = join.waiter.borrow_mut().take();
+    if let Some(waiter) = waiter {
+        waiter.wake();
+    }
+}
+
+/// The end of a task, as a future. Dropping it lets the task run on by itself.
+///
+/// If the task panicked, so does who awaits this, with the same payload.
+///
+/// # Panics
+/// Also if the executor was dropped before the task had ended.
+#[derive(Debug)]
+#[must_use = "dropping a handle lets the task run on by itself: say so by `detach`"]
+pub struct JoinHandle<T> {
+    join: Rc<Join<T>>,
+    task: Waker,
+}
+
+impl<T> std::fmt::Debug for Join<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Join").field("ended", &self.output.borrow().is_some()).finish_non_exhaustive()
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Lets the task run on by itself.
+    pub fn detach(self) {}
+
+    /// Ends the task: its future is dropped when the executor comes to it next. An I/O it waits for goes on by itself, and its
+    /// buffer goes back to its heap.
+    pub fn cancel(self) {
+        self.join.cancelled.set(true);
+        self.task.wake_by_ref();
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.join.output.borrow().is_some()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let outcome = self.join.output.borrow_mut().take();
+        match outcome {
+            Some(Ok(output)) => Poll::Ready(output),
+            Some(Err(panic)) => resume_unwind(panic),
+            None => {
+                assert!(
+                    Rc::strong_count(&self.join) > 1,
+                    "the task's executor was dropped, or its end taken before"
+                );
+                *self.join.waiter.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether a channel's handles and futures stay in one thread or may be anywhere: one type parameter.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Local {}
+    impl Sealed for super::Shared {}
+}
+
+/// How the handles of an [`AsyncChannel`](super::AsyncChannel) share it: [`Local`] or [`Shared`].
+pub trait Sharing: sealed::Sealed + Sized + 'static {
+    /// A counted reference.
+    #[doc(hidden)]
+    type Ref<T>: Clone + Deref<Target = T>;
+
+    /// What gives one at a time the way to a `T`.
+    #[doc(hidden)]
+    type Cell<T>;
+
+    /// Whether to wait for the device with the cell taken: nobody else could want it meanwhile.
+    #[doc(hidden)]
+    const WAITS_INSIDE: bool;
+
+    #[doc(hidden)]
+    fn share<T>(value: T) -> Self::Ref<T>;
+
+    #[doc(hidden)]
+    fn unshare<T>(shared: Self::Ref<T>) -> Result<T, Self::Ref<T>>;
+
+    #[doc(hidden)]
+    fn cell<T>(value: T) -> Self::Cell<T>;
+
+    #[doc(hidden)]
+    fn into_inner<T>(cell: Self::Cell<T>) -> T;
+
+    /// Runs `action` on what is in `cell`. It must not come back to the same cell: no waker is woken or dropped in it.
+    #[doc(hidden)]
+    fn with<T, R>(cell: &Self::Cell<T>, action: impl FnOnce(&mut T) -> R) -> R;
+}
+
+/// All handles and futures are of one thread, and not `Send`. The fast one: no lock, no atomic operation.
+#[derive(Debug, Clone, Copy)]
+pub enum Local {}
+
+/// Handles and futures may be sent to other threads, and used by several: for executors of many threads. Each look at the
+/// channel takes a lock.
+#[derive(Debug, Clone, Copy)]
+pub enum Shared {}
+
+impl Sharing for Local {
+    type Ref<T> = Rc<T>;
+    type Cell<T> = RefCell<T>;
+    const WAITS_INSIDE: bool = true;
+
+    fn share<T>(value: T) -> Rc<T> {
+        Rc::new(value)
+    }
+
+    fn unshare<T>(shared: Rc<T>) -> Result<T, Rc<T>> {
+        Rc::try_unwrap(shared)
+    }
+
+    fn cell<T>(value: T) -> RefCell<T> {
+        RefCell::new(value)
+    }
+
+    fn into_inner<T>(cell: RefCell<T>) -> T {
+        cell.into_inner()
+    }
+
+    #[inline(always)]
+    fn with<T, R>(cell: &RefCell<T>, action: impl FnOnce(&mut T) -> R) -> R {
+        action(&mut cell.borrow_mut())
+    }
+}
+
+impl Sharing for Shared {
+    type Ref<T> = Arc<T>;
+    type Cell<T> = Mutex<T>;
+    const WAITS_INSIDE: bool = false;
+
+    fn share<T>(value: T) -> Arc<T> {
+        Arc::new(value)
+    }
+
+    fn unshare<T>(shared: Arc<T>) -> Result<T, Arc<T>> {
+        Arc::try_unwrap(shared)
+    }
+
+    fn cell<T>(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+
+    fn into_inner<T>(cell: Mutex<T>) -> T {
+        cell.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline(always)]
+    fn with<T, R>(cell: &Mutex<T>, action: impl FnOnce(&mut T) -> R) -> R {
+        // What panics inside is an assertion of ours; the others' buffers are in their slots all the same.
+        action(&mut cell.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
