@@ -27,7 +27,7 @@
 mod channel;
 mod device;
 mod executor;
-mod futures;
+pub mod futures;
 mod lbio;
 mod open;
 mod pool;
