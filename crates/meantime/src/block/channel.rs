@@ -464,7 +464,8 @@ impl NvmeChannel {
     /// Looks on the polled queue for a while for the end of any request that has no ticket. True if there is one.
     #[inline(always)]
     fn polls_until_any_done(&mut self) -> bool {
-        for _ in 0..FIRST_LOOKS {
+        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines, just before.
+        for _ in 0..4 * FIRST_LOOKS {
             if self.polled.queue.has_completion() {
                 self.polled.reap(&mut self.table, &self.ns);
                 if self.table.has_done() {

@@ -28,7 +28,7 @@ mod any;
 mod channel;
 mod device;
 mod executor;
-mod futures;
+pub mod futures;
 mod kernel;
 mod lbio;
 mod open;

@@ -32,6 +32,8 @@ pub(super) struct Tasks {
     free: Cell<usize>,
     live: Cell<usize>,
     pub(super) root: Waker,
+    /// Whether any task was ever cancelled: only then is each asked, which would be a cache line of its own.
+    cancels: Rc<Cell<bool>>,
 }
 
 const NONE: usize = usize::MAX;
@@ -43,7 +45,7 @@ impl Tasks {
         let groups = [const { OnceCell::new() }; GROUPS];
         let _ = groups[0].set(first);
         let tasks = RefCell::new(vec![Task { body: None, next_free: NONE }]);
-        Self { home, groups, tasks, free: Cell::new(NONE), live: Cell::new(0), root }
+        Self { home, groups, tasks, free: Cell::new(NONE), live: Cell::new(0), root, cancels: Rc::default() }
     }
 
     /// The groups that there are.
@@ -66,11 +68,11 @@ impl Tasks {
             waiter: RefCell::default(),
             cancelled: Cell::new(false),
         });
-        let body = Box::pin(run(future, Rc::clone(&join)));
+        let body = Box::pin(run(future, Rc::clone(&join), Rc::clone(&self.cancels)));
         self.tasks.borrow_mut()[index].body = Some((body, waker.clone()));
         self.live.set(self.live.get() + 1);
         waker.wake_by_ref();
-        JoinHandle { join, task: waker }
+        JoinHandle { join, task: waker, cancels: Rc::clone(&self.cancels) }
     }
 
     fn take_index(&self) -> usize {
@@ -134,11 +136,11 @@ struct Join<T> {
 }
 
 /// A task's body: `future`, whose panic is its outcome.
-async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>) {
+async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>, cancels: Rc<Cell<bool>>) {
     let outcome = {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| {
-            if join.cancelled.get() {
+            if cancels.get() && join.cancelled.get() {
                 return Poll::Ready(None);
             }
             // Unwind safe: a future that has panicked is dropped, and nothing else of it seen.
@@ -171,6 +173,7 @@ async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>) {
 pub struct JoinHandle<T> {
     join: Rc<Join<T>>,
     task: Waker,
+    cancels: Rc<Cell<bool>>,
 }
 
 impl<T> std::fmt::Debug for Join<T> {
@@ -187,6 +190,7 @@ impl<T> JoinHandle<T> {
     /// buffer goes back to its heap.
     pub fn cancel(self) {
         self.join.cancelled.set(true);
+        self.cancels.set(true);
         self.task.wake_by_ref();
     }
 
