@@ -3,6 +3,7 @@
 //! `cargo bench -p meantime-capi --bench thunks`.
 
 use std::error::Error;
+use std::ffi::{CStr, CString};
 use std::hint::black_box;
 use std::ptr::{null, null_mut};
 
@@ -12,17 +13,19 @@ use meantime_c::abi;
 use meantime_c::{buf, channel, device};
 
 const PAIRS: usize = 31;
-const READS: usize = 50_000;
+const READS: usize = 20_000;
 const BLOCKS: u64 = (256 << 20) / 512;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let cpus = cpu::allowed();
-    cpu::bind(&[cpus[0]])?;
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+    cpu::bind(&[first])?;
+    let uri = format!("mem:256M?cpu={last}");
     // Two devices: the SSD's thread of the one that is not used sleeps.
-    let rust = open("mem:256M", &OpenOptions::default())?;
+    let rust = open(&uri, &OpenOptions::default())?;
     let mut rust = Rust { channel: rust.channel(&ChannelOptions::default())?, buf: None };
     rust.buf = Some(rust.channel.alloc(512)?);
-    let mut c = C::open()?;
+    let mut c = C::open(&CString::new(uri)?)?;
     let (mut rust_ns, mut c_ns, mut ratios) = (vec![], vec![], vec![]);
     for pair in 0..PAIRS {
         // Whoever is second finds other caches and another frequency: in turns.
@@ -93,11 +96,11 @@ struct C {
 }
 
 impl C {
-    fn open() -> Result<Self, Box<dyn Error>> {
+    fn open(uri: &CStr) -> Result<Self, Box<dyn Error>> {
         let (mut device, mut channel, mut buf) = (null_mut(), null_mut(), null_mut());
         // SAFETY: a text that ends, and places on the stack.
         let failed = unsafe {
-            device::mt_open(c"mem:256M".as_ptr(), &mut device) != 0
+            device::mt_open(uri.as_ptr(), &mut device) != 0
                 || channel::mt_channel_open(device, null(), &mut channel) != 0
                 || buf::mt_alloc(device, 512, &mut buf) != 0
         };

@@ -114,3 +114,40 @@ pub unsafe fn text<'a>(call: &str, name: &str, text: *const c_char) -> Result<&'
 pub fn out<T>(call: &str, name: &str, place: *mut T) -> Result<*mut T, Failed> {
     if place.is_null() { Err(misuse(call, format_args!("{name} is NULL"))) } else { Ok(place) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null, null_mut};
+
+    use super::*;
+    use crate::{buf, channel, device, mt_last_error};
+
+    fn last_error() -> String {
+        // SAFETY: a text of this thread, which has no other error meanwhile.
+        unsafe { CStr::from_ptr(mt_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    /// A panic ends at the boundary, and with it the channel; the device and its other channels go on.
+    #[test]
+    fn a_panic_does_not_reach_c() {
+        let (mut device, mut first, mut second, mut held) = (null_mut(), null_mut(), null_mut(), null_mut());
+        // SAFETY: a text that ends, places on the stack, and handles that are open.
+        unsafe {
+            assert_eq!(device::mt_open(c"mem:16M".as_ptr(), &mut device), 0);
+            assert_eq!(channel::mt_channel_open(device, null(), &mut first), 0);
+            assert_eq!(channel::mt_channel_open(device, null(), &mut second), 0);
+            assert_eq!(buf::mt_alloc(device, 4096, &mut held), 0);
+            assert_eq!(on_channel("mt_test", first, |_| panic!("what {} would be", "this")), -libc::EIO);
+            assert!(last_error().starts_with("mt_test: a bug in Meantime"), "{}", last_error());
+            assert!(last_error().ends_with("what this would be"), "{}", last_error());
+            assert_eq!(channel::mt_read(first, 0, held), -libc::EIO);
+            assert!(last_error().contains("give it up"), "{}", last_error());
+            assert_eq!(channel::mt_channel_close(first), -libc::EIO);
+            assert_eq!(channel::mt_read(second, 0, held), 0);
+            assert_eq!((buf::mt_free(held), channel::mt_channel_close(second)), (0, 0));
+            assert_eq!(device::mt_close(device), 0);
+        }
+        assert_eq!(guarded("mt_test", || panic!("again")), -libc::EIO);
+        assert!(last_error().ends_with("again"), "{}", last_error());
+    }
+}

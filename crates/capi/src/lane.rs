@@ -99,18 +99,18 @@ impl Lane {
         if index >= self.flights.len() {
             return Err(self.full(call));
         }
-        let (mut buf, mut data) = (None, None);
-        if !request.buf.is_null() {
-            // SAFETY: the caller's promise.
-            let shell = unsafe { Shell::at(request.buf) };
-            // Nothing fails from here to `launched`, or to `rejected`, which brings it back.
-            // SAFETY: the caller's promise.
-            data = unsafe { shell.and_then(|shell| shell.send_away()) };
-            if data.is_none() {
-                return Err(not_open(call, request.buf));
+        let (shell, data) = match request.buf.is_null() {
+            true => (None, None),
+            false => {
+                // SAFETY: the caller's promise.
+                let shell = unsafe { Shell::at(request.buf) };
+                // SAFETY: the caller's promise. Nothing fails from here to `launched`, or to `rejected`, which brings it back.
+                match unsafe { shell.and_then(|shell| shell.send_away()) } {
+                    Some(data) => (shell, Some(data)),
+                    None => return Err(not_open(call, request.buf)),
+                }
             }
-            buf = shell;
-        }
+        };
         let user_data = request.user_data;
         let request = block::Request {
             op,
@@ -121,7 +121,7 @@ impl Lane {
             policy,
             user_data: index as u64,
         };
-        Ok(Prepared { index, request, buf, user_data })
+        Ok(Prepared { index, request, buf: shell, user_data })
     }
 
     #[cold]

@@ -35,7 +35,7 @@ static ALLOCATOR: Counting = Counting;
 /// So many reads and writes, one after the other and then eight at once.
 fn ios(channel: *mut channel::Handle, bufs: &[*mut buf::Buf; 8], count: u64) {
     let request = |n: u64, buf| {
-        let op = if n % 2 == 0 { MT_READ } else { MT_WRITE };
+        let op = if n.is_multiple_of(2) { MT_READ } else { MT_WRITE };
         Request { op, flags: 0, lba: n * 8 % 1024, blocks: 0, buf, policy: 0, user_data: n }
     };
     let mut result = Outcome { buf: null_mut(), user_data: 0, error: 1, reserved: 0 };
