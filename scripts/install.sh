@@ -42,11 +42,14 @@ files=(
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
     "$lib/libmeantime.a" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
 )
+shopt -s nullglob
+for job in jobs/*.fio; do
+    files+=("$jobs/${job##*/}")
+done
 
 if [ "$action" = uninstall ]; then
-    shopt -s nullglob
-    rm -f -- "${files[@]}" "$jobs"/*.fio
-    # Only what was ours, and only if nobody else has put something there.
+    rm -f -- "${files[@]}"
+    # Unless somebody else has put something there.
     rmdir -- "$jobs" "$root/share/meantime" 2>/dev/null || true
     echo "uninstalled Meantime from $root"
     exit 0
@@ -80,10 +83,9 @@ Libs: -L\${libdir} -lmeantime
 Libs.private: -lpthread -ldl -lm
 END
 chmod 644 "$lib/pkgconfig/meantime.pc"
-if [ -d jobs ]; then
-    install -d "$jobs"
-    install -m 644 jobs/*.fio "$jobs"
-fi
+for job in jobs/*.fio; do
+    install -D -m 644 "$job" "$jobs/${job##*/}"
+done
 echo "installed Meantime $version in $root"
 if [ -z "$destdir" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
     # So that programs find the library, if this is where the loader looks.

@@ -23,11 +23,13 @@
  *
  * Compile with `cc prog.c $(pkg-config --cflags --libs meantime)`.
  *
- * Between mt_submit() and mt_wait() of a polled request there is no allocation, no lock and no system call.
+ * From mt_submit() to the end of mt_wait() a polled request to a device behind our own driver needs no allocation, no lock and no
+ * system call. (Two exceptions: the thread of a software SSD that has gone to sleep is woken; and a wait that has looked for a
+ * millisecond in vain begins to sleep.)
  *
  *
  * ERRORS. A function that returns int returns a negative errno when it fails, and mt_last_error() says in words what is wrong
- * and what to do. The meanings:
+ * and what to do. Where a handle was to be had, it is NULL then. The meanings:
  *
  *     -EINVAL      your mistake, and nothing has happened: a NULL, a closed handle, a ticket that was redeemed, a
  *                  request beyond the end of the device. No I/O ever ends with it.
