@@ -2,14 +2,17 @@
 # make test    set up, then everything `make check` does: what CI runs
 # make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
 # make build   the command, at target/release/meantime
+# make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
 # make bench   the figures that README and ARCHITECTURE.md quote
 # make fuzz SECONDS=600    each fuzzer for so long
 
-.PHONY: all build demo test check setup format lint unit loom fuzz docs bench clean
+.PHONY: all build demo test check setup format lint unit loom fuzz docs bench clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
 SECONDS := 15
+PREFIX := /usr/local
+DESTDIR :=
 
 build:
 	$(CARGO) build --release --locked --bin meantime
@@ -44,6 +47,14 @@ docs:
 
 bench: build
 	@scripts/bench.sh
+
+# The C library with crate types of its own, or there would be no link-time optimisation.
+install: build
+	$(CARGO) rustc --release --locked -p meantime-capi --lib --crate-type cdylib,staticlib
+	@scripts/install.sh install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
+
+uninstall:
+	@scripts/install.sh uninstall --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
 
 clean:
 	$(CARGO) clean

@@ -19,6 +19,7 @@ want c++ g++
 want git git
 want valgrind valgrind
 want strace strace
+want pkg-config pkg-config
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
 
 as_root() {

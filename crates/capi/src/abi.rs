@@ -1,0 +1,77 @@
+//! What crosses the boundary by value: the structures of `meantime.h`.
+
+use std::ffi::c_char;
+
+use crate::buf::Buf;
+use crate::error::Failed;
+
+/// `mt_info`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Info {
+    pub blocks: u64,
+    pub block_bytes: u32,
+    pub max_transfer_bytes: u32,
+    pub volatile_write_cache: u32,
+    pub reserved: u32,
+    pub uri: *const c_char,
+    pub medium: *const c_char,
+}
+
+/// `mt_channel_options`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub policy: *const c_char,
+    pub depth: u32,
+    pub interrupt: u32,
+}
+
+/// `mt_request`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    pub op: u32,
+    pub flags: u32,
+    pub lba: u64,
+    pub blocks: u64,
+    pub buf: *mut Buf,
+    pub policy: u64,
+    pub user_data: u64,
+}
+
+/// `mt_ticket`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    pub id: u64,
+}
+
+/// `mt_result`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    pub buf: *mut Buf,
+    pub user_data: u64,
+    pub error: i32,
+    pub reserved: u32,
+}
+
+impl Outcome {
+    /// Of a call that has waited for nothing.
+    #[cold]
+    pub(crate) fn of_none(failed: Failed) -> Self {
+        Self { buf: std::ptr::null_mut(), user_data: 0, error: failed.0, reserved: 0 }
+    }
+}
+
+pub const MT_READ: u32 = 1;
+pub const MT_WRITE: u32 = 2;
+pub const MT_FLUSH: u32 = 3;
+pub const MT_WRITE_ZEROES: u32 = 4;
+pub const MT_DEALLOCATE: u32 = 5;
+
+pub const MT_FUA: u32 = 1;
+
+const _: () = assert!(size_of::<Info>() == 40 && size_of::<Options>() == 16 && size_of::<Request>() == 48);
+const _: () = assert!(size_of::<Ticket>() == 8 && size_of::<Outcome>() == 24);

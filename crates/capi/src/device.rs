@@ -1,0 +1,106 @@
+//! Devices.
+
+use std::ffi::{CString, c_char, c_int};
+
+use meantime::block::{BlockDevice, Device, OpenOptions};
+
+use crate::abi::Info;
+use crate::error::{Answer, Failed, channel_failed, open_failed};
+use crate::guard::{close, guarded, not_open, out, text};
+use crate::policy::named;
+use crate::shell::{Kind, Registry, Shell};
+
+/// What `mt_device` stands for.
+pub struct Opened {
+    pub device: Device,
+    uri: CString,
+    medium: CString,
+}
+
+/// `mt_device`.
+pub type Handle = Shell<Opened>;
+
+impl Kind for Opened {
+    const TAG: u32 = 0x6d74_6400;
+    const NAME: &'static str = "device";
+
+    fn registry() -> &'static Registry<Self> {
+        static DEVICES: Registry<Opened> = Registry::new();
+        &DEVICES
+    }
+}
+
+// Any number of threads may use a device at once.
+const _: () = {
+    const fn is_shared<T: Sync>() {}
+    is_shared::<Opened>();
+};
+
+/// The device of a handle.
+///
+/// # Safety
+/// `device` is NULL or the address of a handle, and nobody closes it while it is used.
+pub unsafe fn opened(call: &str, device: *const Handle) -> Result<&'static Opened, Failed> {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Shell::at(device).and_then(|shell| shell.value()) };
+    opened.ok_or_else(|| not_open(call, device))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut Handle) -> c_int {
+    const CALL: &str = "mt_open";
+    guarded(CALL, || -> Answer {
+        let place = out(CALL, "device", device)?;
+        // SAFETY: not NULL, and the header has it point to a pointer.
+        unsafe { place.write(std::ptr::null_mut()) };
+        // SAFETY: the header's promise.
+        let uri = unsafe { text(CALL, "uri", uri) }?;
+        let device =
+            meantime::block::open(uri, &OpenOptions::default()).map_err(|error| open_failed(&error))?;
+        let info = device.info();
+        let uri = CString::new(uri).unwrap_or_default();
+        let medium = CString::new(info.medium.as_str()).unwrap_or_default();
+        // SAFETY: as above.
+        unsafe { place.write(Shell::create(Opened { device, uri, medium })) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mt_close(device: *mut Handle) -> c_int {
+    close("mt_close", device, drop)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mt_device_info(device: *const Handle, info: *mut Info) -> c_int {
+    const CALL: &str = "mt_device_info";
+    guarded(CALL, || -> Answer {
+        let place = out(CALL, "info", info)?;
+        // SAFETY: the header's promise.
+        let opened = unsafe { opened(CALL, device) }?;
+        let info = opened.device.info();
+        let info = Info {
+            blocks: info.blocks,
+            block_bytes: info.block_bytes,
+            max_transfer_bytes: info.max_transfer_bytes,
+            volatile_write_cache: info.volatile_write_cache.into(),
+            reserved: 0,
+            uri: opened.uri.as_ptr(),
+            medium: opened.medium.as_ptr(),
+        };
+        // SAFETY: not NULL, and the header has it point to an `mt_info`.
+        unsafe { place.write(info) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mt_can_wait(device: *const Handle, policy: *const c_char) -> c_int {
+    const CALL: &str = "mt_can_wait";
+    guarded(CALL, || -> Answer {
+        // SAFETY: the header's promises.
+        let (opened, policy) = unsafe { (opened(CALL, device)?, named(CALL, policy)?) };
+        opened.device.can_wait(policy).map_err(|error| channel_failed(&error))?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,153 @@
+//! The boundary: arguments are looked at, and nothing unwinds into C.
+
+use std::any::Any;
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Answer, Failed, fail, misuse};
+use crate::lane::Lane;
+use crate::shell::{Kind, Shell, State};
+
+/// Runs `body`, which is all of the function `call`.
+pub fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(Failed(error))) => error,
+        Err(payload) => panicked(call, payload),
+    }
+}
+
+/// Runs `body`, which is all of the function `call`, on a channel. If it panics, nobody knows what the channel is up to:
+/// it is never used again, nor dropped, since the device may still write to its buffers.
+///
+/// # Safety
+/// `channel` is NULL or the address of a handle, and no other thread uses it meanwhile.
+#[inline(always)]
+pub unsafe fn on_channel(
+    call: &str,
+    channel: *const Shell<Lane>,
+    body: impl FnOnce(&mut Lane) -> Answer,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(shell) = (unsafe { Shell::at(channel) }) else { return not_open(call, channel).0 };
+    // SAFETY: the caller's promise.
+    let Some(lane) = (unsafe { shell.value_mut() }) else { return not_open(call, channel).0 };
+    match catch_unwind(AssertUnwindSafe(|| body(lane))) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(Failed(error))) => error,
+        Err(payload) => {
+            shell.mark_broken();
+            panicked(call, payload)
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn panicked(call: &str, payload: Box<dyn Any + Send>) -> c_int {
+    let what = payload.downcast_ref::<&str>().copied();
+    let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
+    let error = fail(libc::EIO, format_args!("{call}: a bug in Meantime, please report it: {what}"));
+    // Dropping it might panic again.
+    std::mem::forget(payload);
+    error.0
+}
+
+/// Why the handle `ptr` of kind `T` cannot be used.
+#[cold]
+#[inline(never)]
+pub fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
+    let name = T::NAME;
+    if ptr.is_null() {
+        return misuse(call, format_args!("the {name} is NULL"));
+    }
+    // SAFETY: the caller has looked at it already; or `remove` has found it among the handles.
+    match unsafe { Shell::at(ptr) }.map(Shell::state) {
+        None | Some(State::Closed | State::Open) => {
+            misuse(call, format_args!("this is no {name}, or it was closed"))
+        }
+        Some(State::Away) => {
+            fail(libc::EBUSY, format_args!("{call}: the {name} is with the device: wait for its request"))
+        }
+        Some(State::Empty) => misuse(
+            call,
+            format_args!("the memory of the {name} was given up (detached, or the device is gone): free it"),
+        ),
+        Some(State::Broken) => {
+            fail(libc::EIO, format_args!("{call}: the {name} met a bug in Meantime before: give it up"))
+        }
+    }
+}
+
+/// Closes a handle. NULL is fine.
+pub fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(T)) -> c_int {
+    if ptr.is_null() {
+        return 0;
+    }
+    guarded(call, || match Shell::remove(ptr) {
+        Ok(value) => {
+            if let Some(value) = value {
+                end(value);
+            }
+            Ok(0)
+        }
+        // It may be anything: not to be looked at.
+        Err(State::Closed) => Err(misuse(call, format_args!("this is no {}, or it was closed", T::NAME))),
+        Err(_) => Err(not_open(call, ptr)),
+    })
+}
+
+/// A text from C.
+///
+/// # Safety
+/// `text` is NULL or ends with a NUL, and stays as it is for `'a`.
+pub unsafe fn text<'a>(call: &str, name: &str, text: *const c_char) -> Result<&'a str, Failed> {
+    if text.is_null() {
+        return Err(misuse(call, format_args!("{name} is NULL")));
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(text) };
+    bytes.to_str().map_err(|_| misuse(call, format_args!("{name} is not UTF-8")))
+}
+
+/// The place where C wants a result, if it gave one.
+pub fn out<T>(call: &str, name: &str, place: *mut T) -> Result<*mut T, Failed> {
+    if place.is_null() { Err(misuse(call, format_args!("{name} is NULL"))) } else { Ok(place) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null, null_mut};
+
+    use super::*;
+    use crate::{buf, channel, device, mt_last_error};
+
+    fn last_error() -> String {
+        // SAFETY: a text of this thread, which has no other error meanwhile.
+        unsafe { CStr::from_ptr(mt_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    /// A panic ends at the boundary, and with it the channel; the device and its other channels go on.
+    #[test]
+    fn a_panic_does_not_reach_c() {
+        let (mut device, mut first, mut second, mut held) = (null_mut(), null_mut(), null_mut(), null_mut());
+        // SAFETY: a text that ends, places on the stack, and handles that are open.
+        unsafe {
+            assert_eq!(device::mt_open(c"mem:16M".as_ptr(), &mut device), 0);
+            assert_eq!(channel::mt_channel_open(device, null(), &mut first), 0);
+            assert_eq!(channel::mt_channel_open(device, null(), &mut second), 0);
+            assert_eq!(buf::mt_alloc(device, 4096, &mut held), 0);
+            assert_eq!(on_channel("mt_test", first, |_| panic!("what {} would be", "this")), -libc::EIO);
+            assert!(last_error().starts_with("mt_test: a bug in Meantime"), "{}", last_error());
+            assert!(last_error().ends_with("what this would be"), "{}", last_error());
+            assert_eq!(channel::mt_read(first, 0, held), -libc::EIO);
+            assert!(last_error().contains("give it up"), "{}", last_error());
+            assert_eq!(channel::mt_channel_close(first), -libc::EIO);
+            assert_eq!(channel::mt_read(second, 0, held), 0);
+            assert_eq!((buf::mt_free(held), channel::mt_channel_close(second)), (0, 0));
+            assert_eq!(device::mt_close(device), 0);
+        }
+        assert_eq!(guarded("mt_test", || panic!("again")), -libc::EIO);
+        assert!(last_error().ends_with("again"), "{}", last_error());
+    }
+}

@@ -1,0 +1,310 @@
+//! A channel as C has it: tickets and buffers of the library, which can only be moved, stay here; C has numbers and handles.
+
+use meantime::block::{self, BlockChannel, Channel, Done, Rejected};
+use meantime::completion::Policy;
+use meantime::nvme::Op;
+
+use crate::abi::{
+    MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES, Outcome, Request, Ticket,
+};
+use crate::buf::Buf;
+use crate::error::{Failed, fail, io_failed, misuse, submit_failed};
+use crate::guard::not_open;
+use crate::policy;
+use crate::shell::{Kind, Registry, Shell};
+
+/// One request that C has not had the result of.
+struct Flight {
+    /// What a ticket for it must carry: the index in the lower bits, above it a number that changes with each use.
+    id: u64,
+    /// The library's, if the request has one.
+    ticket: Option<block::Ticket>,
+    /// Where its buffer goes back to.
+    buf: Option<&'static Buf>,
+    user_data: u64,
+    /// While it is free: the next free one.
+    next_free: usize,
+}
+
+const INDEX_BITS: u32 = 16;
+
+/// What `mt_channel` stands for.
+pub struct Lane {
+    channel: Channel,
+    /// As many as requests can be under way.
+    flights: Box<[Flight]>,
+    /// The first free one; as many as there are flights if none is.
+    free: usize,
+}
+
+impl Kind for Lane {
+    const TAG: u32 = 0x6d74_6300;
+    const NAME: &'static str = "channel";
+
+    fn registry() -> &'static Registry<Self> {
+        static CHANNELS: Registry<Lane> = Registry::new();
+        &CHANNELS
+    }
+}
+
+/// A request that is ready for the library, and its buffer's handle.
+struct Prepared {
+    index: usize,
+    request: block::Request,
+    buf: Option<&'static Buf>,
+    user_data: u64,
+}
+
+impl Lane {
+    pub fn new(channel: Channel, depth: u16) -> Self {
+        // Ids begin elsewhere in each channel, and with the top bit set: one's tickets are no other's, and none is 0.
+        let first = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), depth) | 1 << 63;
+        let flight = |index: usize| Flight {
+            id: first >> INDEX_BITS << INDEX_BITS | index as u64,
+            ticket: None,
+            buf: None,
+            user_data: 0,
+            next_free: index + 1,
+        };
+        Self { channel, flights: (0..usize::from(depth)).map(flight).collect(), free: 0 }
+    }
+
+    /// Makes of C's request the library's; its buffer is away from then on.
+    ///
+    /// # Safety
+    /// `request.buf` is NULL or the address of a handle that no other thread uses meanwhile.
+    #[inline(always)]
+    unsafe fn prepare(&mut self, call: &str, request: &Request) -> Result<Prepared, Failed> {
+        let op = match request.op {
+            MT_READ => Op::Read,
+            MT_WRITE => Op::Write,
+            MT_FLUSH => Op::Flush,
+            MT_WRITE_ZEROES => Op::WriteZeroes,
+            MT_DEALLOCATE => Op::Deallocate,
+            op => {
+                return Err(misuse(call, format_args!("there is no operation {op}: use MT_READ or another")));
+            }
+        };
+        if request.flags & !MT_FUA != 0 {
+            return Err(misuse(call, "the request has unknown flags: use MT_FUA or 0"));
+        }
+        if op.has_data() && request.blocks != 0 {
+            return Err(misuse(
+                call,
+                "blocks is not for reads and writes: leave it 0, and set the length of the buffer",
+            ));
+        }
+        let policy = policy::decode(call, request.policy)?;
+        let index = self.free;
+        if index >= self.flights.len() {
+            return Err(self.full(call));
+        }
+        let (shell, data) = match request.buf.is_null() {
+            true => (None, None),
+            false => {
+                // SAFETY: the caller's promise.
+                let shell = unsafe { Shell::at(request.buf) };
+                // SAFETY: the caller's promise. Nothing fails from here to `launched`, or to `rejected`, which brings it back.
+                match unsafe { shell.and_then(|shell| shell.send_away()) } {
+                    Some(data) => (shell, Some(data)),
+                    None => return Err(not_open(call, request.buf)),
+                }
+            }
+        };
+        let user_data = request.user_data;
+        let request = block::Request {
+            op,
+            lba: request.lba,
+            blocks: request.blocks,
+            buf: data,
+            fua: request.flags & MT_FUA != 0,
+            policy,
+            user_data: index as u64,
+        };
+        Ok(Prepared { index, request, buf: shell, user_data })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn full(&self, call: &str) -> Failed {
+        fail(
+            libc::EAGAIN,
+            format_args!(
+                "{call}: all {} requests of the channel are in flight, or their results were not taken: wait for one",
+                self.flights.len()
+            ),
+        )
+    }
+
+    /// The request was taken.
+    #[inline(always)]
+    fn launched(
+        &mut self,
+        prepared: (usize, Option<&'static Buf>, u64),
+        ticket: Option<block::Ticket>,
+    ) -> Ticket {
+        let (index, buf, user_data) = prepared;
+        let flight = &mut self.flights[index];
+        // There is none, and the path must not look.
+        std::mem::forget(std::mem::replace(&mut flight.ticket, ticket));
+        flight.buf = buf;
+        flight.user_data = user_data;
+        self.free = flight.next_free;
+        Ticket { id: flight.id }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rejected(call: &str, rejected: Rejected, buf: Option<&'static Buf>) -> Failed {
+        if let Some(shell) = buf {
+            // SAFETY: `prepare` has sent it away.
+            unsafe { shell.come_back(rejected.request.buf) };
+        }
+        submit_failed(call, &rejected.error)
+    }
+
+    /// # Safety
+    /// As [`Lane::prepare`].
+    #[inline(always)]
+    pub unsafe fn submit(&mut self, call: &str, request: &Request) -> Result<Ticket, Failed> {
+        // SAFETY: the caller's promise.
+        let Prepared { index, request, buf, user_data } = unsafe { self.prepare(call, request) }?;
+        match self.channel.submit(request) {
+            Ok(ticket) => Ok(self.launched((index, buf, user_data), Some(ticket))),
+            Err(rejected) => Err(Self::rejected(call, rejected, buf)),
+        }
+    }
+
+    /// # Safety
+    /// As [`Lane::prepare`].
+    #[inline(always)]
+    pub unsafe fn enqueue(&mut self, call: &str, request: &Request) -> Result<(), Failed> {
+        // SAFETY: the caller's promise.
+        let Prepared { index, request, buf, user_data } = unsafe { self.prepare(call, request) }?;
+        match self.channel.enqueue(request) {
+            Ok(()) => {
+                self.launched((index, buf, user_data), None);
+                Ok(())
+            }
+            Err(rejected) => Err(Self::rejected(call, rejected, buf)),
+        }
+    }
+
+    /// The library's ticket for C's, which is not good any more.
+    #[inline(always)]
+    fn redeem(&mut self, call: &str, ticket: Ticket) -> Result<(usize, block::Ticket), Failed> {
+        let index = (ticket.id & ((1 << INDEX_BITS) - 1)) as usize;
+        match self.flights.get_mut(index) {
+            Some(flight) if flight.id == ticket.id => match flight.ticket.take() {
+                Some(ticket) => Ok((index, ticket)),
+                None => Err(no_ticket(call)),
+            },
+            _ => Err(no_ticket(call)),
+        }
+    }
+
+    /// The request at `index` has ended: what C gets, and the buffer goes back.
+    #[inline(always)]
+    fn settle(&mut self, index: usize, mut done: Done) -> Outcome {
+        let flight = &mut self.flights[index];
+        let buf = flight.buf.take();
+        if let Some(shell) = buf {
+            // SAFETY: `prepare` has sent it away.
+            unsafe { shell.come_back(done.buf.take()) };
+        }
+        let user_data = flight.user_data;
+        flight.id = flight.id.wrapping_add(1 << INDEX_BITS) | 1 << 63;
+        flight.next_free = std::mem::replace(&mut self.free, index);
+        let error = match &done.result {
+            Ok(()) => 0,
+            Err(error) => io_failed(error).0,
+        };
+        let buf = buf.map_or(std::ptr::null_mut(), |shell| std::ptr::from_ref(shell).cast_mut());
+        Outcome { buf, user_data, error, reserved: 0 }
+    }
+
+    #[inline(always)]
+    pub fn wait(&mut self, call: &str, ticket: Ticket) -> Result<Outcome, Failed> {
+        let (index, ticket) = self.redeem(call, ticket)?;
+        let done = self.channel.wait(ticket);
+        Ok(self.settle(index, done))
+    }
+
+    pub fn try_take(&mut self, call: &str, ticket: Ticket) -> Result<Option<Outcome>, Failed> {
+        let (index, ticket) = self.redeem(call, ticket)?;
+        match self.channel.try_take(ticket) {
+            Ok(done) => Ok(Some(self.settle(index, done))),
+            Err(ticket) => {
+                self.flights[index].ticket = Some(ticket);
+                Ok(None)
+            }
+        }
+    }
+
+    pub fn detach(&mut self, call: &str, ticket: Ticket) -> Result<(), Failed> {
+        let (index, ticket) = self.redeem(call, ticket)?;
+        self.channel.detach(ticket);
+        // The library gives the memory back when the device is done with it; the handle stays without.
+        self.settle(index, Done { result: Ok(()), buf: None, user_data: 0 });
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn settle_queued(&mut self, done: Done) -> Outcome {
+        self.settle(done.user_data as usize, done)
+    }
+
+    #[inline(always)]
+    pub fn wait_done(&mut self) -> Option<Outcome> {
+        let done = self.channel.wait_done()?;
+        Some(self.settle_queued(done))
+    }
+
+    #[inline(always)]
+    pub fn next_done(&mut self) -> Option<Outcome> {
+        let done = self.channel.next_done()?;
+        Some(self.settle_queued(done))
+    }
+
+    pub fn plug(&mut self) {
+        self.channel.plug();
+    }
+
+    pub fn unplug(&mut self) {
+        self.channel.unplug();
+    }
+
+    #[inline(always)]
+    pub fn poll(&mut self) -> usize {
+        self.channel.poll()
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.channel.in_flight()
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.channel.policy()
+    }
+
+    pub fn set_policy(&mut self, call: &str, policy: Policy) -> Result<(), Failed> {
+        self.channel.set_policy(policy).map_err(|error| submit_failed(call, &error))
+    }
+
+    /// Waits for everything that is under way, so that each buffer is back at its handle.
+    pub fn end(mut self) {
+        for index in 0..self.flights.len() {
+            if let Some(ticket) = self.flights[index].ticket.take() {
+                let done = self.channel.wait(ticket);
+                self.settle(index, done);
+            }
+        }
+        while self.wait_done().is_some() {}
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn no_ticket(call: &str) -> Failed {
+    misuse(call, "the ticket is not good: it was redeemed or detached, or is of another channel")
+}

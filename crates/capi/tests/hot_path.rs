@@ -1,0 +1,86 @@
+//! A polled I/O through C, `mt_submit` and `mt_wait`, allocates nothing. (No lock and no system call follow from what the thunks call:
+//! the library's path, which has a test of its own, and nothing else.)
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr::{null, null_mut};
+
+use meantime_c::abi::{MT_READ, MT_WRITE, Outcome, Request, Ticket};
+use meantime_c::{buf, channel, device};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// So many reads and writes, one after the other and then eight at once.
+fn ios(channel: *mut channel::Handle, bufs: &[*mut buf::Buf; 8], count: u64) {
+    let request = |n: u64, buf| {
+        let op = if n.is_multiple_of(2) { MT_READ } else { MT_WRITE };
+        Request { op, flags: 0, lba: n * 8 % 1024, blocks: 0, buf, policy: 0, user_data: n }
+    };
+    let mut result = Outcome { buf: null_mut(), user_data: 0, error: 1, reserved: 0 };
+    for n in 0..count {
+        let mut ticket = Ticket { id: 0 };
+        // SAFETY: handles that are open, and places on the stack.
+        unsafe {
+            assert_eq!(channel::mt_submit(channel, &request(n, bufs[0]), &mut ticket), 0);
+            assert_eq!(channel::mt_wait(channel, ticket, &mut result), 0);
+        }
+        assert_eq!((result.buf, result.user_data, result.error), (bufs[0], n, 0));
+    }
+    for _ in 0..count / 8 {
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(channel::mt_plug(channel), 0);
+            for (n, &buf) in bufs.iter().enumerate() {
+                assert_eq!(channel::mt_enqueue(channel, &request(n as u64, buf)), 0);
+            }
+            assert_eq!(channel::mt_unplug(channel), 0);
+            for _ in 0..8 {
+                assert_eq!(channel::mt_wait_done(channel, &mut result), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_allocated_or_freed() {
+    let (mut device, mut channel, mut bufs) = (null_mut(), null_mut(), [null_mut(); 8]);
+    // SAFETY: places on the stack, and a text that ends.
+    unsafe {
+        assert_eq!(device::mt_open(c"mem:16M".as_ptr(), &mut device), 0);
+        assert_eq!(channel::mt_channel_open(device, null(), &mut channel), 0);
+        bufs.iter_mut().for_each(|buf| assert_eq!(buf::mt_alloc(device, 4096, buf), 0));
+    }
+    ios(channel, &bufs, 16);
+    let before = ALLOCATIONS.get();
+    ios(channel, &bufs, 400);
+    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations on the path of an I/O");
+    // SAFETY: handles that are open, for the last time.
+    unsafe {
+        bufs.iter().for_each(|&buf| assert_eq!(buf::mt_free(buf), 0));
+        assert_eq!((channel::mt_channel_close(channel), device::mt_close(device)), (0, 0));
+    }
+    // The counter does count.
+    assert!(ALLOCATIONS.get() > before);
+}

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# install.sh install|uninstall [--prefix DIR] [--destdir DIR] [--from DIR]
+#
+# Installs the command, the C library with header and pkg-config file, and the job files beneath PREFIX (/usr/local), or removes
+# them. DESTDIR is put before every path that is written, and in no file. --from is where they were built (target/release).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() { sed -nE '2,/^$/s/^# ?//p' "$0" >&2; exit 2; }
+die() { echo "install: $*" >&2; exit 1; }
+
+action=${1:-}
+[ "$action" = install ] || [ "$action" = uninstall ] || usage
+shift
+prefix=/usr/local destdir="" from=${CARGO_TARGET_DIR:-target}/release
+while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || usage
+    case $1 in
+        --prefix) prefix=$2 ;;
+        --destdir) destdir=$2 ;;
+        --from) from=$2 ;;
+        *) usage ;;
+    esac
+    shift 2
+done
+[[ $prefix = /* ]] || die "PREFIX=$prefix is not an absolute path: give one, e.g. /usr/local"
+# A path with these would break the pkg-config file, or what reads it.
+[[ $prefix != *[[:space:]\"\'\$\#\\]* ]] || die "PREFIX=$prefix has a character that pkg-config files cannot hold"
+
+version=$(sed -nE '/^\[workspace.package\]/,/^\[/s/^version = "(.*)"/\1/p' Cargo.toml)
+[ -n "$version" ] || die "Cargo.toml has no version"
+# As crates/capi/build.rs has it in the library.
+case $version in
+    0.*) abi=${version%.*} ;;
+    *) abi=${version%%.*} ;;
+esac
+
+root=$destdir$prefix
+bin=$root/bin lib=$root/lib include=$root/include jobs=$root/share/meantime/jobs
+files=(
+    "$bin/meantime"
+    "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
+    "$lib/libmeantime.a" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
+)
+shopt -s nullglob
+for job in jobs/*.fio; do
+    files+=("$jobs/${job##*/}")
+done
+
+if [ "$action" = uninstall ]; then
+    rm -f -- "${files[@]}"
+    # Unless somebody else has put something there.
+    rmdir -- "$jobs" "$root/share/meantime" 2>/dev/null || true
+    echo "uninstalled Meantime from $root"
+    exit 0
+fi
+
+for file in meantime libmeantime_c.so libmeantime_c.a; do
+    [ -e "$from/$file" ] || die "$from/$file is not there: run 'make install', which builds it"
+done
+# A library that is given another name than its soname says would not be found by the programs that are linked to it.
+soname=$(readelf -d "$from/libmeantime_c.so" | sed -nE 's/.*Library soname: \[(.*)\].*/\1/p')
+[ "$soname" = "libmeantime.so.$abi" ] || die "the soname of libmeantime_c.so is '$soname', not libmeantime.so.$abi: build it again"
+
+install -d "$bin" "$lib/pkgconfig" "$include"
+install -m 755 "$from/meantime" "$bin/meantime"
+install -m 755 "$from/libmeantime_c.so" "$lib/libmeantime.so.$version"
+ln -sfn "libmeantime.so.$version" "$lib/libmeantime.so.$abi"
+ln -sfn "libmeantime.so.$abi" "$lib/libmeantime.so"
+install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
+install -m 644 crates/capi/include/meantime.h "$include/meantime.h"
+# The static library needs nothing but what the C compiler adds by itself, and these, which are part of libc since glibc 2.34.
+cat >"$lib/pkgconfig/meantime.pc" <<END
+prefix=$prefix
+libdir=\${prefix}/lib
+includedir=\${prefix}/include
+
+Name: Meantime
+Description: User-space I/O stack for SSDs that answer in microseconds: its block layer
+Version: $version
+Cflags: -I\${includedir}
+Libs: -L\${libdir} -lmeantime
+Libs.private: -lpthread -ldl -lm
+END
+chmod 644 "$lib/pkgconfig/meantime.pc"
+for job in jobs/*.fio; do
+    install -D -m 644 "$job" "$jobs/${job##*/}"
+done
+echo "installed Meantime $version in $root"
+if [ -z "$destdir" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
+    # So that programs find the library, if this is where the loader looks.
+    ldconfig 2>/dev/null || true
+fi
