@@ -2,7 +2,8 @@
 //!
 //! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`,
 //! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
-//! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
+//! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`. `bins` (the whole
+//! histogram: latency in ns, count) are those of fio's json+, in `lat_ns` too.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -54,7 +55,7 @@ fn job(group: usize, result: &RunResult) -> Value {
         "read": direction(&result.read, result.runtime_ns),
         "write": direction(&result.write, result.runtime_ns),
         "trim": direction(&DirStats::default(), 0),
-        "sync": { "total_ios": 0, "lat_ns": latency_object(&LatencyStats::new(), false) },
+        "sync": { "total_ios": 0, "lat_ns": latency_object(&LatencyStats::new(), Detail::Moments) },
         "job_runtime": runtime.as_millis() as u64,
         "usr_cpu": finite(result.usr_cpu_percent),
         "sys_cpu": finite(result.sys_cpu_percent),
@@ -103,9 +104,9 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
         "total_ios": stats.ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latency_object(&stats.slat, false),
-        "clat_ns": latency_object(&stats.clat, true),
-        "lat_ns": latency_object(&stats.lat, false),
+        "slat_ns": latency_object(&stats.slat, Detail::Moments),
+        "clat_ns": latency_object(&stats.clat, Detail::PercentilesAndBins),
+        "lat_ns": latency_object(&stats.lat, Detail::Bins),
         // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own short runs.
         "bw_min": 0,
         "bw_max": 0,
@@ -123,7 +124,15 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
     Value::Object(object)
 }
 
-fn latency_object(stats: &LatencyStats, with_percentiles: bool) -> Value {
+/// How much of a latency is told, beyond minimum, maximum, mean and deviation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Moments,
+    Bins,
+    PercentilesAndBins,
+}
+
+fn latency_object(stats: &LatencyStats, detail: Detail) -> Value {
     let mut object = into_map(json!({
         "min": stats.min_ns(),
         "max": stats.max_ns(),
@@ -131,11 +140,15 @@ fn latency_object(stats: &LatencyStats, with_percentiles: bool) -> Value {
         "stddev": stats.stddev_ns(),
         "N": stats.n(),
     }));
-    if with_percentiles && stats.n() > 0 {
+    if detail == Detail::PercentilesAndBins && stats.n() > 0 {
         let percentiles = stats.percentiles_ns();
         let percentiles: Map<_, _> =
             percentiles.iter().map(|(at, ns)| (format!("{at:.6}"), json!(ns))).collect();
         object.insert("percentile".to_owned(), Value::Object(percentiles));
+    }
+    if detail != Detail::Moments && stats.n() > 0 {
+        let bins: Map<_, _> = stats.steps().map(|(ns, count)| (ns.to_string(), json!(count))).collect();
+        object.insert("bins".to_owned(), Value::Object(bins));
     }
     Value::Object(object)
 }
