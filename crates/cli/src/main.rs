@@ -5,6 +5,7 @@ mod calibrate;
 mod cli;
 mod failure;
 mod figures;
+mod html;
 mod info;
 mod job;
 mod machine;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     };
     let done = match &command {
         Command::Bench(args) => bench::run(args),
+        Command::Report(args) => html::run(args),
         Command::Info(args) => info::run(args),
         Command::Calibrate(args) => calibrate::run(args),
     };

@@ -40,23 +40,7 @@ impl JsonTarget {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        let refused = |error: io::Error| {
-            Failure::new(format_args!(
-                "cannot write the JSON to {}: {error}; give --json another file",
-                path.display()
-            ))
-        };
-        match std::fs::metadata(path) {
-            Ok(meta) if meta.is_dir() => return Err(refused(io::ErrorKind::IsADirectory.into())),
-            // A file must be ours to write although it will be replaced; devices and pipes are written in place.
-            Ok(_) => drop(OpenOptions::new().append(true).open(path).map_err(refused)?),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
-            Err(_) => {}
-        }
-        if !is_special(path) {
-            let (temporary, _) = create_beside(path).map_err(refused)?;
-            std::fs::remove_file(temporary).map_err(refused)?;
-        }
+        prepare_file(path, "the JSON", "--json")?;
         Ok(Self::File(path.to_owned()))
     }
 
@@ -70,6 +54,58 @@ impl JsonTarget {
             }),
         }
     }
+}
+
+/// Where the HTML report goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HtmlTarget {
+    /// Standard output; the text goes to stderr then.
+    Stdout,
+    /// A file, replaced as a whole.
+    File(PathBuf),
+}
+
+impl HtmlTarget {
+    /// As [`JsonTarget::prepare`].
+    pub fn prepare(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        prepare_file(path, "the report", "--html")?;
+        Ok(Self::File(path.to_owned()))
+    }
+
+    /// Writes `page`: a file has the old contents or the new, never a part.
+    pub fn write(&self, page: &str) -> Result<(), Failure> {
+        match self {
+            Self::Stdout => print(page),
+            Self::File(path) => write_file(path, page.as_bytes()).map_err(|error| {
+                Failure::new(format_args!("cannot write the report to {}: {error}", path.display()))
+            }),
+        }
+    }
+}
+
+/// Finds out whether `path` can be written; changes nothing.
+fn prepare_file(path: &Path, what: &str, option: &str) -> Result<(), Failure> {
+    let refused = |error: io::Error| {
+        Failure::new(format_args!(
+            "cannot write {what} to {}: {error}; give {option} another file",
+            path.display()
+        ))
+    };
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => return Err(refused(io::ErrorKind::IsADirectory.into())),
+        // A file must be ours to write although it will be replaced; devices and pipes are written in place.
+        Ok(_) => drop(OpenOptions::new().append(true).open(path).map_err(refused)?),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
+        Err(_) => {}
+    }
+    if !is_special(path) {
+        let (temporary, _) = create_beside(path).map_err(refused)?;
+        std::fs::remove_file(temporary).map_err(refused)?;
+    }
+    Ok(())
 }
 
 /// Something that is there and no regular file: `/dev/null`, a named pipe.
