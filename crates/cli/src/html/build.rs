@@ -108,10 +108,15 @@ fn add(job: &mut Job, device: String, mut run: Run, sources: &[Source], one_mach
     };
     let at = job.blocks.iter().position(is_ours).unwrap_or_else(|| {
         let machine = (!one_machine).then_some(run.source);
-        job.blocks.push(Block { kind: DeviceKind::of(&device), device, machine, runs: Vec::new() });
+        let medium = DeviceKind::of(&device).words().to_owned();
+        job.blocks.push(Block { medium, device, machine, runs: Vec::new() });
         job.blocks.len() - 1
     });
     let block = &mut job.blocks[at];
+    // fio does not tell it: what another run on the same device says goes for all.
+    if let Some(medium) = &run.medium {
+        block.medium.clone_from(medium);
+    }
     // The same once more in one file: threads that fio reports apart, or a job of the same name.
     let again = block.runs.iter().filter(|other| other.way == run.way && other.source == run.source).count();
     if again > 0 {

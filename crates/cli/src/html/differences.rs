@@ -1,6 +1,6 @@
 //! What keeps results of several files from being compared, said before anything else.
 
-use super::model::{DeviceKind, Report, Source, device_name};
+use super::model::{Job, Report, Source, device_name};
 
 /// A difference, and what follows from it.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,10 +78,8 @@ pub fn warnings(report: &Report) -> Vec<Warning> {
         let which = if which.is_empty() { String::new() } else { format!(" ({which})") };
         warn(format!("Ended early{which}."), "The results are those measured until then.");
     }
-    let mixed = |kinds: &[DeviceKind]| kinds.iter().any(|kind| *kind != kinds[0]);
-    let kinds: Vec<DeviceKind> =
-        report.jobs.iter().flat_map(|job| &job.blocks).map(|block| block.kind).collect();
-    if mixed(&kinds) {
+    let other_devices = |job: &Job| job.blocks.iter().any(|block| block.is_other_device_than(&job.blocks[0]));
+    if report.jobs.iter().any(other_devices) {
         warn(
             "Different kinds of devices.".to_owned(),
             "A software SSD, a file and a PCIe SSD take different times by themselves: compare ways to wait on one \

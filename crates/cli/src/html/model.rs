@@ -80,8 +80,8 @@ pub struct Job {
 pub struct Block {
     /// The device's URI.
     pub device: String,
-    /// What it is.
-    pub kind: DeviceKind,
+    /// What is at the bottom of it, as the file tells it, or in general.
+    pub medium: String,
     /// The source whose machine this is; `None` if all are of one machine.
     pub machine: Option<usize>,
     /// The results, the first of which the others are compared with.
@@ -101,6 +101,13 @@ pub enum DeviceKind {
     Served,
     /// Something else.
     Unknown,
+}
+
+impl Block {
+    /// Whether this is another device than `first`, and not another way to reach it.
+    pub fn is_other_device_than(&self, first: &Self) -> bool {
+        self.medium != first.medium
+    }
 }
 
 impl DeviceKind {
@@ -143,6 +150,10 @@ pub struct Run {
     pub source: usize,
     /// The job's name.
     pub job: String,
+    /// What is at the bottom of the device, if it is told.
+    pub medium: Option<String>,
+    /// Its group: jobs of one group ran at the same time.
+    pub group: Option<u64>,
     /// The completion policy; of fio's results, the engine.
     pub way: String,
     /// Way, and source where there are several: what the run is called within its block.
@@ -176,6 +187,14 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether both ran at the same time, as different jobs.
+    pub fn ran_beside(&self, other: &Self) -> bool {
+        self.source == other.source
+            && self.job != other.job
+            && self.group.is_some()
+            && self.group == other.group
+    }
+
     /// I/Os per second for each percent of a CPU.
     pub fn iops_per_cpu_percent(&self) -> Option<f64> {
         self.cpu_percent.filter(|percent| *percent > 0.0).map(|percent| self.iops / percent)

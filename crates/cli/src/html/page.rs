@@ -255,7 +255,7 @@ fn method(out: &mut Markup, report: &Report) {
                 say(
                     "Turns. ",
                     "Within a job, devices and ways to wait have short turns one after the other (A B C A B C …), so that \
-                     whatever drifts on the machine hits all of them alike. Jobs run one after another.",
+                     whatever drifts on the machine hits all of them alike.",
                 );
             }
             if report.sources.len() > 1 {

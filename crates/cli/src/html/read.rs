@@ -69,6 +69,8 @@ fn run(
             (None, None) => u64::from(job.get("error").and_then(Value::as_u64).unwrap_or(0) != 0),
             (io, verify) => io.unwrap_or(0).saturating_add(verify.unwrap_or(0)),
         },
+        medium: text(job, "medium").filter(|medium| !medium.is_empty()).map(str::to_owned),
+        group: job.get("groupid").and_then(Value::as_u64),
         floor_ns: positive(job, "floor_ns"),
         floor_ratio: positive(job, "floor_ratio"),
         competitor_percent: number(job, "competitor_percent"),

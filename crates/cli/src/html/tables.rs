@@ -143,7 +143,7 @@ pub fn table(out: &mut Markup, report: &Report, job: &Job) {
             });
             let all_columns = columns.len() + 2 + usize::from(versus);
             for (at, block) in job.blocks.iter().enumerate() {
-                let foreign = is_other_device(&job.blocks[0], block);
+                let foreign = block.is_other_device_than(&job.blocks[0]);
                 out.with("tbody", &[], |out| {
                     device_row(out, report, block, all_columns, foreign);
                     body(out, block, &columns, versus);
@@ -154,7 +154,7 @@ pub fn table(out: &mut Markup, report: &Report, job: &Job) {
             }
         });
     });
-    notes(out, job);
+    notes(out, report, job);
 }
 
 /// µs with as many digits as say something: `7.61`, `182.4`, `34,392`.
@@ -177,11 +177,6 @@ fn us(ns: f64) -> String {
     grouped
 }
 
-/// Whether a block's device is of another kind than the table's first.
-fn is_other_device(first: &Block, block: &Block) -> bool {
-    first.kind != block.kind
-}
-
 fn heading(out: &mut Markup, text: &str, unit: &str, explained: &str) {
     out.with("th", &[("scope", &"col"), ("title", &explained)], |out| {
         out.text(text);
@@ -200,7 +195,7 @@ fn device_row(out: &mut Markup, report: &Report, block: &Block, columns: usize, 
                 let uri = if device_name(&block.device) == block.device { "" } else { block.device.as_str() };
                 let machine =
                     block.machine.map(|at| format!("on the machine of {}", report.sources[at].label));
-                let parts = [uri, block.kind.words(), machine.as_deref().unwrap_or("")];
+                let parts = [uri, block.medium.as_str(), machine.as_deref().unwrap_or("")];
                 for part in parts.into_iter().filter(|part| !part.is_empty()) {
                     out.element("span", &[("class", &"aside")], part);
                 }
@@ -299,7 +294,7 @@ fn caveat_mark(caveat: &str) -> &'static str {
 }
 
 /// What a reader must know of the table above.
-fn notes(out: &mut Markup, job: &Job) {
+fn notes(out: &mut Markup, report: &Report, job: &Job) {
     out.with("div", &[("class", &"notes")], |out| {
         let several = job.blocks.iter().any(|block| block.runs.len() > 1);
         out.with("p", &[], |out| {
@@ -312,7 +307,7 @@ fn notes(out: &mut Markup, job: &Job) {
             let competitor = "Competitor: the share of its lone speed that a program on the same core kept while the I/O was done.";
             out.element("p", &[], competitor);
         }
-        if job.blocks.iter().any(|block| is_other_device(&job.blocks[0], block)) {
+        if job.blocks.iter().any(|block| block.is_other_device_than(&job.blocks[0])) {
             out.element(
                 "p",
                 &[("class", &"important")],
@@ -321,6 +316,11 @@ fn notes(out: &mut Markup, job: &Job) {
             );
         } else if job.blocks.len() > 1 {
             out.element("p", &[], "Compare rows of one device; different devices take different times by themselves.");
+        }
+        let beside = beside(report, job);
+        if !beside.is_empty() {
+            let text = format!("Ran at the same time as {}: what they did is in these figures.", beside.join(", "));
+            out.element("p", &[], &text);
         }
         let mut caveats: Vec<&str> = Vec::new();
         for caveat in job.blocks.iter().flat_map(|block| &block.runs).flat_map(|run| &run.caveats) {
@@ -333,6 +333,19 @@ fn notes(out: &mut Markup, job: &Job) {
         }
     });
     out.newline();
+}
+
+/// Names of the jobs that ran at the same time.
+fn beside<'a>(report: &'a Report, job: &Job) -> Vec<&'a str> {
+    let runs = |job: &'a Job| job.blocks.iter().flat_map(|block| &block.runs);
+    let mut names: Vec<&str> = Vec::new();
+    for other in report.jobs.iter().flat_map(runs) {
+        let ours = job.blocks.iter().flat_map(|block| &block.runs);
+        if !names.contains(&other.job.as_str()) && ours.into_iter().any(|run| run.ran_beside(other)) {
+            names.push(&other.job);
+        }
+    }
+    names
 }
 
 #[cfg(test)]

@@ -170,6 +170,35 @@ fn devices_of_another_kind_are_marked() {
 }
 
 #[test]
+fn what_is_at_the_bottom_of_a_device_decides() {
+    let results = [
+        result("rr", "mem:1M", "poll", 7_000, 100),
+        result("rr", "file:x", "poll", 9_000, 100),
+        result("rr", "kernel:x", "poll", 9_000, 100),
+    ];
+    let mut json = json_of(&results);
+    let marks =
+        |json: &Value| page_of(&report_of(&[("a.json", json.clone())])).matches("† another device").count();
+    assert_eq!(marks(&json), 1, "by its scheme");
+    for (at, medium) in ["software SSD", "software SSD on <tmpfs>", "virtio disk vda"].iter().enumerate() {
+        json["jobs"][at]["medium"] = json!(medium);
+    }
+    assert_eq!(marks(&json), 2, "by what the file tells");
+}
+
+#[test]
+fn jobs_that_ran_at_the_same_time_are_told() {
+    let mut other = result("writer", "mem:1M", "poll", 8_000, 100);
+    other.options[0].1 = "randwrite".to_owned();
+    let mut json = json_of(&[result("reader", "mem:1M", "poll", 8_000, 100), other]);
+    let told =
+        |json: &Value| page_of(&report_of(&[("a.json", json.clone())])).contains("same time as writer");
+    assert!(!told(&json));
+    json["jobs"][1]["groupid"] = json!(0);
+    assert!(told(&json));
+}
+
+#[test]
 fn files_are_compared_unless_their_machines_differ() {
     let before = json_of(&[result("rr4k", "mem:1M", "poll", 8_000, 100)]);
     let mut after = json_of(&[result("renamed", "mem:1M", "poll", 7_000, 100)]);
