@@ -39,6 +39,17 @@ apt_install() {
 
 [ ${#packages[@]} = 0 ] || apt_install "${packages[@]}"
 
+# The HTML report is tested in a browser.
+if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null &&
+    ! command -v google-chrome >/dev/null; then
+    [ -n "$updated" ] || { as_root apt-get update -qq; updated=1; }
+    if apt-cache show chromium >/dev/null 2>&1; then
+        apt_install chromium
+    else
+        echo "setup: no package chromium here: the tests of the HTML report need Chromium or Chrome in PATH" >&2
+    fi
+fi
+
 if ! rust_is_new_enough; then
     [ -n "$updated" ] || { as_root apt-get update -qq; updated=1; }
     if apt-cache show rustup >/dev/null 2>&1; then

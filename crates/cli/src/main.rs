@@ -7,6 +7,7 @@ mod cli;
 mod competitor;
 mod failure;
 mod figures;
+mod html;
 mod idle;
 mod info;
 mod job;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     };
     let done = match &command {
         Command::Bench(args) => bench::run(args),
+        Command::Report(args) => html::run(args),
         Command::Info(args) => info::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Anatomy(args) => anatomy::run(args),

@@ -83,7 +83,37 @@ impl FileTarget {
     }
 }
 
-/// Finds out whether `path` can be written.
+/// Where the HTML report goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HtmlTarget {
+    /// Standard output; the text goes to stderr then.
+    Stdout,
+    /// A file, replaced as a whole.
+    File(PathBuf),
+}
+
+impl HtmlTarget {
+    /// As [`JsonTarget::prepare`].
+    pub fn prepare(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        prepare_file(path, "the report", "--html")?;
+        Ok(Self::File(path.to_owned()))
+    }
+
+    /// Writes `page`: a file has the old contents or the new, never a part.
+    pub fn write(&self, page: &str) -> Result<(), Failure> {
+        match self {
+            Self::Stdout => print(page),
+            Self::File(path) => write_file(path, page.as_bytes()).map_err(|error| {
+                Failure::new(format_args!("cannot write the report to {}: {error}", path.display()))
+            }),
+        }
+    }
+}
+
+/// Finds out whether `path` can be written; changes nothing.
 fn prepare_file(path: &Path, what: &str, option: &str) -> Result<(), Failure> {
     let refused = |error: io::Error| {
         Failure::new(format_args!(

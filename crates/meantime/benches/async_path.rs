@@ -10,7 +10,7 @@ use std::error::Error;
 
 use meantime::block::{
     AsyncChannel, BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, Executor, NvmeChannel,
-    OpenOptions, Rejected, Request, SubmitError, Ticket, open,
+    OpenOptions, Rejected, Request, SubmitError, Ticket, open_nvme,
 };
 use meantime::completion::Policy;
 use meantime::hw::{Clock, DmaBuf, HwError, cpu};

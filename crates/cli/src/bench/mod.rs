@@ -35,8 +35,9 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::BenchArgs;
 use crate::failure::{FAILED, Failure, warn};
+use crate::html;
 use crate::machine::Machine;
-use crate::output::{self, JsonTarget};
+use crate::output::{self, HtmlTarget, JsonTarget};
 use crate::report::{RunResult, comparison_table, report_json, run_text};
 use crate::signal;
 
@@ -62,6 +63,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let (jobs, warnings) = plan::jobs(args)?;
     let uris = jobs.iter().map(|job| plan::uris(job, args)).collect::<Result<Vec<_>, _>>()?;
     let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
+    let page_target = args.html.as_deref().map(HtmlTarget::prepare).transpose()?;
+    if target == Some(JsonTarget::Stdout) && page_target == Some(HtmlTarget::Stdout) {
+        return Err(Failure::usage(
+            "--json and --html cannot both go to standard output; give one of them a file",
+        ));
+    }
     // From here on there are threads and devices to end properly.
     signal::catch();
     let mut devices = Devices::open(&uris.concat(), false)?;
@@ -76,21 +83,26 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     devices.keep_created();
     warnings.iter().for_each(warn);
     let machine = Machine::probe();
-    let show = |text: &str| match target {
-        // Stdout is the JSON's alone then.
-        Some(JsonTarget::Stdout) => {
+    let show = |text: &str| {
+        // Stdout is the JSON's or the page's alone then.
+        if target == Some(JsonTarget::Stdout) || page_target == Some(HtmlTarget::Stdout) {
             eprint!("{text}");
             Ok(())
+        } else {
+            output::print(text)
         }
-        _ => output::print(text),
     };
 
     let failed = run_groups(args, &groups, &mut devices, &mut measured, &show);
     if !measured.results.is_empty() {
         show(&summary(&measured, &machine, devices.page_kind()))?;
+        let facts = facts(&measured, &machine, devices.page_kind());
+        let report = report_json(&measured.results, &[], facts, SystemTime::now());
         if let Some(target) = &target {
-            let facts = facts(&measured, &machine, devices.page_kind());
-            target.write(&report_json(&measured.results, &[], facts, SystemTime::now()))?;
+            target.write(&report)?;
+        }
+        if let Some(target) = &page_target {
+            target.write(&html::page_of_run(&report)?)?;
         }
         std::mem::take(&mut measured.logs).write()?;
     }
@@ -184,6 +196,8 @@ fn facts(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> Map
     let by_job = measured.rtts.iter().map(|(name, rtts)| {
         json!({ "jobname": name, "before": rtts.ends_ns().map(|ends| ends.0), "after": rtts.ends_ns().map(|ends| ends.1) })
     });
+    let words = std::env::args_os().skip(1).map(|word| json!(word.to_string_lossy()));
+    facts.insert("command".to_owned(), std::iter::once(json!("meantime")).chain(words).collect());
     facts.insert("dma_pages".to_owned(), json!(page_kind));
     facts.insert("cacheline_rtt_ns".to_owned(), json!(schedule::median(&probes_ns)));
     facts.insert("cacheline_rtt_ns_by_job".to_owned(), by_job.collect());

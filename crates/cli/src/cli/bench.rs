@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{JsonPath, texts};
+use super::{HtmlPath, JsonPath, texts};
 
 /// What `meantime bench` is to do.
 #[derive(Debug, Args)]
@@ -28,6 +28,10 @@ pub struct BenchArgs {
     /// Write the results as fio's JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = texts::JSON)]
     pub json: Option<JsonPath>,
+
+    /// Write a report of the results as one HTML page to FILE, or to standard output (-)
+    #[arg(long, value_name = "FILE", long_help = texts::HTML)]
+    pub html: Option<HtmlPath>,
 
     /// How often each device and policy has its turn within a job
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), long_help = texts::ROUNDS)]

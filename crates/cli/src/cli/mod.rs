@@ -38,6 +38,9 @@ pub enum Command {
     /// Measure a device: run fio jobs on it and compare ways to wait
     #[command(long_about = texts::BENCH_ABOUT, after_long_help = texts::BENCH_AFTER)]
     Bench(Box<BenchArgs>),
+    /// Make one HTML page from the JSON of earlier runs: tables, plots, findings
+    #[command(long_about = texts::REPORT_ABOUT, after_long_help = texts::REPORT_AFTER)]
+    Report(ReportArgs),
     /// Show what a device says of itself: identify, namespaces, features, SMART
     #[command(long_about = texts::INFO_ABOUT, after_long_help = texts::INFO_AFTER)]
     Info(InfoArgs),
@@ -50,6 +53,20 @@ pub enum Command {
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
     Competitor(CompetitorArgs),
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// JSON files of `meantime bench --json` or `fio --output-format=json` (or json+)
+    #[arg(value_name = "FILE.json", required = true, long_help = texts::REPORT_FILES)]
+    pub files: Vec<PathBuf>,
+    /// Write the page to FILE, or to standard output (-)
+    #[arg(long, value_name = "FILE", default_value = "meantime-report.html", long_help = texts::REPORT_HTML)]
+    pub html: HtmlPath,
+    /// Print the table only, write no page
+    #[arg(long, conflicts_with = "html")]
+    pub text: bool,
 }
 
 /// Options of `info`.
@@ -76,6 +93,8 @@ pub struct CalibrateArgs {
 
 /// A path, or `-` for stdout.
 type JsonPath = PathBuf;
+/// The same.
+type HtmlPath = PathBuf;
 
 /// Reads the command line. Help and version were printed when it gives an exit code of success.
 pub fn parse() -> Result<Command, ExitCode> {
@@ -100,7 +119,8 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, info, calibrate or anatomy; see `meantime --help`".to_owned();
+        return "no command given: bench, report, info, calibrate or anatomy; see `meantime --help`"
+            .to_owned();
     }
     let text = error.render().to_string();
     let mut parts = Vec::new();
@@ -147,7 +167,7 @@ mod tests {
     fn help_keeps_within_100_columns() {
         let mut command = Cli::command();
         command.build();
-        for name in ["bench", "info", "calibrate", "anatomy"] {
+        for name in ["bench", "report", "info", "calibrate", "anatomy"] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 100, "{name}: {widest}");

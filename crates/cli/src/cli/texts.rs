@@ -13,6 +13,7 @@ software SSD (no hardware, no root and no set-up needed).";
 pub const AFTER: &str = "\
 EXAMPLES
   meantime bench jobs/qd1.fio --device mem:256M?model=optane
+  meantime report before.json after.json --html report.html
   meantime info --device mem:1G?model=nand
   meantime calibrate
   meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
@@ -79,6 +80,13 @@ Write the results in fio's JSON format to FILE, which is replaced as a whole at 
 text then goes to standard error. Beside fio's keys each job has device and completion in \"job options\", and with \
 --floor floor_ns and floor_ratio; \"meantime\" holds facts of the machine.";
 
+/// `bench --html`.
+pub const HTML: &str = "\
+Write a report to FILE, which is replaced as a whole at the end, or to standard output (-); the text then goes to \
+standard error. It is one page that loads nothing from anywhere: findings, tables, plots of the latencies, \
+facts of the machine; for a browser, light or dark, for a phone and for print. `meantime report` makes the same \
+from JSON files, several together if you like.";
+
 /// `bench --rounds`.
 pub const ROUNDS: &str = "\
 How often each device and policy has its turn within a job. Default: so that a turn takes about half a second (a \
@@ -125,6 +133,49 @@ EXIT STATUS
   1    an error (one line on standard error), I/O errors, or data that was not what had been written
   2    the command line cannot be obeyed
   130  ended by Ctrl-C; what was measured until then was printed. A second one kills at once.";
+
+/// `report --help`, at the top.
+pub const REPORT_ABOUT: &str = "\
+Makes one HTML page from the results of earlier runs, to be read and forwarded: what was found, the tables, and for \
+each job plots of the latency distribution, of its tail, of CPU against latency, and of latency over time.
+
+Several files are put side by side: a job that does the same in each (kind, block size, depth, threads) is compared, \
+whatever it is called. Results of different machines are kept apart; different kernels and revisions are \
+said at the top.";
+
+/// `report FILE.json`.
+pub const REPORT_FILES: &str = "\
+Files that `meantime bench --json FILE` wrote, and fio's own (`--output-format=json`, better json+: with the \
+whole histogram the curves are exact). fio's results appear as \"fio, kernel\", with the engine; a job of fio's is compared \
+with ours on kernel:PATH if its filename is the same PATH.";
+
+/// `report --html`.
+pub const REPORT_HTML: &str = "\
+Write the page to FILE, which is replaced as a whole, or to standard output (-); the table then goes to standard error.";
+
+/// `report --help`, at the bottom.
+pub const REPORT_AFTER: &str = "\
+OUTPUT
+  The comparison table, as bench prints it (\"–\" is what a file does not tell), what keeps results from being \
+compared, and the name of the page. The page is one file that loads nothing from anywhere and needs no script: it can be \
+mailed, opened in any browser, light or dark, on a phone, and printed.
+
+EXAMPLES
+  What a change did; the page is meantime-report.html:
+    meantime bench JOB.fio --json before.json
+    meantime bench JOB.fio --json after.json
+    meantime report before.json after.json
+
+  Beside the kernel's stack, as fio sees it:
+    fio --name=rr --filename=/dev/nvme0n1 --rw=randread --bs=4k --direct=1 --runtime=5 \\
+        --output-format=json+ --output=fio.json
+    meantime report fio.json ours.json --html report.html
+
+  The table only:
+    meantime report result.json --text
+
+EXIT STATUS
+  0 made · 1 an error (one line on standard error), nothing was written · 2 the command line cannot be obeyed";
 
 /// `info --help`, at the top.
 pub const INFO_ABOUT: &str = "\

@@ -1,9 +1,10 @@
 //! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
 //!
-//! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`, `medium` (what is at the bottom of the device),
-//! `series` (latency over time: at most 500 windows, each with `at_ms` when it began), `cell` (which device and policy of a job
-//! that ran beside others), `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
-//! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
+//! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`, `medium` (what is at the
+//! bottom of the device), `series` (latency over time: at most 500 windows, each with `at_ms` when it began), `cell` (which device and
+//! policy of a job that ran beside others), `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that),
+//! `floor_ns`, `floor_ratio` and `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
+//! `bins` (the whole histogram: latency in ns, count) are those of fio's json+, in `lat_ns` too.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -58,7 +59,7 @@ fn job(result: &RunResult) -> Value {
         "read": direction(&result.read, result.runtime_ns),
         "write": direction(&result.write, result.runtime_ns),
         "trim": direction(&DirStats::default(), 0),
-        "sync": { "total_ios": result.flushes.n(), "lat_ns": latency_object(&result.flushes, true, false) },
+        "sync": { "total_ios": result.flushes.n(), "lat_ns": latency_object(&result.flushes, Detail::Percentiles) },
         "job_runtime": runtime.as_millis() as u64,
         "usr_cpu": finite(result.usr_cpu_percent),
         "sys_cpu": finite(result.sys_cpu_percent),
@@ -123,9 +124,9 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
         "total_ios": stats.ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latency_object(&stats.slat, false, false),
-        "clat_ns": latency_object(&stats.clat, true, true),
-        "lat_ns": latency_object(&stats.lat, false, true),
+        "slat_ns": latency_object(&stats.slat, Detail::Moments),
+        "clat_ns": latency_object(&stats.clat, Detail::PercentilesAndBins),
+        "lat_ns": latency_object(&stats.lat, Detail::Bins),
         // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own short runs.
         "bw_min": 0,
         "bw_max": 0,
@@ -143,7 +144,16 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
     Value::Object(object)
 }
 
-fn latency_object(stats: &LatencyStats, with_percentiles: bool, with_bins: bool) -> Value {
+/// How much of a latency is told, beyond minimum, maximum, mean and deviation. (Bins as in fio's json+: how many of each latency.)
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Moments,
+    Bins,
+    Percentiles,
+    PercentilesAndBins,
+}
+
+fn latency_object(stats: &LatencyStats, detail: Detail) -> Value {
     let mut object = into_map(json!({
         "min": stats.min_ns(),
         "max": stats.max_ns(),
@@ -151,14 +161,13 @@ fn latency_object(stats: &LatencyStats, with_percentiles: bool, with_bins: bool)
         "stddev": stats.stddev_ns(),
         "N": stats.n(),
     }));
-    if with_percentiles && stats.n() > 0 {
+    if matches!(detail, Detail::Percentiles | Detail::PercentilesAndBins) && stats.n() > 0 {
         let percentiles = stats.percentiles_ns();
         let percentiles: Map<_, _> =
             percentiles.iter().map(|(at, ns)| (format!("{at:.6}"), json!(ns))).collect();
         object.insert("percentile".to_owned(), Value::Object(percentiles));
     }
-    if with_bins && stats.n() > 0 {
-        // As in fio's json+: how many of each latency.
+    if matches!(detail, Detail::Bins | Detail::PercentilesAndBins) && stats.n() > 0 {
         let bins: Map<_, _> = stats.steps().map(|(ns, count)| (ns.to_string(), json!(count))).collect();
         object.insert("bins".to_owned(), Value::Object(bins));
     }

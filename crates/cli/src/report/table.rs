@@ -1,8 +1,8 @@
 //! The comparison table: a row per job, device and policy.
 
-use comfy_table::{Cell, CellAlignment, Row, Table};
+use comfy_table::{Cell, CellAlignment, Table};
 
-use super::stats::{LatencyStats, RunResult, SLOWEST_ONE_IN};
+use super::stats::{RunResult, SLOWEST_ONE_IN};
 use super::text::iops;
 
 /// The width the table keeps within, unless numbers alone are wider.
@@ -20,14 +20,75 @@ struct Line {
     first_of_job: bool,
 }
 
+/// A result as the table shows it; what is not known is shown as a dash.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// The job's name.
+    pub job: String,
+    /// The device's URI.
+    pub device: String,
+    /// What is at the bottom of the device, in a few words, if that is known.
+    pub medium: String,
+    /// The completion policy.
+    pub completion: String,
+    /// The mean latency.
+    pub mean_ns: Option<f64>,
+    /// p50, p99 and p99.9.
+    pub percentiles_ns: [Option<f64>; 3],
+    /// What the slowest one in 6,000 reached.
+    pub slowest_ns: Option<f64>,
+    /// The slowest.
+    pub max_ns: Option<f64>,
+    /// I/Os per second.
+    pub iops: f64,
+    /// User and system time over wall time.
+    pub cpu_percent: Option<f64>,
+    /// I/Os per second for each percent of a CPU.
+    pub iops_per_cpu_percent: Option<f64>,
+    /// The floor's median.
+    pub floor_ns: Option<f64>,
+    /// Median of the ratios to it.
+    pub floor_ratio: Option<f64>,
+    /// I/Os that failed, and blocks that were not what had been written.
+    pub errors: u64,
+}
+
+impl From<&RunResult> for Row {
+    fn from(result: &RunResult) -> Self {
+        let latency = result.latency();
+        let done = |figure: f64| (latency.n() > 0).then_some(figure);
+        Self {
+            job: result.job_name.clone(),
+            device: result.device.clone(),
+            medium: result.medium.clone(),
+            completion: result.completion.clone(),
+            mean_ns: done(latency.mean_ns()),
+            percentiles_ns: [50.0, 99.0, 99.9].map(|at| done(latency.percentile_ns(at) as f64)),
+            slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN).map(|ns| ns as f64),
+            max_ns: done(latency.max_ns() as f64),
+            iops: result.iops(),
+            cpu_percent: Some(result.cpu_percent()),
+            iops_per_cpu_percent: result.iops_per_cpu_percent(),
+            floor_ns: result.floor_ns,
+            floor_ratio: result.floor_ratio,
+            errors: result.errors + result.verify_errors,
+        }
+    }
+}
+
 /// The table with a caption, ending in a newline; empty without results. Latencies are of reads and writes together,
 /// from submission to having seen the completion, in µs.
 pub fn comparison_table(results: &[RunResult]) -> String {
+    table_of(&results.iter().map(Row::from).collect::<Vec<_>>())
+}
+
+/// The same from figures.
+pub fn table_of(results: &[Row]) -> String {
     if results.is_empty() {
         return String::new();
     }
     let with_floor = results.iter().any(|result| result.floor_ns.is_some());
-    let with_errors = results.iter().any(|result| result.errors + result.verify_errors > 0);
+    let with_errors = results.iter().any(|result| result.errors > 0);
     let mut header: Vec<&str> =
         vec!["job", "device", "completion", "mean\nµs", "p50\nµs", "p99\nµs", "p99.9\nµs"];
     header.extend(["1 in\n6,000 µs", "max\nµs", "IOPS", "CPU\n%", "IOPS/\nCPU-%", "vs\nfirst"]);
@@ -70,8 +131,8 @@ fn mark(at: usize) -> String {
 }
 
 /// The mark of the note that `result` is of another device than `first`, the job's first one.
-fn device_mark(result: &RunResult, first: &RunResult, notes: &mut Vec<String>) -> String {
-    if result.medium == first.medium {
+fn device_mark(result: &Row, first: &Row, notes: &mut Vec<String>) -> String {
+    if result.medium == first.medium || result.medium.is_empty() {
         return String::new();
     }
     let note = format!(
@@ -85,42 +146,45 @@ fn device_mark(result: &RunResult, first: &RunResult, notes: &mut Vec<String>) -
     format!(" {}", mark(at))
 }
 
-fn lines(results: &[RunResult], with_floor: bool, with_errors: bool, notes: &mut Vec<String>) -> Vec<Line> {
+fn lines(results: &[Row], with_floor: bool, with_errors: bool, notes: &mut Vec<String>) -> Vec<Line> {
     let mut lines = Vec::with_capacity(results.len());
     // The mean of this job and device's first row, and which devices and policies the job has seen.
-    let mut first_mean_ns = 0.0;
+    let mut first_mean_ns = None;
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let mut last_name = None;
     let mut first = results.first();
     for result in results {
-        let latency = result.latency();
         let way = (result.device.as_str(), result.completion.as_str());
         // Distinct jobs may have one name; the same device and policy again is the next job.
-        let first_of_job = last_name != Some(&result.job_name) || seen.contains(&way);
+        let first_of_job = last_name != Some(&result.job) || seen.contains(&way);
         if first_of_job {
             seen.clear();
             first = Some(result);
         }
         let new_device = first_of_job || seen.last().is_none_or(|(device, _)| *device != way.0);
         if new_device {
-            first_mean_ns = latency.mean_ns();
+            first_mean_ns = result.mean_ns;
         }
         seen.push(way);
-        last_name = Some(&result.job_name);
-        let mut figures = latency_figures(&latency);
-        figures.push(iops(result.iops()));
-        figures.push(format!("{:.1}", result.cpu_percent()));
-        figures.push(result.iops_per_cpu_percent().map_or_else(none, iops));
-        figures.push(if new_device { none() } else { change(latency.mean_ns(), first_mean_ns) });
+        last_name = Some(&result.job);
+        let mut figures = latency_figures(result);
+        figures.push(iops(result.iops));
+        figures.push(result.cpu_percent.map_or_else(none, |percent| format!("{percent:.1}")));
+        figures.push(result.iops_per_cpu_percent.map_or_else(none, iops));
+        figures.push(if new_device {
+            none()
+        } else {
+            change(result.mean_ns.unwrap_or(0.0), first_mean_ns.unwrap_or(0.0))
+        });
         if with_floor {
             figures.push(result.floor_ns.map_or_else(none, |ns| format!("{ns:.0}")));
             figures.push(result.floor_ratio.map_or_else(none, |ratio| format!("{ratio:.2}")));
         }
         if with_errors {
-            figures.push((result.errors + result.verify_errors).to_string());
+            figures.push(result.errors.to_string());
         }
         // A name is shown once, where it begins.
-        let job = if first_of_job { result.job_name.clone() } else { String::new() };
+        let job = if first_of_job { result.job.clone() } else { String::new() };
         let mark = first.map_or_else(String::new, |first| device_mark(result, first, notes));
         let device = if new_device { result.device.clone() + &mark } else { String::new() };
         lines.push(Line { texts: [job, device, result.completion.clone()], figures, first_of_job });
@@ -128,15 +192,10 @@ fn lines(results: &[RunResult], with_floor: bool, with_errors: bool, notes: &mut
     lines
 }
 
-fn latency_figures(latency: &LatencyStats) -> Vec<String> {
-    if latency.n() == 0 {
-        return vec![none(); 6];
-    }
-    let mut figures = vec![us(latency.mean_ns())];
-    figures.extend([50.0, 99.0, 99.9].map(|at| us(latency.percentile_ns(at) as f64)));
-    figures.push(latency.slowest_1_in(SLOWEST_ONE_IN).map_or_else(none, |ns| us(ns as f64)));
-    figures.push(us(latency.max_ns() as f64));
-    figures
+fn latency_figures(result: &Row) -> Vec<String> {
+    let [p50, p99, p99_9] = result.percentiles_ns;
+    let all = [result.mean_ns, p50, p99, p99_9, result.slowest_ns, result.max_ns];
+    all.map(|ns| ns.map_or_else(none, us)).to_vec()
 }
 
 fn render(header: &[&str], lines: &[Line], gap_columns: u16) -> String {
@@ -149,10 +208,10 @@ fn render(header: &[&str], lines: &[Line], gap_columns: u16) -> String {
     table.set_header(header.iter().enumerate().map(|(at, text)| aligned(at, text)));
     for (at, line) in lines.iter().enumerate() {
         if at > 0 && line.first_of_job {
-            table.add_row(Row::from(vec![""; header.len()]));
+            table.add_row(comfy_table::Row::from(vec![""; header.len()]));
         }
         let texts = line.texts.iter().chain(&line.figures).enumerate();
-        table.add_row(Row::from(texts.map(|(at, text)| aligned(at, text)).collect::<Vec<_>>()));
+        table.add_row(comfy_table::Row::from(texts.map(|(at, text)| aligned(at, text)).collect::<Vec<_>>()));
     }
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if at == 0 { 0 } else { gap_columns }, 0));
@@ -180,16 +239,17 @@ fn shortened(text: &str, columns: usize) -> String {
 }
 
 /// µs with two decimals; without, from ten milliseconds on.
-fn us(ns: f64) -> String {
+pub fn us(ns: f64) -> String {
     if ns < 9_999_995.0 { format!("{:.2}", ns / 1e3) } else { format!("{:.0}", ns / 1e3) }
 }
 
-fn none() -> String {
+/// What is not known.
+pub fn none() -> String {
     "–".to_owned()
 }
 
 /// The change from `first` in percent, with a true minus sign.
-fn change(mean_ns: f64, first_ns: f64) -> String {
+pub fn change(mean_ns: f64, first_ns: f64) -> String {
     if mean_ns == 0.0 || first_ns == 0.0 {
         return none();
     }

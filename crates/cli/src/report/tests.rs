@@ -159,6 +159,7 @@ fn json_has_fios_keys_in_fios_order() {
     assert_eq!(keys(&job["read"]["clat_ns"]), ["min", "max", "mean", "stddev", "N", "percentile", "bins"]);
     assert_eq!(keys(&job["read"]["lat_ns"]), ["min", "max", "mean", "stddev", "N", "bins"]);
     assert_eq!(keys(&job["iodepth_submit"]), ["0", "4", "8", "16", "32", "64", ">=64"]);
+    assert_eq!(keys(&job["read"]["slat_ns"]), ["min", "max", "mean", "stddev", "N"]);
     assert_eq!(keys(&job["trim"]["clat_ns"]), ["min", "max", "mean", "stddev", "N"]);
     let percentiles = "1.000000 5.000000 10.000000 20.000000 30.000000 40.000000 50.000000 60.000000 70.000000 80.000000 \
                        90.000000 95.000000 99.000000 99.500000 99.900000 99.950000 99.990000";
@@ -185,6 +186,9 @@ fn json_has_the_figures() {
     let ns_per_io = job["read"]["lat_ns"]["mean"].as_f64().unwrap();
     assert!((read["iops"].as_f64().unwrap() * ns_per_io / 1e9 - 1.0).abs() < 1e-9);
     assert_eq!((&job["usr_cpu"], &job["sys_cpu"], &job["ctx"]), (&json!(37.5), &json!(12.5), &json!(7)));
+    let bins = read["lat_ns"]["bins"].as_object().unwrap();
+    assert_eq!(bins.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), 12_000);
+    assert_eq!(bins.values().next_back(), Some(&json!(120)), "the slow ones: one in a hundred");
     assert_eq!(job["latency_us"]["10"], 99.0);
     assert_eq!(job["latency_us"]["20"], 1.0);
     assert_eq!(job["iodepth_level"]["1"], 100.0);

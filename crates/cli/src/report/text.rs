@@ -149,7 +149,7 @@ fn scaled(ns: u64, unit_ns: f64) -> String {
 }
 
 /// Four digits at most, then k or M: `987`, `12.3k`, `131k`, `4.12M`.
-pub(super) fn iops(figure: f64) -> String {
+pub fn iops(figure: f64) -> String {
     with_prefix(figure, 1000.0, &["", "k", "M", "G"])
 }
 

@@ -1,0 +1,35 @@
+//! The HTML report: one self-contained page from the JSON of one run or several, ours or fio's.
+//!
+//! [`read`] takes a file's JSON apart, [`build`] sorts what is in it into the [`model`], and [`page`] writes it down. Both
+//! `meantime bench --html` and `meantime report` come this way.
+
+mod build;
+mod command;
+mod differences;
+mod figures;
+mod headline;
+mod latency;
+mod markup;
+mod model;
+mod page;
+mod read;
+mod svg;
+mod tables;
+mod text;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+pub use command::run;
+
+use crate::failure::Failure;
+
+/// The page of one run, from its JSON.
+pub fn page_of_run(report: &Value) -> Result<String, Failure> {
+    let report = build::report(&[(None, report.clone())])
+        .map_err(|error| Failure::new(format_args!("cannot make the HTML report: {error}")))?;
+    Ok(page::page(&report))
+}
