@@ -16,8 +16,16 @@ use super::verify::Verified;
 use super::worker::{CellWork, Task, Work, Worker, WorkerThread};
 use crate::failure::{Failure, named};
 
-/// The CPUs of a job's threads: what the job says, else all but the group's software SSDs', if any is left.
+/// The CPUs of a job's threads: what the job says, else all but the group's software SSDs', if any is left. With a competing program, that
+/// program's.
 pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
+    match group.competitor() {
+        Some((of, _)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
+        None => any_cpus(plan, group, devices),
+    }
+}
+
+fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     if !plan.job.cpus_allowed.is_empty() {
         return plan.job.cpus_allowed.iter().map(|cpu| *cpu as usize).collect();
     }

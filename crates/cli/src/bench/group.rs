@@ -9,6 +9,7 @@ use meantime::completion::Policy;
 
 use super::devices::Devices;
 use super::plan::{self, DEFAULT_RUNTIME, JobPlan};
+use crate::competitor::Kind;
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::machine;
@@ -55,6 +56,11 @@ impl Group {
             .collect()
     }
 
+    /// The program that competes with the group's jobs, and the job that wants it.
+    pub fn competitor(&self) -> Option<(&JobPlan, Kind)> {
+        self.plans.iter().find_map(|plan| Some((plan, plan.job.competitor?)))
+    }
+
     /// The indices of all devices, each once.
     pub fn devices(&self) -> Vec<usize> {
         let mut devices: Vec<usize> =
@@ -94,6 +100,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
     }
     for group in &mut groups {
         align_policies(group)?;
+        check_competitors(group)?;
     }
     share_log_memory(&mut groups);
     Ok(groups)
@@ -121,6 +128,19 @@ fn align_policies(group: &mut Group) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// There is one CPU to compete for.
+fn check_competitors(group: &Group) -> Result<(), Failure> {
+    let Some((first, kind)) = group.competitor() else { return Ok(()) };
+    let other = group.plans.iter().find(|plan| plan.job.competitor.is_some_and(|other| other != kind));
+    match other {
+        Some(other) => Err(Failure::new(format_args!(
+            "job {}: competitor differs from that of job {}, which runs at the same time; give one, or use stonewall",
+            other.job.name, first.job.name
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn share_log_memory(groups: &mut [Group]) {

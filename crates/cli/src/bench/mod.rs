@@ -153,6 +153,9 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
         text +=
             "; floor ratio is the median,\nover all turns, of a turn's median latency to the floor around it";
     }
+    if measured.results.iter().any(|result| result.competitor_percent.is_some()) {
+        text += ";\nrival: the share of its lone speed that a competing program on the same CPU kept";
+    }
     text += ".\n";
     for left_out in &measured.left_out {
         let _ = writeln!(text, "{}", left_out.line());

@@ -7,6 +7,7 @@ use super::schedule::{CellState, median, spread};
 use super::tally::Tally;
 use super::usage::Usage;
 use super::worker::Totals;
+use crate::competitor::Sample;
 use crate::report::stats::TargetResult;
 use crate::report::{LogRows, RunResult};
 
@@ -18,6 +19,8 @@ pub struct JobResult {
     pub uri: String,
     /// What is at its bottom.
     pub medium: String,
+    /// What a competing program does alone, if there was one.
+    pub alone: Option<Sample>,
     /// Bytes of its logical blocks.
     pub block_bytes: u64,
     /// The policy.
@@ -63,7 +66,7 @@ impl JobResult {
 
     /// As it is reported.
     pub fn into_result(self) -> RunResult {
-        let Self { plan, uri, medium, policy, cell, numjobs, state, threads, .. } = self;
+        let Self { plan, uri, medium, alone, policy, cell, numjobs, state, threads, .. } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
@@ -135,6 +138,7 @@ impl JobResult {
             ctx_switches: usage.switches,
             major_faults: usage.major_faults,
             minor_faults: usage.minor_faults,
+            competitor_percent: alone.and_then(|alone| kept_percent(&state.competed, &alone)),
             floor_ns: median(&state.floors_ns),
             floor_ratio: median(&state.ratios),
             floor_ratio_spread: spread(&state.ratios),
@@ -144,4 +148,10 @@ impl JobResult {
             extra,
         }
     }
+}
+
+/// Which share of its lone speed a competing program kept.
+fn kept_percent(competed: &Sample, alone: &Sample) -> Option<f64> {
+    let (speed, lone) = (competed.work_per_second(), alone.work_per_second());
+    (lone > 0.0 && competed.at_ns > 0).then(|| speed * 100.0 / lone)
 }

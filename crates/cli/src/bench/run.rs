@@ -1,5 +1,7 @@
 //! Runs a group of jobs: its devices and policies in turns, the jobs of a turn at the same time.
 
+use std::time::Duration;
+
 use super::cells;
 use super::devices::Devices;
 use super::fill;
@@ -10,6 +12,7 @@ use super::progress::Progress;
 use super::results::{self, JobResult};
 use super::schedule::{CellState, Rtts, Turns, warm_up_ns};
 use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, Worker, WorkerThread, received};
+use crate::competitor::{Competitor, Sample};
 use crate::failure::{Failure, warn};
 use crate::signal;
 use meantime::block::BlockDevice;
@@ -42,9 +45,19 @@ struct Run<'a> {
     jobs: Vec<JobRun<'a>>,
     rtts: Rtts,
     floor: bool,
+    rival: Option<Rival>,
     /// How many more turns may be done again.
     repeats_left: u64,
 }
+
+/// A competing program, and what it does alone.
+struct Rival {
+    program: Competitor,
+    alone: Sample,
+}
+
+/// How long it is measured alone, once a round.
+const ALONE: Duration = Duration::from_millis(100);
 
 /// What is measured before and after each turn.
 struct Around {
@@ -75,7 +88,8 @@ pub fn run(
         jobs.push(JobRun { plan, states, threads, turns });
     }
     let repeats_left = 2 * cells.len() as u64;
-    let mut run = Run { group, devices, cells, jobs, rtts: Rtts::default(), floor, repeats_left };
+    let rival = start_rival(group, devices)?;
+    let mut run = Run { group, devices, cells, jobs, rtts: Rtts::default(), floor, rival, repeats_left };
     run.probe(0)?;
     if group.plans.iter().any(JobPlan::verifies) {
         // One cell after the other, each whole: they write to the same blocks.
@@ -96,6 +110,13 @@ pub fn run(
         }
     }
     run.finish()
+}
+
+/// Starts the program that is to compete with the group's jobs.
+fn start_rival(group: &Group, devices: &Devices) -> Result<Option<Rival>, Failure> {
+    let Some((plan, kind)) = group.competitor() else { return Ok(None) };
+    let Some(&cpu) = cells::thread_cpus(plan, group, devices).first() else { return Ok(None) };
+    Ok(Some(Rival { program: Competitor::start(cpu, kind)?, alone: Sample::default() }))
 }
 
 impl JobRun<'_> {
@@ -138,7 +159,18 @@ impl Run<'_> {
         progress.cell(self.devices.uri(shown.plan.devices[cell.device]), shown.policy(cell));
         loop {
             let before = self.before_turn(cell)?;
-            let reports = self.visit(at, &visits)?;
+            let competing = self.rival.as_mut().map(|rival| {
+                rival.alone += rival.program.alone(ALONE);
+                rival.program.resume();
+                rival.program.sample()
+            });
+            let reports = self.visit(at, &visits);
+            let competed = self.rival.as_mut().zip(competing).map(|(rival, before)| {
+                let competed = rival.program.sample() - before;
+                rival.program.pause();
+                competed
+            });
+            let reports = reports?;
             let (after, moved) = self.after_turn(cell)?;
             for (job, reports) in &reports {
                 self.tell(*job, at, reports, progress);
@@ -161,6 +193,7 @@ impl Run<'_> {
             for (job, reports) in reports {
                 let state = &mut self.jobs[job].states[at];
                 state.count(&reports, floor_ns);
+                state.competed += competed.unwrap_or_default();
                 state.finished = reports.iter().all(|report| report.finished);
                 if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
                     self.lose(job, cell.device, &why);
@@ -305,6 +338,7 @@ impl Run<'_> {
                     plan: job.plan.clone(),
                     uri: self.devices.uri(index).to_owned(),
                     medium: self.devices.get(index).info().medium.clone(),
+                    alone: self.rival.as_ref().map(|rival| rival.alone),
                     block_bytes: u64::from(self.devices.get(index).info().block_bytes),
                     policy: job.plan.policies[cell.policy],
                     cell: beside.then_some(at),

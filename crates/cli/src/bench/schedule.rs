@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::plan::JobPlan;
 use super::worker::{Visit, VisitReport, WARM_UP_NS};
+use crate::competitor::Sample;
 
 /// How long a turn is to take.
 const TURN_NS: u64 = 500_000_000;
@@ -120,6 +121,8 @@ pub struct CellState {
     pub lost: Option<String>,
     /// Floors.
     pub floors_ns: Vec<f64>,
+    /// What a competing program did meanwhile.
+    pub competed: Sample,
     /// By turn: its median latency over the floor around it.
     pub ratios: Vec<f64>,
     /// What has been told about it already.

@@ -84,6 +84,10 @@ pub struct JobArgs {
     /// CPUs for the job's threads, e.g. 0-1,3 [default: all but the software SSDs']
     #[arg(long, value_name = "LIST")]
     cpus_allowed: Option<String>,
+    /// Have a second program want the same CPU: tsc (does nothing but read the clock), or walk=8m (walks a working set of
+    /// that size); shown is which share of its lone speed it keeps
+    #[arg(long, value_name = "KIND")]
+    competitor: Option<String>,
     /// How many times to transfer the size [default: 1]
     #[arg(long, value_name = "N")]
     loops: Option<String>,
@@ -109,6 +113,7 @@ impl JobArgs {
             ("verify", &self.verify),
             ("cpus-allowed", &self.cpus_allowed),
             ("loops", &self.loops),
+            ("competitor", &self.competitor),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))).collect()
     }

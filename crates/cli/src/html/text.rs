@@ -27,6 +27,7 @@ pub fn text(report: &Report) -> String {
                     iops: run.iops,
                     cpu_percent: run.cpu_percent,
                     iops_per_cpu_percent: run.iops_per_cpu_percent(),
+                    competitor_percent: run.competitor_percent,
                     floor_ns: run.floor_ns,
                     floor_ratio: run.floor_ratio,
                     errors: run.errors,

@@ -85,6 +85,7 @@ const OBEYED: &[Key] = &[
     key("loops", &[], "a number"),
     flag("hipri", &[]),
     key("completion", &[], "a list such as interrupt,poll,hybrid"),
+    key("competitor", &[], "tsc, walk=8m (a working set of so much) or none"),
 ];
 
 /// Keys that say the same thing in different words: what is said nearer to the job replaces what was said farther away.

@@ -21,6 +21,8 @@ mod tests_of_keys;
 
 use std::time::Duration;
 
+use crate::competitor::Kind;
+
 pub use error::{JobError, Origin};
 pub use parse::parse;
 pub use settings::{
@@ -159,6 +161,8 @@ pub struct Job {
     pub verify: Verify,
     /// CPUs this job may run on, ascending, each once; empty: any.
     pub cpus_allowed: Vec<u32>,
+    /// Our own key: a program that wants the job's CPU as well.
+    pub competitor: Option<Kind>,
     /// The device's URI. The whole value: `:` separates nothing here.
     pub filename: Option<String>,
     /// How many times to do the whole job; 1 unless set.
@@ -210,6 +214,7 @@ impl Job {
             rwmixread_percent: 50,
             verify: Verify::None,
             cpus_allowed: Vec::new(),
+            competitor: None,
             filename: None,
             loops: 1,
             completion: None,

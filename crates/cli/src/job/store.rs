@@ -106,6 +106,7 @@ impl Job {
             "per_job_logs" => self.logs.per_job = flag(text)?,
             "verify" => self.verify = value::verify(text)?,
             "cpus_allowed" => self.cpus_allowed = value::cpus(text)?,
+            "competitor" => self.competitor = value::competitor(text)?,
             "filename" => self.filename = Some(printable(text)?),
             "loops" => self.loops = value::int(text, 1, INT_MAX)?,
             "hipri" => self.hipri = flag(text)?,

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::{CPU_MAX, Extent, Rw, Verify};
+use crate::competitor::Kind;
 
 /// Why a value is not accepted.
 pub(super) type Why = String;
@@ -183,6 +184,15 @@ pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'stat
         sizes[at..upto].fill(Some(size.bytes));
     }
     Ok(([sizes[0], sizes[1]], note))
+}
+
+/// `competitor`: `none`, `tsc`, `walk=8m`; a size alone is that of a working set.
+pub fn competitor(text: &str) -> Result<Option<Kind>, Why> {
+    match text {
+        "none" => Ok(None),
+        _ if text.starts_with(|c: char| c.is_ascii_digit()) => format!("walk={text}").parse().map(Some),
+        _ => text.parse().map(Some),
+    }
 }
 
 /// `cpus_allowed`: `0-1,3`.

@@ -95,7 +95,11 @@ fn job(result: &RunResult) -> Value {
     });
     object.insert("series".to_owned(), series.collect());
     insert_slowest(&mut object, &latency);
-    for (key, figure) in [("floor_ns", result.floor_ns), ("floor_ratio", result.floor_ratio)] {
+    for (key, figure) in [
+        ("competitor_percent", result.competitor_percent),
+        ("floor_ns", result.floor_ns),
+        ("floor_ratio", result.floor_ratio),
+    ] {
         if let Some(figure) = figure {
             object.insert(key.to_owned(), json!(finite(figure)));
         }

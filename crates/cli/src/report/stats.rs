@@ -254,6 +254,8 @@ pub struct RunResult {
     pub major_faults: u64,
     /// Page faults that had not.
     pub minor_faults: u64,
+    /// Which share of its lone speed a program that competed for the CPU kept, in percent.
+    pub competitor_percent: Option<f64>,
     /// The floor's median, when measured.
     pub floor_ns: Option<f64>,
     /// Median of the pairs' ratio to the floor, when measured.

@@ -45,6 +45,8 @@ pub struct Row {
     pub cpu_percent: Option<f64>,
     /// I/Os per second for each percent of a CPU.
     pub iops_per_cpu_percent: Option<f64>,
+    /// Which share of its lone speed a competing program kept.
+    pub competitor_percent: Option<f64>,
     /// The floor's median.
     pub floor_ns: Option<f64>,
     /// Median of the ratios to it.
@@ -69,6 +71,7 @@ impl From<&RunResult> for Row {
             iops: result.iops(),
             cpu_percent: Some(result.cpu_percent()),
             iops_per_cpu_percent: result.iops_per_cpu_percent(),
+            competitor_percent: result.competitor_percent,
             floor_ns: result.floor_ns,
             floor_ratio: result.floor_ratio,
             errors: result.errors + result.verify_errors,
@@ -92,6 +95,10 @@ pub fn table_of(results: &[Row]) -> String {
     let mut header: Vec<&str> =
         vec!["job", "device", "completion", "mean\nµs", "p50\nµs", "p99\nµs", "p99.9\nµs"];
     header.extend(["1 in\n6,000 µs", "max\nµs", "IOPS", "CPU\n%", "IOPS/\nCPU-%", "vs\nfirst"]);
+    let with_rival = results.iter().any(|result| result.competitor_percent.is_some());
+    if with_rival {
+        header.push("rival\n%");
+    }
     if with_floor {
         header.extend(["floor\nns", "floor\nratio"]);
     }
@@ -99,7 +106,8 @@ pub fn table_of(results: &[Row]) -> String {
         header.push("errors");
     }
     let mut notes = Vec::new();
-    let mut lines = lines(results, with_floor, with_errors, &mut notes);
+    let shown = Shown { rival: with_rival, floor: with_floor, errors: with_errors };
+    let mut lines = lines(results, shown, &mut notes);
     let mut table = render(&header, &lines, 2);
     if columns(&table) > WIDTH_COLUMNS {
         table = render(&header, &lines, 1);
@@ -146,7 +154,15 @@ fn device_mark(result: &Row, first: &Row, notes: &mut Vec<String>) -> String {
     format!(" {}", mark(at))
 }
 
-fn lines(results: &[Row], with_floor: bool, with_errors: bool, notes: &mut Vec<String>) -> Vec<Line> {
+/// Columns that are there only if something is in them.
+#[derive(Clone, Copy)]
+struct Shown {
+    rival: bool,
+    floor: bool,
+    errors: bool,
+}
+
+fn lines(results: &[Row], shown: Shown, notes: &mut Vec<String>) -> Vec<Line> {
     let mut lines = Vec::with_capacity(results.len());
     // The mean of this job and device's first row, and which devices and policies the job has seen.
     let mut first_mean_ns = None;
@@ -176,11 +192,14 @@ fn lines(results: &[Row], with_floor: bool, with_errors: bool, notes: &mut Vec<S
         } else {
             change(result.mean_ns.unwrap_or(0.0), first_mean_ns.unwrap_or(0.0))
         });
-        if with_floor {
+        if shown.rival {
+            figures.push(result.competitor_percent.map_or_else(none, |percent| format!("{percent:.0}")));
+        }
+        if shown.floor {
             figures.push(result.floor_ns.map_or_else(none, |ns| format!("{ns:.0}")));
             figures.push(result.floor_ratio.map_or_else(none, |ratio| format!("{ratio:.2}")));
         }
-        if with_errors {
+        if shown.errors {
             figures.push(result.errors.to_string());
         }
         // A name is shown once, where it begins.

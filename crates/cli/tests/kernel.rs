@@ -1,0 +1,108 @@
+//! The kernel's column beside ours; and a program that competes for the CPU.
+
+mod common;
+
+use common::{files, json, run, succeed};
+
+const SHORT: [&str; 4] = ["--rw", "randread", "--runtime", "120ms"];
+
+/// On the disk that the tests are built on: a temporary directory may be in memory.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn kernel_and_meantime_are_in_one_table() {
+    let dir = directory();
+    let devices = "mem:4M,kernel:k.img?create=1M,kernel:k2.img?engine=preadv2&direct=0&create=1M";
+    let args = ["bench", "--device", devices, "--json", "out.json", "--html", "out.html", "--time-based"];
+    let ran = succeed(dir.path(), &[&args[..], &SHORT].concat());
+    assert!(
+        ran.stdout.contains("create=1M ¹") && ran.stdout.contains("\n¹ Another device than mem:4M: file in"),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stdout.contains("through the page cache"), "{}", ran.stdout);
+    let report = json(&dir.path().join("out.json"));
+    let jobs = report["jobs"].as_array().unwrap();
+    // What the kernel lacks is left out, and the reason is given.
+    let ways: Vec<(&str, &str)> = jobs
+        .iter()
+        .map(|job| &job["job options"])
+        .map(|way| (way["device"].as_str().unwrap(), way["completion"].as_str().unwrap()))
+        .collect();
+    assert!(
+        ways.contains(&("mem:4M", "poll")) && ways.contains(&("kernel:k.img?create=1M", "interrupt")),
+        "{ways:?}"
+    );
+    assert!(!ways.contains(&("kernel:k.img?create=1M", "hybrid")));
+    assert_eq!(jobs[0]["medium"], "software SSD, model null");
+    let left_out = report["meantime"]["left_out"].as_array().unwrap();
+    let hybrid = left_out.iter().find(|one| one["completion"] == "hybrid").unwrap();
+    assert!(hybrid["why"].as_str().unwrap().contains("6.4"), "{hybrid}");
+    assert!(
+        ran.stdout.contains("Not measured: job randread: kernel:k.img?create=1M cannot wait by hybrid"),
+        "{}",
+        ran.stdout
+    );
+    let page = std::fs::read_to_string(dir.path().join("out.html")).unwrap();
+    assert!(page.contains("another device") && page.contains("6.4"));
+    assert_eq!(files(dir.path()), ["k.img", "k2.img", "out.html", "out.json"]);
+}
+
+#[test]
+fn what_nothing_can_do_is_an_error_and_leaves_nothing() {
+    let dir = directory();
+    for (devices, completion, word) in [
+        ("kernel:k.img?create=1M", "hybrid", "6.4"),
+        ("kernel:k.img?create=1M&engine=preadv2", "poll", "5.19"),
+        ("kernel:k.img?create=1M,mem:1M?vectors=1", "hybrid", "6.4"),
+        ("kernel:k.img", "interrupt", "create=SIZE"),
+        ("kernel:/dev/null", "interrupt", "neither a file nor a block device"),
+    ] {
+        let args = ["bench", "--device", devices, "--completion", completion, "--json", "out.json"];
+        let ran = run(dir.path(), &[&args[..], &SHORT].concat());
+        assert_eq!(ran.code, Some(1), "{devices}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word) && ran.stderr.lines().count() == 1, "{devices}: {}", ran.stderr);
+        assert!(files(dir.path()).is_empty(), "{devices}: {:?}", files(dir.path()));
+    }
+}
+
+#[test]
+fn what_is_written_through_the_kernel_is_verified() {
+    let dir = directory();
+    for engine in ["io_uring", "preadv2"] {
+        let device = format!("kernel:{engine}.img?engine={engine}&create=2M");
+        let args =
+            ["bench", "--device", &device, "--completion", "interrupt", "--rw", "randwrite", "--size", "2m"];
+        let ran = succeed(
+            dir.path(),
+            &[&args[..], &["--iodepth", "8", "--verify", "crc32c", "--json", "out.json"]].concat(),
+        );
+        assert_eq!(
+            json(&dir.path().join("out.json"))["jobs"][0]["extra"]["verified_blocks"],
+            512.0,
+            "{}",
+            ran.stdout
+        );
+    }
+}
+
+#[test]
+fn a_competing_program_gets_what_is_left() {
+    let dir = directory();
+    let args =
+        ["bench", "--device", "mem:4M?model=nand", "--completion", "interrupt,poll", "--json", "out.json"];
+    for kind in ["tsc", "walk=64k"] {
+        let ran = succeed(dir.path(), &[&args[..], &SHORT, &["--time-based", "--competitor", kind]].concat());
+        assert!(ran.stdout.contains("rival"), "{}", ran.stdout);
+        for job in json(&dir.path().join("out.json"))["jobs"].as_array().unwrap() {
+            assert!(job["competitor_percent"].as_f64().unwrap() > 0.0);
+            assert_eq!(job["job options"]["competitor"], kind);
+        }
+    }
+    for (kind, word) in [("walk", "walk=BYTES"), ("5", "walk=BYTES"), ("hog", "tsc")] {
+        let ran = run(dir.path(), &[&args[..], &SHORT, &["--competitor", kind]].concat());
+        assert!(ran.code == Some(2) && ran.stderr.contains(word), "{kind}: {:?} {}", ran.code, ran.stderr);
+    }
+}
