@@ -20,6 +20,11 @@ want git git
 want valgrind valgrind
 want strace strace
 want pkg-config pkg-config
+want fio fio
+# What fio's own readers of its output need, which the tests run.
+for module in six numpy pandas; do
+    /usr/bin/python3 -c "import $module" 2>/dev/null || packages+=("python3-$module")
+done
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
 
 as_root() {

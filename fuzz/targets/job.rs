@@ -10,7 +10,10 @@
 #[path = "../../crates/cli/src/job/mod.rs"]
 mod job;
 
-use job::{BS_MAX_BYTES, CPU_MAX, Extent, IODEPTH_MAX, Job, JobError, NUMJOBS_MAX, Origin, SECTOR_BYTES};
+use job::{
+    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, IODEPTH_MAX, Job, JobError, NUMJOBS_MAX, Origin,
+    SECTOR_BYTES, Sizes, ZONES_MAX,
+};
 use libfuzzer_sys::fuzz_target;
 
 fn check_text(text: &str) {
@@ -33,11 +36,54 @@ fn check_extent(extent: Extent) {
     }
 }
 
+fn check_distribution(distribution: &Distribution) {
+    let center_ppm = match distribution {
+        Distribution::Uniform => None,
+        Distribution::Zipf { theta_ppm, center_ppm } => {
+            assert!(*theta_ppm > 0 && *theta_ppm != 1_000_000);
+            *center_ppm
+        }
+        Distribution::Pareto { h_ppm, center_ppm } => {
+            assert!((1..1_000_000).contains(h_ppm));
+            *center_ppm
+        }
+        Distribution::Normal { deviation_ppm, center_ppm } => {
+            assert!(*deviation_ppm < 100_000_000);
+            *center_ppm
+        }
+        Distribution::Zoned(zones) | Distribution::ZonedAbs(zones) => {
+            for zones in zones {
+                assert!((1..=ZONES_MAX).contains(&zones.len()) && zones.iter().all(|zone| zone.length > 0));
+                assert_eq!(zones.iter().map(|zone| u32::from(zone.access_percent)).sum::<u32>(), 100);
+            }
+            None
+        }
+    };
+    assert!(center_ppm.is_none_or(|ppm| ppm <= 1_000_000));
+}
+
 /// The limits that the documentation promises.
 fn check_job(job: &Job) {
-    for bs in [job.bs_read_bytes, job.bs_write_bytes, job.bs_max_bytes()] {
+    let sizes = [job.sizes_of(0), job.sizes_of(1)];
+    let ends = sizes.iter().flat_map(|sizes| [sizes.min_bytes(), sizes.step_bytes(), sizes.max_bytes()]);
+    for bs in ends.chain([job.bs_read_bytes, job.bs_write_bytes, job.bs_min_bytes(), job.bs_max_bytes()]) {
         assert!((SECTOR_BYTES..=BS_MAX_BYTES).contains(&bs) && bs.is_multiple_of(SECTOR_BYTES));
     }
+    for sizes in &sizes {
+        assert!(
+            sizes.min_bytes() <= sizes.max_bytes() && sizes.min_bytes().is_multiple_of(sizes.step_bytes())
+        );
+        if let Sizes::Split(shares) = sizes {
+            assert_eq!(shares.iter().map(|(_, percent)| u32::from(*percent)).sum::<u32>(), 100);
+        }
+    }
+    check_distribution(&job.random.distribution);
+    let batch = [job.batch.submit, job.batch.complete_min, job.batch.complete_max, job.batch.low];
+    assert!(batch.iter().flatten().all(|ios| *ios <= IODEPTH_MAX));
+    assert!((1..=100_000_000).contains(&job.latency_target.percentile_ppm) && job.logs.hist_coarseness <= 6);
+    assert!(job.number_ios != Some(0) && job.pace.thinktime_blocks > 0);
+    let rates = job.pace.rate_iops.iter().chain(&job.pace.rate_bytes);
+    assert!(rates.flatten().all(|rate| *rate > 0));
     assert!((1..=IODEPTH_MAX).contains(&job.iodepth) && (1..=NUMJOBS_MAX).contains(&job.numjobs));
     assert!((1..=u64::from(u32::MAX)).contains(&job.loops));
     assert!(job.rwmixread_percent <= 100);
@@ -46,8 +92,10 @@ fn check_job(job: &Job) {
     assert!(job.cpus_allowed.last().is_none_or(|cpu| *cpu <= CPU_MAX));
     check_extent(job.offset);
     assert_ne!(job.offset, Extent::Percent(100));
-    job.size.iter().for_each(|size| check_extent(*size));
-    assert!(!matches!(job.size, Some(Extent::Bytes(0) | Extent::Percent(0))));
+    for size in [job.size, job.io_size].into_iter().flatten() {
+        check_extent(size);
+        assert!(!matches!(size, Extent::Bytes(0) | Extent::Percent(0)));
+    }
     for text in [&job.filename, &job.completion].into_iter().flatten() {
         assert!(!text.is_empty() && !text.chars().any(char::is_control));
     }
@@ -56,6 +104,9 @@ fn check_job(job: &Job) {
         Ok(warnings) => {
             warnings.iter().for_each(|warning| check_text(warning));
             assert!(!job.time_based || job.runtime.is_some());
+            assert!(job.logs.hist.is_none() || job.logs.hist_ms > 0);
+            assert!(job.latency_target.target.is_none() || job.iodepth > 1 && !job.pace.is_rated());
+            assert!(!job.hipri || job.completion.as_deref().is_none_or(|list| list.trim() == "poll"));
             if let (Some(Extent::Bytes(size)), Extent::Bytes(offset)) = (job.size, job.offset) {
                 assert!(size >= job.bs_max_bytes() && offset.checked_add(size).is_some());
             }

@@ -2,6 +2,8 @@
 //!
 //! Nothing is allocated while I/O goes on: what does not fit is counted and left out.
 
+use std::num::NonZeroU64;
+
 use super::pattern::Io;
 use crate::job::LogKeys;
 use crate::report::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
@@ -17,8 +19,8 @@ const PAIRS_MAX: usize = 4 << 20;
 pub struct LogSpec {
     /// Each I/O, or averages over so many ms; `None`: neither.
     pub avg_ms: Option<u64>,
-    /// Histograms over so many ms; 0: none.
-    pub hist_ms: u64,
+    /// Histograms over so many ms; `None`: none.
+    pub hist_ms: Option<NonZeroU64>,
     /// Room for so many I/Os or windows.
     pub entries_max: usize,
 }
@@ -27,8 +29,8 @@ impl LogSpec {
     /// What `keys` ask for; `None`: nothing.
     pub fn of(keys: &LogKeys, entries_max: usize) -> Option<Self> {
         let avg_ms = keys.has_values().then_some(keys.avg_ms);
-        let hist_ms = if keys.hist.is_some() { keys.hist_ms } else { 0 };
-        (avg_ms.is_some() || hist_ms > 0).then_some(Self { avg_ms, hist_ms, entries_max })
+        let hist_ms = keys.hist.as_ref().and_then(|_| NonZeroU64::new(keys.hist_ms));
+        (avg_ms.is_some() || hist_ms.is_some()).then_some(Self { avg_ms, hist_ms, entries_max })
     }
 }
 
@@ -83,11 +85,11 @@ impl Log {
             Some(_) => rows.windows = Vec::with_capacity(spec.entries_max),
             None => {}
         }
-        if spec.hist_ms > 0 {
+        if spec.hist_ms.is_some() {
             rows.hist_pairs = Vec::with_capacity(spec.entries_max.min(PAIRS_MAX));
             rows.hist_rows = Vec::with_capacity(spec.entries_max.min(PAIRS_MAX));
         }
-        let bins = if spec.hist_ms > 0 { HIST_BINS } else { 0 };
+        let bins = if spec.hist_ms.is_some() { HIST_BINS } else { 0 };
         let counts = [(); 2].map(|()| Counts { ios: 0, bytes: 0, counts: vec![0; bins] });
         Self {
             spec,
@@ -113,6 +115,10 @@ impl Log {
             hist_end_ms: self.hist_end_ms,
         };
         self.marked_counts.clone_from(&self.counts);
+    }
+
+    /// Before a turn, and before any clock is read for it: the memory that it is going to need.
+    pub fn make_room(&mut self) {
         touch_ahead(&mut self.rows.entries);
     }
 
@@ -163,10 +169,10 @@ impl Log {
             }
             None => {}
         }
-        if self.spec.hist_ms > 0 {
+        if let Some(hist_ms) = self.spec.hist_ms {
             if at_ms >= self.hist_end_ms {
                 self.close_counts();
-                self.hist_end_ms = (at_ms / self.spec.hist_ms + 1) * self.spec.hist_ms;
+                self.hist_end_ms = (at_ms / hist_ms.get() + 1) * hist_ms.get();
             }
             let counts = &mut self.counts[io.dir as usize];
             counts.ios += 1;
@@ -259,7 +265,7 @@ mod tests {
     const IO: Io = Io { dir: Dir::Read, lba: 8, bytes: 4096 };
 
     fn log(avg_ms: Option<u64>, hist_ms: u64, entries_max: usize) -> Log {
-        Log::new(LogSpec { avg_ms, hist_ms, entries_max })
+        Log::new(LogSpec { avg_ms, hist_ms: NonZeroU64::new(hist_ms), entries_max })
     }
 
     #[test]

@@ -65,6 +65,14 @@ impl JobPlan {
         (offset_bytes + part_bytes * thread as u64, part_bytes)
     }
 
+    /// How much is transferred in one loop over a range.
+    fn pass_bytes(&self, range_bytes: u64, align_bytes: u64) -> u64 {
+        let Some(size) = self.job.io_size else { return range_bytes };
+        let bytes = size.resolve_bytes(range_bytes, align_bytes);
+        // As in fio the last I/O is a whole one.
+        if self.job.has_varied_sizes() { bytes } else { bytes.next_multiple_of(self.job.bs_min_bytes()) }
+    }
+
     /// The I/Os of thread `thread` on a device.
     pub fn pattern(&self, info: &BlockInfo, thread: usize) -> PatternSpec {
         let (offset_bytes, range_bytes) = self.range(info, thread);
@@ -72,10 +80,7 @@ impl JobPlan {
         PatternSpec {
             offset_bytes,
             range_bytes,
-            pass_bytes: self
-                .job
-                .io_size
-                .map_or(range_bytes, |size| size.resolve_bytes(range_bytes, align_bytes)),
+            pass_bytes: self.pass_bytes(range_bytes, align_bytes),
             block_shift: info.block_bytes.trailing_zeros(),
             bs_read_bytes: self.job.bs_read_bytes,
             bs_write_bytes: self.job.bs_write_bytes,

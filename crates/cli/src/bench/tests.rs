@@ -12,8 +12,10 @@ use meantime::nvme::{CommandError, Op};
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
 use super::pattern::{Pattern, PatternSpec};
-use super::tally::Tally;
+use super::shape::Shape;
+use super::tally::{Tally, Unrecorded};
 use super::verify::Verified;
+use crate::job::{Job, Origin};
 
 const BS: u64 = 4096;
 const NO_LIMIT: Limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };
@@ -36,10 +38,18 @@ struct Faulty {
     wrong: Wrong,
     /// By `user_data`: the LBA in flight.
     lbas: Vec<u64>,
+    /// What was sent: operation, FUA, and how many were in flight.
+    sent: Vec<(Op, bool, usize)>,
+    sent_lbas: Vec<u64>,
 }
 
 impl Faulty {
     fn twist(&mut self, mut request: Request) -> Request {
+        self.sent.push((request.op, request.fua, self.inner.in_flight()));
+        if request.op == Op::Flush {
+            return request;
+        }
+        self.sent_lbas.push(request.lba);
         let slot = request.user_data as usize;
         self.lbas[slot] = if request.op == Op::Read { request.lba } else { u64::MAX };
         if self.wrong == Wrong::LosesWriteAt(request.lba) {
@@ -49,6 +59,9 @@ impl Faulty {
     }
 
     fn spoil(&self, mut done: Done) -> Done {
+        if done.buf.is_none() {
+            return done;
+        }
         if let (Wrong::FlipsReadAt(lba), Some(buf)) = (self.wrong, &mut done.buf)
             && self.lbas[done.user_data as usize] == lba
         {
@@ -126,7 +139,8 @@ fn device() -> NvmeDevice {
 
 fn faulty(device: &NvmeDevice, depth: u16, wrong: Wrong) -> Faulty {
     let options = ChannelOptions { depth, ..ChannelOptions::default() };
-    Faulty { inner: device.channel(&options).unwrap(), wrong, lbas: vec![u64::MAX; usize::from(depth)] }
+    let inner = device.channel(&options).unwrap();
+    Faulty { inner, wrong, lbas: vec![u64::MAX; usize::from(depth)], sent: Vec::new(), sent_lbas: Vec::new() }
 }
 
 fn spec(read_percent: u8, passes: Option<u64>) -> PatternSpec {
@@ -259,4 +273,126 @@ fn what_the_channel_refuses_ends_the_job() {
     let (ended, tally, _) = drive(&mut channel, &mut plain, NO_LIMIT);
     assert!(matches!(ended, Ended::Lost(why) if why.contains("beyond the namespace")));
     assert_eq!(tally.ios(), 0);
+}
+
+fn job(keys: &[(&str, &str)]) -> Job {
+    let mut job = Job::new("a");
+    for (key, value) in keys {
+        job.set(key, Some(value), &Origin::CommandLine).unwrap();
+    }
+    job
+}
+
+/// One pass of 256 writes in the way of `keys`, in turns of `limit`: what was sent, and the tally.
+fn shaped(depth: u16, keys: &[(&str, &str)], limit: Limit) -> (Vec<(Op, bool, usize)>, Tally) {
+    let depth_text = depth.to_string();
+    let job = job(&[&[("rw", "randwrite"), ("iodepth", &depth_text)], keys].concat());
+    let mut shape = Shape::of(&job).unwrap();
+    let device = device();
+    let mut channel = faulty(&device, depth, Wrong::Nothing);
+    let mut slots = Slots::new(&channel, usize::from(depth), BS as usize).unwrap();
+    let (clock, stop) = (Clock::real(), AtomicBool::new(false));
+    let (mut tally, mut faults) = (Tally::default(), Faults::default());
+    let mut plain = Plain(Pattern::new(spec(0, Some(1))));
+    loop {
+        tally.series.begin(clock.now_ns(), 0);
+        let mut engine = Engine {
+            channel: &mut channel,
+            slots: &mut slots,
+            clock: &clock,
+            stop: &stop,
+            faults: &mut faults,
+        };
+        let ended = engine.run_shaped(&mut plain, &mut shape, limit, &mut tally);
+        assert_eq!(channel.in_flight(), 0);
+        match ended {
+            Ended::Limit => {}
+            ended => {
+                assert_eq!((ended, faults.errors), (Ended::Dry, 0));
+                return (std::mem::take(&mut channel.sent), tally);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flush_comes_alone_after_so_many_writes() {
+    for depth in [1, 16] {
+        // However the turns divide it.
+        for max_ios in [u64::MAX, 7, 1] {
+            let (sent, tally) =
+                shaped(depth, &[("fsync", "10"), ("sync", "dsync")], Limit { max_ios, ..NO_LIMIT });
+            assert_eq!((tally.ios(), sent.len()), (256, 256 + 25));
+            let mut writes = 0;
+            for (op, fua, in_flight) in sent {
+                match op {
+                    Op::Flush => assert_eq!((writes % 10, in_flight), (0, 0)),
+                    _ => {
+                        assert!(fua);
+                        writes += 1;
+                    }
+                }
+            }
+            assert_eq!(tally.flushes.unwrap().n(), 25);
+        }
+    }
+}
+
+#[test]
+fn depths_and_batches_are_kept() {
+    let most = |sent: &[(Op, bool, usize)]| sent.iter().map(|(.., in_flight)| in_flight + 1).max().unwrap();
+    let (sent, tally) = shaped(16, &[("iodepth_batch", "4"), ("iodepth_low", "2")], NO_LIMIT);
+    assert_eq!((tally.ios(), most(&sent)), (256, 16));
+    assert_eq!(tally.submits.iter().sum::<u64>(), tally.submits[1], "never more than four at once");
+    assert!(tally.submits[1] >= 64);
+    let (_, tally) =
+        shaped(16, &[("iodepth_batch_complete_min", "8"), ("iodepth_batch_complete_max", "8")], NO_LIMIT);
+    assert_eq!((tally.ios(), tally.completes[2]), (256, 32), "{:?}", tally.completes);
+    // A pause after each I/O leaves one in flight.
+    let (sent, tally) = shaped(16, &[("thinktime", "1")], NO_LIMIT);
+    assert_eq!((tally.ios(), most(&sent)), (256, 1));
+    let (sent, _) = shaped(16, &[("thinktime", "1"), ("thinktime_blocks", "4")], NO_LIMIT);
+    assert_eq!(most(&sent), 4);
+}
+
+#[test]
+fn a_rate_is_not_exceeded() {
+    for depth in [1, 4] {
+        let clock = Clock::real();
+        let start_ns = clock.now_ns();
+        let (sent, tally) = shaped(depth, &[("rate_iops", "10000")], NO_LIMIT);
+        assert_eq!((sent.len(), tally.ios()), (256, 256));
+        assert!(clock.now_ns() - start_ns >= 255 * 100_000);
+    }
+}
+
+#[test]
+fn time_up_in_a_pause_loses_no_io() {
+    let clock = Clock::real();
+    // The turn ends while the second I/O is not due; the job goes on in the next.
+    let job = job(&[("rw", "randwrite"), ("rate_iops", "50")]);
+    let mut shape = Shape::of(&job).unwrap();
+    let device = device();
+    let mut channel = faulty(&device, 1, Wrong::Nothing);
+    let mut slots = Slots::new(&channel, 1, BS as usize).unwrap();
+    let (stop, mut faults) = (AtomicBool::new(false), Faults::default());
+    let mut plain = Plain(Pattern::new(PatternSpec { pass_bytes: 3 * BS, ..spec(0, Some(1)) }));
+    let mut ended = Ended::Limit;
+    let mut turns = 0;
+    while ended == Ended::Limit {
+        let limit = Limit { until_ns: clock.now_ns() + 1_000_000, max_ios: u64::MAX };
+        let mut engine = Engine {
+            channel: &mut channel,
+            slots: &mut slots,
+            clock: &clock,
+            stop: &stop,
+            faults: &mut faults,
+        };
+        ended = engine.run_shaped(&mut plain, &mut shape, limit, &mut Unrecorded);
+        turns += 1;
+    }
+    assert_eq!((ended, channel.sent.len()), (Ended::Dry, 3));
+    assert!(turns >= 3, "{turns}");
+    let lbas: std::collections::HashSet<u64> = channel.sent_lbas.iter().copied().collect();
+    assert_eq!(lbas.len(), 3);
 }

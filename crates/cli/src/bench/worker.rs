@@ -112,6 +112,9 @@ impl Visited {
         let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, .. } = self;
         slice.reset();
         (*slice_usage, *slice_ns, *anew) = (Usage::default(), 0, false);
+        if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
+            log.make_room();
+        }
         let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
         let mut lost = None;
         if visit.warm_up_ns > 0 && !self.finished {

@@ -52,6 +52,12 @@ pub struct JobArgs {
     /// Block size; k, m, g are powers of 1024; READ,WRITE for two sizes [default: 4k]
     #[arg(long, value_name = "BYTES")]
     bs: Option<String>,
+    /// Sizes from a range, all multiples of the first equally likely, e.g. 4k-16k; two for reads and writes
+    #[arg(long, value_name = "RANGE")]
+    bsrange: Option<String>,
+    /// Sizes with their shares in percent, e.g. 4k/70:16k/30; a comma before those of writes
+    #[arg(long, value_name = "SIZES")]
+    bssplit: Option<String>,
     /// I/Os in flight per thread, 1 to 1024 [default: 1]
     #[arg(long, value_name = "N")]
     iodepth: Option<String>,
@@ -65,6 +71,12 @@ pub struct JobArgs {
     /// Where on the device to begin, e.g. 1g or 50% [default: 0]
     #[arg(long, value_name = "BYTES")]
     offset: Option<String>,
+    /// How much to transfer, if that is more or less than --size holds
+    #[arg(long, value_name = "BYTES")]
+    io_size: Option<String>,
+    /// End after so many I/Os of each thread
+    #[arg(long, value_name = "N")]
+    number_ios: Option<String>,
     /// How long to measure, in seconds or e.g. 500ms: a limit, or with --time-based the time itself [default: 5 s,
     /// time-based, if no size is given either]
     #[arg(long, value_name = "TIME")]
@@ -78,6 +90,67 @@ pub struct JobArgs {
     /// Share of reads of rw and randrw, in percent [default: 50]
     #[arg(long, value_name = "PERCENT")]
     rwmixread: Option<String>,
+    /// How likely random places are: random, zipf:θ, pareto:h, normal:deviation, or in zones, share by length, as
+    /// zoned:60/10:40/90 [default: random]
+    #[arg(long, value_name = "KIND")]
+    random_distribution: Option<String>,
+    /// Random places may come again before all have been
+    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    norandommap: Option<String>,
+    /// Flush after so many writes, when they are done [default: 0, never]
+    #[arg(long, value_name = "N")]
+    fsync: Option<String>,
+    /// The same: a block device has no metadata that could be left out
+    #[arg(long, value_name = "N")]
+    fdatasync: Option<String>,
+    /// Whether each write is durable when it is done: none, sync or dsync (both force unit access) [default: none]
+    #[arg(long, value_name = "KIND")]
+    sync: Option<String>,
+    /// At most so many I/Os per second and thread, evenly spaced; READS,WRITES for two rates
+    #[arg(long, value_name = "IOPS")]
+    rate_iops: Option<String>,
+    /// At most so many bytes per second and thread; READ,WRITTEN for two rates
+    #[arg(long, value_name = "BYTES")]
+    rate: Option<String>,
+    /// Pause after each I/O, in microseconds or e.g. 1ms (--thinktime-blocks: after so many)
+    #[arg(long, value_name = "TIME")]
+    thinktime: Option<String>,
+    /// How many I/Os lie between two pauses [default: 1]
+    #[arg(long, value_name = "N")]
+    thinktime_blocks: Option<String>,
+    /// How much of a pause is spent computing, in microseconds or e.g. 1ms [default: 0]
+    #[arg(long, value_name = "TIME")]
+    thinktime_spin: Option<String>,
+    /// Find the greatest depth up to --iodepth at which I/Os take no longer, in microseconds or e.g. 1ms
+    #[arg(long, value_name = "TIME")]
+    latency_target: Option<String>,
+    /// How long each depth is tried, in microseconds or e.g. 100ms [default: 0, one I/O]
+    #[arg(long, value_name = "TIME")]
+    latency_window: Option<String>,
+    /// Share of the I/Os that must keep --latency-target, in percent [default: 100]
+    #[arg(long, value_name = "PERCENT")]
+    latency_percentile: Option<String>,
+    /// Log the latency of each I/O to NAME_lat.N.log, NAME_clat.N.log and NAME_slat.N.log
+    #[arg(long, value_name = "NAME")]
+    write_lat_log: Option<String>,
+    /// Log the bandwidth to NAME_bw.N.log
+    #[arg(long, value_name = "NAME")]
+    write_bw_log: Option<String>,
+    /// Log I/Os per second to NAME_iops.N.log
+    #[arg(long, value_name = "NAME")]
+    write_iops_log: Option<String>,
+    /// Log histograms to NAME_clat_hist.N.log; needs --log-hist-msec
+    #[arg(long, value_name = "NAME")]
+    write_hist_log: Option<String>,
+    /// Log averages over so many milliseconds, not each I/O
+    #[arg(long, value_name = "MS")]
+    log_avg_msec: Option<String>,
+    /// How many milliseconds a histogram covers
+    #[arg(long, value_name = "MS")]
+    log_hist_msec: Option<String>,
+    /// Log the offset of each I/O, too
+    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    log_offset: Option<String>,
     /// Read back and check what was written: crc32c or none [default: none]
     #[arg(long, value_name = "METHOD")]
     verify: Option<String>,
@@ -102,6 +175,8 @@ impl JobArgs {
         let all = [
             ("rw", &self.rw),
             ("bs", &self.bs),
+            ("bsrange", &self.bsrange),
+            ("bssplit", &self.bssplit),
             ("iodepth", &self.iodepth),
             ("numjobs", &self.numjobs),
             ("size", &self.size),
@@ -110,6 +185,28 @@ impl JobArgs {
             ("time-based", &self.time_based),
             ("ramp-time", &self.ramp_time),
             ("rwmixread", &self.rwmixread),
+            ("io-size", &self.io_size),
+            ("number-ios", &self.number_ios),
+            ("random-distribution", &self.random_distribution),
+            ("norandommap", &self.norandommap),
+            ("fsync", &self.fsync),
+            ("fdatasync", &self.fdatasync),
+            ("sync", &self.sync),
+            ("rate-iops", &self.rate_iops),
+            ("rate", &self.rate),
+            ("thinktime", &self.thinktime),
+            ("thinktime-blocks", &self.thinktime_blocks),
+            ("thinktime-spin", &self.thinktime_spin),
+            ("latency-target", &self.latency_target),
+            ("latency-window", &self.latency_window),
+            ("latency-percentile", &self.latency_percentile),
+            ("write-lat-log", &self.write_lat_log),
+            ("write-bw-log", &self.write_bw_log),
+            ("write-iops-log", &self.write_iops_log),
+            ("write-hist-log", &self.write_hist_log),
+            ("log-avg-msec", &self.log_avg_msec),
+            ("log-hist-msec", &self.log_hist_msec),
+            ("log-offset", &self.log_offset),
             ("verify", &self.verify),
             ("cpus-allowed", &self.cpus_allowed),
             ("loops", &self.loops),

@@ -33,13 +33,33 @@ pub const BENCH_ABOUT: &str = "\
 Runs fio jobs on one or more devices and compares ways to wait for completions.
 
 Each job is run on each device with each completion policy. These runs alternate in short turns (A B C A B C …), so \
-that whatever drifts on the machine hits all of them alike. Jobs run one after another.";
+that whatever drifts on the machine hits all of them alike.
+
+Jobs of a file run at the same time, as in fio, unless stonewall stands between them: in each turn the threads of all of \
+them do their I/O at once, each job on its own device, in the first turn by its first way to wait, in the next by \
+its second. Such jobs have as many ways to wait as the others, or one, which is then that of every turn.";
 
 /// `bench --help`, the job file.
 pub const JOB_FILE: &str = "\
-A fio job file. Obeyed are rw, bs, iodepth, numjobs, size, offset, runtime, time_based, ramp_time, rwmixread, \
-verify=crc32c, cpus_allowed, loops, name and filename (a device URI), with fio's meaning and units, and completion \
-(as the option). Keys that would change what is measured are an error, harmless ones a warning.
+A fio job file. Obeyed, with fio's meaning and units, are:
+
+  what          rw, rwmixread, rwmixwrite, bs, bsrange, bssplit, size, offset, io_size, number_ios, loops, verify=crc32c
+  where         filename (a device URI), random_distribution, norandommap, random_generator, randrepeat, randseed
+  how long      runtime, time_based, ramp_time
+  how many      iodepth, iodepth_batch, iodepth_batch_complete_min, iodepth_batch_complete_max, iodepth_low, numjobs
+  durability    fsync, fdatasync, sync, end_fsync
+  pace          rate, rate_iops, thinktime, thinktime_spin, thinktime_blocks, latency_target, latency_window,
+                latency_percentile, latency_run
+  waiting       completion (as the option), hipri (completion=poll)
+  jobs          name, stonewall, group_reporting, new_group, cpus_allowed
+  logs          write_lat_log, write_bw_log, write_iops_log, write_hist_log, log_avg_msec, log_hist_msec,
+                log_hist_coarseness, log_offset, log_max_value, per_job_logs
+
+Where this differs from fio: clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
+counted as well; with rw and fsync=N there is one flush for N writes; with several block sizes random I/Os may overlap. \
+Times in logs are a job's own measured time, without that of the others' turns.
+
+Keys that would change what is measured are an error, harmless ones a warning.
 
 Without a job file, the job options below say what to do; with one, they override it for every job.";
 
@@ -77,8 +97,8 @@ median latency to it. Needs the device's size in memory once more.";
 /// `bench --json`.
 pub const JSON: &str = "\
 Write the results in fio's JSON format to FILE, which is replaced as a whole at the end, or to standard output (-); the \
-text then goes to standard error. Beside fio's keys each job has device and completion in \"job options\", and with \
---floor floor_ns and floor_ratio; \"meantime\" holds facts of the machine.";
+text then goes to standard error. Beside fio's keys each job has device and completion in \"job options\", bins (as in \
+fio's json+), series (latency over time), and with --floor floor_ns and floor_ratio; \"meantime\" holds facts of the machine.";
 
 /// `bench --html`.
 pub const HTML: &str = "\
@@ -123,6 +143,10 @@ EXAMPLES
 
   A fio job file, results for fio's tools:
     meantime bench jobs/qd1.fio --device 'mem:256M?model=fast12' --json result.json
+
+  How polling fares beside a writer that flushes, with a log of every read:
+    printf '%s\\n' '[read]' rw=randread write_lat_log '[write]' rw=randwrite fsync=32 > j.fio
+    meantime bench j.fio --device mem:256M --runtime 2 --time-based
 
   Write 64 MiB to a disk image in random order, 16 at a time, and check it:
     meantime bench --rw randwrite --size 64m --iodepth 16 --verify crc32c \\

@@ -187,6 +187,8 @@ impl Job {
         }
         self.set_keys.retain(|set| set.key != key);
         let family = FAMILIES.iter().find(|family| family.contains(&key)).copied().unwrap_or_default();
+        // hipri=0 asks for nothing, so that it replaces nothing.
+        let family = if key == "hipri" && !self.hipri { &[] } else { family };
         let farther = |set: &SetKey| {
             set.inherited || *origin == Origin::CommandLine && set.origin != Origin::CommandLine
         };

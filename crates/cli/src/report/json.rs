@@ -59,7 +59,7 @@ fn job(result: &RunResult) -> Value {
         "read": direction(&result.read, result.runtime_ns),
         "write": direction(&result.write, result.runtime_ns),
         "trim": direction(&DirStats::default(), 0),
-        "sync": { "total_ios": result.flushes.n(), "lat_ns": latency_object(&result.flushes, Detail::Percentiles) },
+        "sync": { "total_ios": result.flushes.n(), "lat_ns": latency_object(&result.flushes, Detail::PercentilesAndBins) },
         "job_runtime": runtime.as_millis() as u64,
         "usr_cpu": finite(result.usr_cpu_percent),
         "sys_cpu": finite(result.sys_cpu_percent),
@@ -153,7 +153,6 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
 enum Detail {
     Moments,
     Bins,
-    Percentiles,
     PercentilesAndBins,
 }
 
@@ -165,7 +164,7 @@ fn latency_object(stats: &LatencyStats, detail: Detail) -> Value {
         "stddev": stats.stddev_ns(),
         "N": stats.n(),
     }));
-    if matches!(detail, Detail::Percentiles | Detail::PercentilesAndBins) && stats.n() > 0 {
+    if detail == Detail::PercentilesAndBins && stats.n() > 0 {
         let percentiles = stats.percentiles_ns();
         let percentiles: Map<_, _> =
             percentiles.iter().map(|(at, ns)| (format!("{at:.6}"), json!(ns))).collect();

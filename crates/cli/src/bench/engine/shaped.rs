@@ -37,7 +37,7 @@ impl<C: BlockChannel> Engine<'_, C> {
             if round.ended.is_none() {
                 self.fill(&mut round);
             }
-            if self.channel.in_flight() == 0
+            if self.out() == 0
                 && let Some(ended) = round.ended
             {
                 round.shape.rest(self.clock.now_ns());
@@ -46,7 +46,7 @@ impl<C: BlockChannel> Engine<'_, C> {
             let batch = round.shape.batch();
             loop {
                 self.reap(&mut round, batch.least, batch.most);
-                if self.channel.in_flight() <= batch.low || round.ended.is_some() {
+                if self.out() <= batch.low || round.ended.is_some() {
                     break;
                 }
             }
@@ -78,11 +78,16 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
+    /// I/Os that have not been taken back: those in flight, and those that have ended unseen.
+    fn out(&self) -> usize {
+        self.slots.bufs.len() - self.slots.free.len()
+    }
+
     /// Submits until the depth is reached, with what has to come in between.
     fn fill<S: Source, R: Record>(&mut self, round: &mut Round<'_, S, R>) {
         self.slots.batch.clear();
         let depth = round.shape.depth(self.slots.bufs.len());
-        while self.channel.in_flight() < depth && round.ended.is_none() {
+        while self.out() < depth && round.ended.is_none() {
             if round.ios >= round.limit.max_ios {
                 round.ended = Some(Ended::Limit);
                 break;
@@ -131,6 +136,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         // There is one: fewer are in flight than there are slots.
         let Some(slot) = self.slots.free.pop() else { return };
         let Some(mut buf) = self.slots.bufs[slot].take() else {
+            self.slots.free.push(slot);
             round.ended = Some(quarantined());
             return;
         };
@@ -194,7 +200,7 @@ impl<C: BlockChannel> Engine<'_, C> {
 
     /// Waits for all that is in flight.
     fn drain<S: Source, R: Record>(&mut self, round: &mut Round<'_, S, R>) {
-        while self.channel.in_flight() > 0 {
+        while self.out() > 0 {
             self.reap(round, 1, usize::MAX);
         }
     }
@@ -209,10 +215,11 @@ impl<C: BlockChannel> Engine<'_, C> {
                     round.record.done(&io, rung_ns - start_ns, clat_ns, seen_ns);
                     round.shape.took(rung_ns - start_ns + clat_ns);
                 }
-                self.slots.free.push(slot);
             }
             Err(lost) => round.ended = Some(lost),
         }
+        // Even without its buffer: whoever takes the slot next finds that out.
+        self.slots.free.push(slot);
     }
 
     /// A flush by itself: nothing else is in flight.
