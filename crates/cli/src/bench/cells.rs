@@ -11,9 +11,10 @@ use super::logs::{Log, LogSpec};
 use super::pattern::{Pattern, PatternSpec};
 use super::plan::JobPlan;
 use super::shape::Shape;
+use super::thread::WorkerThread;
 use super::varied::{Varied, VariedSpec};
 use super::verify::Verified;
-use super::worker::{CellWork, Task, Work, Worker, WorkerThread};
+use super::worker::{CellWork, Task, Work, Worker};
 use crate::failure::{Failure, named};
 
 /// The CPUs of a job's threads: what the job says, else all but the group's software SSDs', if any is left. With a competing program, that

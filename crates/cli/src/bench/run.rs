@@ -11,7 +11,8 @@ use super::plan::JobPlan;
 use super::progress::Progress;
 use super::results::{self, JobResult};
 use super::schedule::{CellState, Rtts, Turns, warm_up_ns};
-use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, Worker, WorkerThread, received};
+use super::thread::{WorkerThread, received};
+use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, WARM_UP_NS, Worker};
 use crate::competitor::{Competitor, Sample};
 use crate::failure::{Failure, warn};
 use crate::signal;
@@ -184,7 +185,7 @@ impl Run<'_> {
             if again {
                 self.rtts.repeated += 1;
                 for (_, visit) in &mut visits {
-                    visit.warm_up_ns = visit.warm_up_ns.min(super::worker::WARM_UP_NS);
+                    visit.warm_up_ns = visit.warm_up_ns.min(WARM_UP_NS);
                 }
                 continue;
             }

@@ -2,7 +2,8 @@
 //! for the depth that keeps a latency.
 
 use super::pattern::{Dir, Io};
-use crate::job::{Job, LatencyTarget, Verify};
+use super::search::{Search, Verdict};
+use crate::job::{Job, Verify};
 
 /// What shapes the I/O of one thread of a cell, and how far that is.
 #[derive(Debug, Clone)]
@@ -128,7 +129,7 @@ impl Shape {
 
     /// How many may be in flight.
     pub fn depth(&self, most: usize) -> usize {
-        self.target.as_ref().map_or(most, |search| search.depth)
+        self.target.as_ref().map_or(most, |search| search.depth())
     }
 
     /// Whether a flush must come before the next I/O.
@@ -174,9 +175,7 @@ impl Shape {
     #[inline]
     pub fn took(&mut self, latency_ns: u64) {
         if let Some(search) = &mut self.target {
-            search.ios += 1;
-            search.late += u64::from(latency_ns > search.target_ns);
-            search.worst_ns = search.worst_ns.max(latency_ns);
+            search.took(latency_ns);
         }
     }
 
@@ -188,138 +187,7 @@ impl Shape {
 
     /// The depth that was found, or is being tried.
     pub fn target_depth(&self) -> Option<u32> {
-        self.target.as_ref().map(|search| search.depth as u32)
-    }
-}
-
-/// What a look at the latencies led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing changes.
-    GoOn,
-    /// Another depth, once nothing is in flight.
-    Changed,
-    /// The depth is found: what is measured from now on counts.
-    Found,
-    /// It has been measured.
-    Done,
-    /// Not even one at a time keeps it: this was the worst.
-    Hopeless(u64),
-}
-
-/// The search for the greatest depth that keeps a latency, as fio goes about it: double until it fails, then bisect.
-#[derive(Debug, Clone)]
-struct Search {
-    target_ns: u64,
-    window_ns: u64,
-    /// In millionths of a percent.
-    percentile_ppm: u64,
-    goes_on: bool,
-    depth_max: usize,
-    depth: usize,
-    low: usize,
-    high: usize,
-    /// Successes in a row just below `high`.
-    stable: u32,
-    is_final: bool,
-    began_ns: u64,
-    /// Of the window, in earlier turns.
-    before_ns: u64,
-    ios: u64,
-    late: u64,
-    worst_ns: u64,
-}
-
-/// So many successes just below a depth that failed once, and it is tried again.
-const STABLE: u32 = 3;
-
-impl Search {
-    fn new(keys: &LatencyTarget, depth_max: usize) -> Option<Self> {
-        Some(Self {
-            target_ns: keys.target?.as_nanos() as u64,
-            window_ns: keys.window.as_nanos() as u64,
-            percentile_ppm: keys.percentile_ppm,
-            goes_on: keys.run,
-            depth_max,
-            depth: 1,
-            low: 1,
-            high: depth_max,
-            stable: 0,
-            is_final: false,
-            began_ns: 0,
-            before_ns: 0,
-            ios: 0,
-            late: 0,
-            worst_ns: 0,
-        })
-    }
-
-    fn begin(&mut self, now_ns: u64) {
-        self.began_ns = now_ns;
-    }
-
-    fn rest(&mut self, now_ns: u64) {
-        self.before_ns += now_ns - self.began_ns;
-    }
-
-    fn judge(&mut self, now_ns: u64) -> Verdict {
-        // Where all have to keep it, one is enough to tell.
-        let all = self.percentile_ppm == 100_000_000;
-        if all && self.late > 0 {
-            return self.failed(now_ns);
-        }
-        if self.ios == 0 || self.before_ns + (now_ns - self.began_ns) < self.window_ns {
-            return Verdict::GoOn;
-        }
-        let kept = u128::from(self.ios - self.late) * 100_000_000;
-        if kept >= u128::from(self.ios) * u128::from(self.percentile_ppm) {
-            self.succeeded(now_ns)
-        } else {
-            self.failed(now_ns)
-        }
-    }
-
-    fn next_window(&mut self, now_ns: u64) {
-        (self.began_ns, self.before_ns) = (now_ns, 0);
-        (self.ios, self.late, self.worst_ns) = (0, 0, 0);
-    }
-
-    fn failed(&mut self, now_ns: u64) -> Verdict {
-        if self.depth == 1 {
-            return Verdict::Hopeless(self.worst_ns);
-        }
-        self.high = self.depth;
-        if self.depth == self.low {
-            self.low -= 1;
-        }
-        self.depth = ((self.depth + self.low) / 2).max(1);
-        (self.stable, self.is_final) = (0, false);
-        self.next_window(now_ns);
-        Verdict::Changed
-    }
-
-    fn succeeded(&mut self, now_ns: u64) -> Verdict {
-        let before = self.depth;
-        self.low = self.depth;
-        if self.depth + 1 == self.high {
-            self.stable += 1;
-            if self.stable >= STABLE {
-                (self.high, self.stable) = ((self.high + 1).min(self.depth_max), 0);
-            }
-        }
-        // Nothing has failed yet: double.
-        let next = if self.high == self.depth_max { self.depth * 2 } else { (self.depth + self.high) / 2 };
-        self.depth = next.min(self.depth_max);
-        self.next_window(now_ns);
-        match (self.depth == before, self.goes_on, self.is_final) {
-            (false, ..) => Verdict::Changed,
-            (true, true, _) => Verdict::GoOn,
-            (true, false, true) => Verdict::Done,
-            (true, false, false) => {
-                self.is_final = true;
-                Verdict::Found
-            }
-        }
+        self.target.as_ref().map(|search| search.depth() as u32)
     }
 }
 
@@ -406,40 +274,5 @@ mod tests {
         let both = of(&[("iodepth_batch_complete_min", "0"), ("iodepth_batch_complete_max", "8")]);
         assert_eq!((both.least, both.most), (0, 8));
         assert_eq!(of(&[("iodepth_low", "2")]).low, 2);
-    }
-
-    /// A device that keeps 100 µs up to a depth of `good`.
-    fn search(good: usize, depth_max: &str, percentile: &str) -> (Vec<usize>, Verdict) {
-        let mut shape = shape(&[
-            ("iodepth", depth_max),
-            ("latency_target", "100"),
-            ("latency_window", "1ms"),
-            ("latency_percentile", percentile),
-        ]);
-        let (mut now_ns, mut tried) = (0, vec![1]);
-        shape.begin(0);
-        for _ in 0..100 {
-            for at in 0..100 {
-                shape.took(if at == 7 && shape.depth(0) > good { 150_000 } else { 90_000 });
-            }
-            now_ns += 1_000_000;
-            match shape.judge(now_ns) {
-                Verdict::GoOn => {}
-                Verdict::Changed | Verdict::Found => tried.push(shape.depth(0)),
-                end => return (tried, end),
-            }
-        }
-        panic!("no end: {tried:?}")
-    }
-
-    #[test]
-    fn the_depth_is_found() {
-        assert_eq!(search(11, "64", "100"), (vec![1, 2, 4, 8, 16, 12, 10, 11, 11], Verdict::Done));
-        assert_eq!(search(100, "16", "100"), (vec![1, 2, 4, 8, 16, 16], Verdict::Done));
-        assert_eq!(search(0, "16", "100"), (vec![1], Verdict::Hopeless(150_000)));
-        // One in a hundred is late, and may be.
-        assert_eq!(search(4, "16", "99").1, Verdict::Done);
-        assert_eq!(search(4, "16", "99").0.last(), Some(&16));
-        assert_eq!(search(4, "16", "99.5").0.last(), Some(&4));
     }
 }

@@ -1,13 +1,11 @@
 //! A thread of a job: its channels, and what it does when it has its turn.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use meantime::block::{BlockChannel, Channel, ChannelCounters};
 use meantime::completion::calibrate;
+use meantime::hw::Clock;
 use meantime::hw::floor::Floor;
-use meantime::hw::{Clock, cpu};
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
 use super::logs::Log;
@@ -16,7 +14,6 @@ use super::tally::{Logged, Record, Tally, Unrecorded};
 use super::usage::Usage;
 use super::varied::Varied;
 use super::verify::{Findings, Verified};
-use crate::failure::Failure;
 use crate::report::LogRows;
 use crate::signal;
 
@@ -403,65 +400,4 @@ fn findings(work: &Work) -> Findings {
         Work::Verified(verified) => verified.findings().clone(),
         Work::Plain(_) | Work::Varied(_) => Findings::default(),
     }
-}
-
-type Order = Box<dyn FnOnce(&mut Worker) + Send>;
-
-/// A worker's thread, which does what it is told.
-pub struct WorkerThread {
-    orders: Option<Sender<Order>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl WorkerThread {
-    /// Starts the thread on `cpus` (anywhere, if empty).
-    pub fn start(name: String, mut worker: Worker, cpus: Vec<usize>) -> Result<Self, Failure> {
-        let (orders, inbox): (Sender<Order>, Receiver<Order>) = channel();
-        let body = move || {
-            for order in inbox {
-                order(&mut worker);
-            }
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(body).map_err(|error| {
-            Failure::new(format_args!("cannot start a thread: {error}; use fewer (numjobs)"))
-        })?;
-        let started = Self { orders: Some(orders), thread: Some(thread) };
-        if !cpus.is_empty() {
-            let bound = started.ask(move |_| cpu::bind(&cpus));
-            received(&bound)?.map_err(Failure::new)?;
-        }
-        Ok(started)
-    }
-
-    /// Has the thread do `order`; the answer comes when it is done.
-    pub fn ask<R: Send + 'static>(
-        &self,
-        order: impl FnOnce(&mut Worker) -> R + Send + 'static,
-    ) -> Receiver<R> {
-        let (answer, answers) = channel();
-        let boxed: Order = Box::new(move |worker| {
-            let _ = answer.send(order(worker));
-        });
-        if let Some(orders) = &self.orders {
-            // A thread that has ended drops the order and with it the answer: `received` finds that.
-            let _ = orders.send(boxed);
-        }
-        answers
-    }
-}
-
-impl Drop for WorkerThread {
-    fn drop(&mut self) {
-        self.orders = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Waits for the answer to an order.
-pub fn received<R>(answers: &Receiver<R>) -> Result<R, Failure> {
-    answers
-        .recv()
-        .map_err(|_| Failure::new("a thread of the job ended unexpectedly: this is a bug, please report it"))
 }

@@ -7,7 +7,8 @@ use meantime::block::{BlockChannel, Done, Request};
 
 use super::{Ended, Engine, Flight, Limit, Source, quarantined, request};
 use crate::bench::pattern::{Dir, Io};
-use crate::bench::shape::{Shape, Verdict};
+use crate::bench::search::Verdict;
+use crate::bench::shape::Shape;
 use crate::bench::tally::Record;
 
 use std::sync::atomic::Ordering;

@@ -1,0 +1,194 @@
+//! The search for the greatest depth that keeps a latency (`latency_target`), as fio goes about it: double until it
+//! fails, then bisect; look at the latencies of a window each time.
+
+use crate::job::LatencyTarget;
+
+/// What a look at the latencies led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing changes.
+    GoOn,
+    /// Another depth, once nothing is in flight.
+    Changed,
+    /// The depth is found: what is measured from now on counts.
+    Found,
+    /// It has been measured.
+    Done,
+    /// Not even one at a time keeps it: this was the worst.
+    Hopeless(u64),
+}
+
+/// The search for the greatest depth that keeps a latency, as fio goes about it: double until it fails, then bisect.
+#[derive(Debug, Clone)]
+pub struct Search {
+    target_ns: u64,
+    window_ns: u64,
+    /// In millionths of a percent.
+    percentile_ppm: u64,
+    goes_on: bool,
+    depth_max: usize,
+    depth: usize,
+    low: usize,
+    high: usize,
+    /// Successes in a row just below `high`.
+    stable: u32,
+    is_final: bool,
+    began_ns: u64,
+    /// Of the window, in earlier turns.
+    before_ns: u64,
+    ios: u64,
+    late: u64,
+    worst_ns: u64,
+}
+
+/// So many successes just below a depth that failed once, and it is tried again.
+const STABLE: u32 = 3;
+
+impl Search {
+    /// What `keys` ask for, with up to `depth_max` I/Os; `None`: nothing.
+    pub fn new(keys: &LatencyTarget, depth_max: usize) -> Option<Self> {
+        Some(Self {
+            target_ns: keys.target?.as_nanos() as u64,
+            window_ns: keys.window.as_nanos() as u64,
+            percentile_ppm: keys.percentile_ppm,
+            goes_on: keys.run,
+            depth_max,
+            depth: 1,
+            low: 1,
+            high: depth_max,
+            stable: 0,
+            is_final: false,
+            began_ns: 0,
+            before_ns: 0,
+            ios: 0,
+            late: 0,
+            worst_ns: 0,
+        })
+    }
+
+    /// An I/O took so long.
+    #[inline]
+    pub fn took(&mut self, latency_ns: u64) {
+        self.ios += 1;
+        self.late += u64::from(latency_ns > self.target_ns);
+        self.worst_ns = self.worst_ns.max(latency_ns);
+    }
+
+    /// The depth that is being tried.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// A turn begins.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.began_ns = now_ns;
+    }
+
+    /// A turn ends.
+    pub fn rest(&mut self, now_ns: u64) {
+        self.before_ns += now_ns - self.began_ns;
+    }
+
+    /// Whether the depth is to change.
+    pub fn judge(&mut self, now_ns: u64) -> Verdict {
+        // Where all have to keep it, one is enough to tell.
+        let all = self.percentile_ppm == 100_000_000;
+        if all && self.late > 0 {
+            return self.failed(now_ns);
+        }
+        if self.ios == 0 || self.before_ns + (now_ns - self.began_ns) < self.window_ns {
+            return Verdict::GoOn;
+        }
+        let kept = u128::from(self.ios - self.late) * 100_000_000;
+        if kept >= u128::from(self.ios) * u128::from(self.percentile_ppm) {
+            self.succeeded(now_ns)
+        } else {
+            self.failed(now_ns)
+        }
+    }
+
+    fn next_window(&mut self, now_ns: u64) {
+        (self.began_ns, self.before_ns) = (now_ns, 0);
+        (self.ios, self.late, self.worst_ns) = (0, 0, 0);
+    }
+
+    fn failed(&mut self, now_ns: u64) -> Verdict {
+        if self.depth == 1 {
+            return Verdict::Hopeless(self.worst_ns);
+        }
+        self.high = self.depth;
+        if self.depth == self.low {
+            self.low -= 1;
+        }
+        self.depth = ((self.depth + self.low) / 2).max(1);
+        (self.stable, self.is_final) = (0, false);
+        self.next_window(now_ns);
+        Verdict::Changed
+    }
+
+    fn succeeded(&mut self, now_ns: u64) -> Verdict {
+        let before = self.depth;
+        self.low = self.depth;
+        if self.depth + 1 == self.high {
+            self.stable += 1;
+            if self.stable >= STABLE {
+                (self.high, self.stable) = ((self.high + 1).min(self.depth_max), 0);
+            }
+        }
+        // Nothing has failed yet: double.
+        let next = if self.high == self.depth_max { self.depth * 2 } else { (self.depth + self.high) / 2 };
+        self.depth = next.min(self.depth_max);
+        self.next_window(now_ns);
+        match (self.depth == before, self.goes_on, self.is_final) {
+            (false, ..) => Verdict::Changed,
+            (true, true, _) => Verdict::GoOn,
+            (true, false, true) => Verdict::Done,
+            (true, false, false) => {
+                self.is_final = true;
+                Verdict::Found
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Job, Origin};
+
+    /// A device that keeps 100 µs up to a depth of `good`.
+    fn find(good: usize, depth_max: usize, percentile: &str) -> (Vec<usize>, Verdict) {
+        let mut job = Job::new("a");
+        for (key, value) in
+            [("latency_target", "100"), ("latency_window", "1ms"), ("latency_percentile", percentile)]
+        {
+            job.set(key, Some(value), &Origin::CommandLine).unwrap();
+        }
+        let mut search = Search::new(&job.latency_target, depth_max).unwrap();
+        let (mut now_ns, mut tried) = (0, vec![1]);
+        search.begin(0);
+        for _ in 0..100 {
+            for at in 0..100 {
+                search.took(if at == 7 && search.depth() > good { 150_000 } else { 90_000 });
+            }
+            now_ns += 1_000_000;
+            match search.judge(now_ns) {
+                Verdict::GoOn => {}
+                Verdict::Changed | Verdict::Found => tried.push(search.depth()),
+                end => return (tried, end),
+            }
+        }
+        panic!("no end: {tried:?}")
+    }
+
+    #[test]
+    fn the_depth_is_found() {
+        assert_eq!(find(11, 64, "100"), (vec![1, 2, 4, 8, 16, 12, 10, 11, 11], Verdict::Done));
+        assert_eq!(find(100, 16, "100"), (vec![1, 2, 4, 8, 16, 16], Verdict::Done));
+        assert_eq!(find(0, 16, "100"), (vec![1], Verdict::Hopeless(150_000)));
+        // One in a hundred is late, and may be.
+        assert_eq!(find(4, 16, "99").1, Verdict::Done);
+        assert_eq!(find(4, 16, "99").0.last(), Some(&16));
+        assert_eq!(find(4, 16, "99.5").0.last(), Some(&4));
+    }
+}
