@@ -40,8 +40,8 @@ impl Bench {
         let medium = Medium::dram(4096).expect("a medium");
         let port: Arc<dyn SoftPort> = SteppedSsd::new(config, medium, 1).expect("an SSD").port();
         let bells = port.doorbells();
-        let transport: Arc<dyn Transport> = Arc::new(SoftTransport::new(port, "fuzz".into(), None));
-        Self { heap: DmaHeap::new(Arc::clone(&transport)), transport, bells }
+        let transport = Arc::new(SoftTransport::new(port, "fuzz".into(), None));
+        Self { heap: DmaHeap::new(transport.clone()), transport, bells }
     }
 }
 

@@ -67,6 +67,17 @@ fn job_keys_on_the_command_line() {
     refused(&["--completion", "adaptive"], &["adaptive"]);
     refused(&["--verify", "md5"], &["--verify=md5", "crc32c"]);
     refused(&["--verify", "crc32c"], &["writes nothing"]);
+    refused(&["--bs", "4k", "--bssplit", "4k/100"], &["bs and bssplit contradict"]);
+    refused(&["--bssplit", "4k/50:8k/40"], &["--bssplit=4k/50:8k/40", "90 %"]);
+    refused(&["--bsrange", "8k-4k"], &["--bsrange", "backwards"]);
+    refused(&["--fsync", "1"], &["fsync", "writes nothing"]);
+    refused(&["--latency-target", "100"], &["iodepth=1"]);
+    refused(
+        &["--iodepth", "4", "--latency-target", "9", "--rate-iops", "9"],
+        &["contradict", "leave one out"],
+    );
+    refused(&["--random-distribution", "zipf:1.0"], &["--random-distribution=zipf:1.0", "not 1.0"]);
+    refused(&["--write-hist-log", "h"], &["log_hist_msec="]);
 }
 
 #[test]
@@ -88,6 +99,14 @@ fn jobs_that_do_not_fit_the_device() {
     refused("mem:1T", &["--bs", "1g", "--iodepth", "1000"], &["memory", "iodepth"]);
     refused("mem:1M", &["--json", "no/such/dir.json"], &["no/such/dir.json"]);
     refused("mem:1M", &["--json", "/"], &["directory"]);
+    refused("mem:1M?lba=4096", &["--bsrange", "512-4k"], &["bs=512", "4096-byte blocks"]);
+    refused("mem:1M?lba=4096", &["--bssplit", "4k/50:6k/50"], &["bs=2048", "4096-byte blocks"]);
+    refused(
+        "mem:1M",
+        &["--rw", "randread", "--random-distribution", "zoned_abs:100/2m"],
+        &["zones", "1048576"],
+    );
+    refused("mem:1M", &["--io-size", "512", "--bsrange", "4k-8k"], &["io_size=512"]);
     // A medium that was created for a run that cannot be is removed again.
     refused("file:new.img?create=1M", &["--size", "2m"], &["beyond the end"]);
     refused("file:new.img?create=1M,mem:1X", &[], &["mem:1X"]);
@@ -108,6 +127,14 @@ fn job_files() {
         ("[a]\nfilename=mem:1M\nsqthread_poll=1\n", &["j.fio:3", "completion=poll"]),
         ("[a]\nfilename=mem:1M\ncompletion=poll,warp\n", &["j.fio:3", "warp"]),
         ("[a]\nfilename=mem:1M\nsize=3m\n", &["job a", "beyond the end"]),
+        (
+            "[global]\nfilename=mem:1M\n[a]\n[b]\ncompletion=poll,interrupt\n",
+            &["job b", "lists 2", "job a", "stonewall"],
+        ),
+        (
+            "[global]\nfilename=mem:1M\nrw=write\nverify=crc32c\n[a]\n[b]\n",
+            &["job a", "verify", "job b", "same blocks"],
+        ),
         // The second job is looked at before the first one runs.
         ("[a]\nfilename=mem:1M\n[b]\nfilename=mem:1M\noffset=2m\n", &["job b", "offset=2097152"]),
     ] {

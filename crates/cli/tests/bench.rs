@@ -212,3 +212,81 @@ fn the_example_is_sound() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     assert_eq!(ran.stdout.matches(": (groupid=").count(), 12);
 }
+
+/// Two jobs need twice the queues when they run at the same time, and no more than one when they do not.
+#[test]
+fn jobs_of_a_file_run_at_the_same_time_unless_a_stonewall_divides_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let bench = |walls: &str, device: &str| {
+        let text = format!("[global]\nrw=randread\nsize=1m\ncompletion=poll\n[a]\n[b]\n{walls}rw=write\n");
+        std::fs::write(dir.path().join("j.fio"), text).unwrap();
+        run(dir.path(), &["bench", "j.fio", "--device", device, "--json", "out.json"])
+    };
+    let ran = bench("", "mem:1M?queues=1");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("need 2 queue pairs") && ran.stderr.contains("stonewall"), "{}", ran.stderr);
+    let ran = bench("stonewall\n", "mem:1M?queues=1");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let groups = |dir: &std::path::Path| {
+        let report = json(&dir.join("out.json"));
+        let jobs = report["jobs"].as_array().unwrap().iter();
+        jobs.map(|job| (job["groupid"].as_u64(), job.get("cell").and_then(|cell| cell.as_u64())))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(groups(dir.path()), [(Some(0), None), (Some(1), None)]);
+    let ran = bench("", "mem:1M?queues=2");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(groups(dir.path()), [(Some(0), Some(0)); 2]);
+    let ran = bench("new_group\n", "mem:1M,mem:2M");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let cells = [(Some(0), Some(0)), (Some(0), Some(1)), (Some(1), Some(0)), (Some(1), Some(1))];
+    assert_eq!(groups(dir.path()), cells);
+}
+
+#[test]
+fn a_reporting_group_is_shown_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[global]\nsize=1m\nfilename=mem:1M\ncompletion=interrupt,poll\ngroup_reporting\n\
+                [a]\nrw=randread\nnumjobs=2\n[b]\nrw=write\n[c]\nnew_group\n[d]\nstonewall\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
+    let report = json(&dir.path().join("out.json"));
+    let jobs = report["jobs"].as_array().unwrap().iter();
+    let got: Vec<_> = jobs
+        .map(|job| {
+            let number = |value: &serde_json::Value| value.as_u64().unwrap();
+            let ios = [&job["read"], &job["write"]].map(|direction| number(&direction["total_ios"]));
+            (job["jobname"].as_str().unwrap(), number(&job["groupid"]), number(&job["numjobs"]), ios)
+        })
+        .collect();
+    let want = [
+        ("a", 0, 3, [512, 256]),
+        ("a", 0, 3, [512, 256]),
+        ("c", 1, 1, [256, 0]),
+        ("c", 1, 1, [256, 0]),
+        ("d", 2, 1, [256, 0]),
+        ("d", 2, 1, [256, 0]),
+    ];
+    assert_eq!(got, want);
+}
+
+/// One that has ended is idle while the other goes on.
+#[test]
+fn a_short_job_beside_a_long_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[global]\nfilename=mem:1M\ncompletion=poll\n[short]\nsize=64k\n[long]\nrw=randrw\nruntime=1200ms\ntime_based\n\
+                rate_iops=2000\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
+    let report = json(&dir.path().join("out.json"));
+    let (short, long) = (&report["jobs"][0], &report["jobs"][1]);
+    assert_eq!(short["read"]["total_ios"], 16);
+    assert!(short["job_runtime"].as_u64() < long["job_runtime"].as_u64());
+    // A rate is a limit: a busy machine may not reach it.
+    let ios = |direction: &str| long[direction]["total_ios"].as_u64().unwrap();
+    assert!((1..=2_800).contains(&ios("read")) && ios("read").abs_diff(ios("write")) < 500, "{long}");
+    let series = long["series"].as_array().unwrap();
+    let in_series: u64 = series.iter().map(|point| point["ios"].as_u64().unwrap()).sum();
+    assert_eq!(in_series, ios("read") + ios("write"));
+    assert!(series.len() <= 500 && series.last().unwrap()["at_ms"].as_u64().unwrap() > 500);
+}

@@ -22,7 +22,7 @@ impl Origin {
     pub(crate) fn key(&self, key: &str) -> String {
         match self {
             Origin::File { .. } => shown(key),
-            Origin::CommandLine => format!("--{}", shown(key)),
+            Origin::CommandLine => format!("--{}", shown(key).replace('_', "-")),
         }
     }
 }

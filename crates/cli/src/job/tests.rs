@@ -265,7 +265,7 @@ fn command_line() {
     let error = job.set("iodepth", Some("0"), &Origin::CommandLine).unwrap_err();
     assert_eq!(error.to_string(), "command line: --iodepth=0: out of range, expected 1 to 1024");
     let error = job.set("io-depth", Some("1"), &Origin::CommandLine).unwrap_err();
-    assert_eq!(error.to_string(), "command line: unknown key --io_depth; did you mean --iodepth?");
+    assert_eq!(error.to_string(), "command line: unknown key --io-depth; did you mean --iodepth?");
     assert_eq!(job.fio_options().len(), 3);
     let warning = job.set("thread", None, &Origin::CommandLine).unwrap();
     assert_eq!(warning.as_deref(), Some("command line: --thread has no effect here"));
