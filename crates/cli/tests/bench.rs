@@ -277,9 +277,11 @@ fn a_short_job_beside_a_long_one() {
     let text = "[global]\nfilename=mem:1M\ncompletion=poll\n[short]\nsize=64k\n[long]\nrw=randrw\nruntime=1200ms\ntime_based\n\
                 rate_iops=2000\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
-    succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
+    let ran = succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
+    assert!(ran.stdout.contains("mem:1M, poll, beside long (poll)\n"), "{}", ran.stdout);
     let report = json(&dir.path().join("out.json"));
     let (short, long) = (&report["jobs"][0], &report["jobs"][1]);
+    assert_eq!((&short["beside"][0], &long["beside"][0]), (&"long (poll)".into(), &"short (poll)".into()));
     assert_eq!(short["read"]["total_ios"], 16);
     assert!(short["job_runtime"].as_u64() < long["job_runtime"].as_u64());
     // A rate is a limit: a busy machine may not reach it.

@@ -27,6 +27,8 @@ pub struct JobResult {
     pub policy: Policy,
     /// Which cell it was, if other jobs ran at the same time.
     pub cell: Option<usize>,
+    /// These, by number: what each is called, and how it waits.
+    pub beside: Vec<(usize, String)>,
     /// Threads, those of jobs that are shown with it included.
     pub numjobs: u32,
     /// How the turns went.
@@ -44,6 +46,8 @@ pub fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
     match results.iter_mut().rev().find(reported_with) {
         Some(first) if result.cell.is_some() => {
             first.numjobs += result.numjobs;
+            // Those that are beside both: neither of the two is.
+            first.beside.retain(|other| result.beside.contains(other));
             first.state.wall_ns = first.state.wall_ns.max(result.state.wall_ns);
             first.state.lost = first.state.lost.take().or(result.state.lost);
             first.threads.append(&mut result.threads);
@@ -66,7 +70,7 @@ impl JobResult {
 
     /// As it is reported.
     pub fn into_result(self) -> RunResult {
-        let Self { plan, uri, medium, alone, policy, cell, numjobs, state, threads, .. } = self;
+        let Self { plan, uri, medium, alone, policy, cell, beside, numjobs, state, threads, .. } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
@@ -119,6 +123,7 @@ impl JobResult {
             job_name: plan.job.name.clone(),
             group_id: plan.group_id,
             cell,
+            beside: beside.into_iter().map(|(_, name)| name).collect(),
             device: uri,
             medium,
             completion: policy.to_string(),

@@ -322,9 +322,9 @@ impl Run<'_> {
     }
 
     fn finish(self) -> Result<GroupOutcome, Failure> {
-        let beside = self.jobs.len() > 1;
+        let several = self.jobs.len() > 1;
         let mut results: Vec<JobResult> = Vec::new();
-        for job in self.jobs {
+        for (number, job) in self.jobs.into_iter().enumerate() {
             let asked: Vec<_> = job.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
             let mut totals = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
             drop(job.threads);
@@ -342,7 +342,8 @@ impl Run<'_> {
                     alone: self.rival.as_ref().map(|rival| rival.alone),
                     block_bytes: u64::from(self.devices.get(index).info().block_bytes),
                     policy: job.plan.policies[cell.policy],
-                    cell: beside.then_some(at),
+                    cell: several.then_some(at),
+                    beside: beside(self.group, number, *cell),
                     numjobs: job.plan.job.numjobs,
                     state,
                     threads,
@@ -354,6 +355,14 @@ impl Run<'_> {
         results.retain(JobResult::is_any);
         Ok(GroupOutcome { results, rtts: self.rtts })
     }
+}
+
+/// The other jobs of a cell, by number: what each is called, and how it waits.
+fn beside(group: &Group, number: usize, cell: Cell) -> Vec<(usize, String)> {
+    let others = group.plans.iter().enumerate().filter(|(other, _)| *other != number);
+    others
+        .map(|(other, plan)| (other, format!("{} ({})", plan.job.name, plan.policies[cell.policy])))
+        .collect()
 }
 
 /// The longest warm-up for all; none for whom a warm-up would spoil what is checked.

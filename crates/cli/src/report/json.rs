@@ -1,9 +1,10 @@
 //! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
 //!
 //! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`, `medium` (what is at the
-//! bottom of the device), `series` (latency over time: at most 500 windows, each with `at_ms` when it began), `cell` (which device and
-//! policy of a job that ran beside others), `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that),
-//! `floor_ns`, `floor_ratio` and `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
+//! bottom of the device), `series` (latency over time: at most 500 windows, each with `at_ms` when it began), `cell` and `beside`
+//! (which device and policy of a job that ran at the same time as others it was, and which those were),
+//! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
+//! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
 //! `bins` (the whole histogram: latency in ns, count) are those of fio's json+, in `lat_ns` too.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -83,6 +84,7 @@ fn job(result: &RunResult) -> Value {
     })));
     if let Some(cell) = result.cell {
         object.insert("cell".to_owned(), json!(cell));
+        object.insert("beside".to_owned(), json!(result.beside));
     }
     let series = result.series.iter().map(|point| {
         json!({

@@ -216,6 +216,8 @@ pub struct RunResult {
     pub group_id: u32,
     /// Which of the job's devices and policies it was, from 0, if other jobs ran at the same time.
     pub cell: Option<usize>,
+    /// The jobs that ran at the same time, each with its way to wait.
+    pub beside: Vec<String>,
     /// The device's URI.
     pub device: String,
     /// What is at the bottom of the device, in a few words.

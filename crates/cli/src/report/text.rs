@@ -15,9 +15,13 @@ pub fn run_text(result: &RunResult) -> String {
 fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
     let failed = result.errors + result.verify_errors;
     let jobs = result.numjobs.max(1);
+    let beside = match &result.beside[..] {
+        [] => String::new(),
+        others => format!(", beside {}", others.join(", ")),
+    };
     writeln!(
         out,
-        "{}: (groupid={}, jobs={jobs}): err={failed:2}: {}, {}",
+        "{}: (groupid={}, jobs={jobs}): err={failed:2}: {}, {}{beside}",
         result.job_name, result.group_id, result.device, result.completion
     )?;
     for (name, stats) in [("read", &result.read), ("write", &result.write)] {
