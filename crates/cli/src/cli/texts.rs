@@ -43,20 +43,26 @@ its second. Such jobs have as many ways to wait as the others, or one, which is 
 pub const JOB_FILE: &str = "\
 A fio job file. Obeyed, with fio's meaning and units, are:
 
-  what          rw, rwmixread, rwmixwrite, bs, bsrange, bssplit, size, offset, io_size, number_ios, loops, verify=crc32c
-  where         filename (a device URI), random_distribution, norandommap, random_generator, randrepeat, randseed
-  how long      runtime, time_based, ramp_time
-  how many      iodepth, iodepth_batch, iodepth_batch_complete_min, iodepth_batch_complete_max, iodepth_low, numjobs
-  durability    fsync, fdatasync, sync, end_fsync
-  pace          rate, rate_iops, thinktime, thinktime_spin, thinktime_blocks, latency_target, latency_window,
-                latency_percentile, latency_run
-  waiting       completion (as the option), hipri (completion=poll)
-  jobs          name, stonewall, group_reporting, new_group, cpus_allowed
-  logs          write_lat_log, write_bw_log, write_iops_log, write_hist_log, log_avg_msec, log_hist_msec,
-                log_hist_coarseness, log_offset, log_max_value, per_job_logs
+  what        rw, rwmixread, rwmixwrite, bs, bsrange, bssplit, size, offset, io_size,
+              number_ios, loops, verify=crc32c
+  where       filename (a device URI), random_distribution, norandommap,
+              random_generator, randrepeat, randseed
+  how long    runtime, time_based, ramp_time
+  how many    iodepth, iodepth_batch, iodepth_batch_complete_min,
+              iodepth_batch_complete_max, iodepth_low, numjobs
+  durability  fsync, fdatasync, sync, end_fsync
+  pace        rate, rate_iops, thinktime, thinktime_spin, thinktime_blocks,
+              latency_target, latency_window, latency_percentile, latency_run
+  waiting     completion (as the option), hipri (completion=poll)
+  jobs        name, stonewall, group_reporting, new_group, cpus_allowed
+  logs        write_lat_log, write_bw_log, write_iops_log, write_hist_log,
+              log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
+              log_max_value, per_job_logs
 
 Where this differs from fio: clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
-counted as well; with rw and fsync=N there is one flush for N writes; with several block sizes random I/Os may overlap. \
+counted as well; with rw and fsync=N there is one flush for N writes; random_generator's names are \
+one generator, which visits each block once unless norandommap is given (lfsr: even then), but with several block sizes \
+random I/Os may overlap. \
 Times in logs are a job's own measured time, without that of the others' turns.
 
 Keys that would change what is measured are an error, harmless ones a warning.
