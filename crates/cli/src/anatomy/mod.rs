@@ -305,11 +305,17 @@ fn measure(
 fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
     let mut cells = Vec::new();
     for device in &plans[0].devices {
-        let (nvme, uri) = (devices.get(*device), devices.uri(*device));
+        let (opened, uri) = (devices.get(*device), devices.uri(*device));
+        let can = |policy: &Policy| opened.can_wait(*policy);
+        let refused: Vec<_> = plans[0].policies.iter().filter_map(|policy| can(policy).err()).collect();
+        match refused.first() {
+            Some(error) if refused.len() == plans[0].policies.len() => return Err(named(uri, error)),
+            _ => refused.iter().for_each(|error| warn(format_args!("not measured: {error}"))),
+        }
         for plan in plans {
-            for policy in &plan.policies {
+            for policy in plan.policies.iter().filter(|policy| can(policy).is_ok()) {
                 let options = ChannelOptions { depth: 1, policy: *policy, interrupt: None };
-                let channel = nvme.channel(&options).map_err(|error| named(uri, &error))?;
+                let channel = opened.channel(&options).map_err(|error| named(uri, &error))?;
                 let bytes = plan.job.bs_max_bytes();
                 let mut buf = channel.alloc(bytes as usize).map_err(|error| named(uri, &error))?;
                 Rng::new(bytes).fill(&mut buf);
@@ -319,7 +325,7 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
                     policy: *policy,
                     alone: Tally::default(),
                     competing: Tally::default(),
-                    pattern: Pattern::new(plan.pattern(nvme.info(), 0)),
+                    pattern: Pattern::new(plan.pattern(opened.info(), 0)),
                     channel,
                     buf: Some(buf),
                 });

@@ -29,8 +29,8 @@ pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Resul
         let (last_bytes, last_len) = plan.range(info, plan.job.numjobs as usize - 1);
         let bytes = last_bytes + last_len - offset_bytes;
         let Some((offset_bytes, bytes)) = devices.take_unfilled(*index, offset_bytes, bytes) else {
-            if let (Device::Kernel(device), true) = (devices.get(*index), plan.job.reads()) {
-                warn_of_holes(device);
+            if let Device::Kernel(device) = devices.get(*index) {
+                check_holes(plan, device)?;
             }
             continue;
         };
@@ -48,14 +48,22 @@ pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Resul
     Ok(())
 }
 
-fn warn_of_holes(device: &KernelDevice) {
-    if device.has_holes() {
-        let uri = &device.info().uri;
-        warn(format_args!(
-            "{uri}: parts of the file were never written, and the file system answers reads of them without asking the disk: \
-             write it first (--rw write), or have it made anew with create=SIZE"
-        ));
+/// Reads of what was never written would not be the disk's figures.
+fn check_holes(plan: &JobPlan, device: &KernelDevice) -> Result<(), Failure> {
+    if !plan.job.reads() || !device.has_holes() {
+        return Ok(());
     }
+    let uri = &device.info().uri;
+    let what = format!(
+        "{uri}: parts of the file were never written, and the file system answers reads of them without asking the disk: write it \
+         first (--rw write), or remove it and have it made by create=SIZE"
+    );
+    // A job that writes as well may be reading what it has written.
+    if plan.job.writes() {
+        warn(what);
+        return Ok(());
+    }
+    Err(Failure::new(what))
 }
 
 fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {
