@@ -41,7 +41,7 @@ fn kernel_and_meantime_are_in_one_table() {
     let hybrid = left_out.iter().find(|one| one["completion"] == "hybrid").unwrap();
     assert!(hybrid["why"].as_str().unwrap().contains("6.4"), "{hybrid}");
     assert!(
-        ran.stdout.contains("Not measured: job randread: kernel:k.img?create=1M cannot wait by hybrid"),
+        ran.stdout.contains("Not measured: kernel:k.img?create=1M cannot wait by hybrid"),
         "{}",
         ran.stdout
     );

@@ -20,9 +20,9 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// For people.
+    /// For people: the jobs' names are left to the programs, since the reason is the same for all of them.
     pub fn line(&self) -> String {
-        format!("Not measured: job {}: {}", self.job, self.why)
+        format!("Not measured: {}", self.why)
     }
 
     /// For programs.

@@ -159,8 +159,11 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
         text += ";\nrival: the share of its lone speed that a competing program on the same CPU kept";
     }
     text += ".\n";
-    for left_out in &measured.left_out {
-        let _ = writeln!(text, "{}", left_out.line());
+    let mut lines: Vec<String> = measured.left_out.iter().map(LeftOut::line).collect();
+    lines.sort();
+    lines.dedup();
+    for line in lines {
+        let _ = writeln!(text, "{line}");
     }
     let _ = writeln!(text, "\n{}", machine.line());
     let _ = writeln!(text, "DMA memory in {}", page_kind.unwrap_or("pages of unknown kind"));
