@@ -1,4 +1,4 @@
-# make demo    set up, build, and show what ways to wait cost on this machine (two minutes after building)
+# make demo    set up, build, show what ways to wait cost on this machine beside its kernel, and write a report (a minute after building)
 # make test    set up, then everything `make check` does: what CI runs
 # make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
 # make build   the command, at target/release/meantime
@@ -6,7 +6,7 @@
 # make bench   the figures that README and ARCHITECTURE.md quote
 # make fuzz SECONDS=600    each fuzzer for so long
 
-.PHONY: all build demo test check setup format lint unit loom fuzz docs bench clean install uninstall
+.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -17,13 +17,17 @@ DESTDIR :=
 build:
 	$(CARGO) build --release --locked --bin meantime
 
+# What building needs; and what testing needs beside it.
 setup:
-	@scripts/setup.sh
+	@scripts/setup.sh build
+
+setup-test:
+	@scripts/setup.sh test
 
 demo: setup build
 	@scripts/demo.sh
 
-test: setup check
+test: setup-test check
 
 check: format lint unit loom fuzz docs
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what building and testing need and is not there, on Debian or Ubuntu, and says what it installs.
+# Installs what building needs and is not there, or with "test" what testing needs as well, on Debian or Ubuntu, and says what it installs.
 # Needs root (or sudo) only if something is missing.
 set -euo pipefail
 
@@ -17,15 +17,20 @@ want() { command -v "$1" >/dev/null || packages+=("$2"); }
 want cc gcc
 want c++ g++
 want git git
-want valgrind valgrind
-want strace strace
-want pkg-config pkg-config
-want fio fio
-# What fio's own readers of its output need, which the tests run.
-for module in six numpy pandas; do
-    /usr/bin/python3 -c "import $module" 2>/dev/null || packages+=("python3-$module")
-done
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
+testing=
+if [ "${1:-build}" = test ]; then
+    testing=1
+    want valgrind valgrind
+    want strace strace
+    want pkg-config pkg-config
+    want readelf binutils
+    want fio fio
+    # What fio's own readers of its output need, which the tests run.
+    for module in six numpy pandas; do
+        /usr/bin/python3 -c "import $module" 2>/dev/null || packages+=("python3-$module")
+    done
+fi
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
@@ -45,7 +50,7 @@ apt_install() {
 [ ${#packages[@]} = 0 ] || apt_install "${packages[@]}"
 
 # The HTML report is tested in a browser.
-if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null &&
+if [ -n "$testing" ] && ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null &&
     ! command -v google-chrome >/dev/null; then
     [ -n "$updated" ] || { as_root apt-get update -qq; updated=1; }
     if apt-cache show chromium >/dev/null 2>&1; then

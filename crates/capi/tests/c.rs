@@ -22,7 +22,7 @@ fn built() -> PathBuf {
 fn output(command: &mut Command) -> Output {
     match command.output() {
         Ok(output) => output,
-        Err(error) => panic!("cannot run {command:?} ({error}): install it, e.g. by `make setup`"),
+        Err(error) => panic!("cannot run {command:?} ({error}): install it, e.g. by `make setup-test`"),
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Runs a tool of fio's (or what its tools need) in `dir` to a successful end.
 fn tool(dir: &Path, program: &str, args: &[&str]) -> String {
     let output = Command::new(program).current_dir(dir).args(args).output().unwrap_or_else(|error| {
-        panic!("{program}: {error}; these tests need it: run scripts/setup.sh, which installs it")
+        panic!("{program}: {error}; these tests need it: run `make setup-test`, which installs it")
     });
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{program} {args:?}: {stdout}{stderr}");
@@ -295,7 +295,7 @@ fn fios_readers_read_it() {
     }
 }
 
-/// Debian's, whose modules scripts/setup.sh installs.
+/// Debian's, whose modules `make setup-test` installs.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Unpacks Debian's copy of fiologparser_hist.py, and says where it is.
@@ -305,9 +305,9 @@ packed = '/usr/share/doc/fio/fiologparser_hist.py.gz'
 try:
     import numpy, pandas
 except ImportError as missing:
-    sys.exit(f'{missing}: run scripts/setup.sh, which installs it')
+    sys.exit(f'{missing}: run `make setup-test`, which installs it')
 if not os.path.exists(packed):
-    sys.exit(packed + ' is missing: it is of the package fio, which scripts/setup.sh installs')
+    sys.exit(packed + ' is missing: it is of the package fio, which `make setup-test` installs')
 open('hist.py', 'wb').write(gzip.open(packed).read())
 print('hist.py')
 ";

@@ -91,7 +91,7 @@ fn count(counted: &str) -> u64 {
         .arg(std::env::current_exe().expect("our own name"))
         .env("MEANTIME_COUNTED", counted)
         .output()
-        .expect("valgrind runs (install it, e.g. by `make setup`)");
+        .expect("valgrind runs (install it, e.g. by `make setup-test`)");
     let said = String::from_utf8_lossy(&output.stderr);
     let collected = said
         .lines()

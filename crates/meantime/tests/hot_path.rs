@@ -117,7 +117,7 @@ fn no_system_call_is_made() {
     let output = match traced {
         Ok(output) if output.status.success() => output,
         Ok(output) => panic!("strace failed: {}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) => panic!("cannot run strace ({error}): install it, e.g. by `make setup`"),
+        Err(error) => panic!("cannot run strace ({error}): install it, e.g. by `make setup-test`"),
     };
     drop(output);
     let text = std::fs::read_to_string(trace.path()).expect("the trace");

@@ -7,7 +7,7 @@ pub const VERSION: &str = env!("MEANTIME_VERSION");
 pub const ABOUT: &str = "\
 Meantime drives NVMe SSDs from user space and makes use of the time the device takes: it can sleep until \
 the interrupt, poll, or sleep a while and then poll. This command measures what each way costs, on a \
-software SSD (no hardware, no root and no set-up needed).";
+software SSD (no hardware, no root and no set-up needed), beside the kernel's own stack.";
 
 /// `meantime --help`, at the bottom.
 pub const AFTER: &str = "\
@@ -21,6 +21,7 @@ EXAMPLES
 DEVICES
   mem:SIZE[?KEY=VALUE&…]    software SSD in this process, its medium in memory
   file:PATH[?KEY=VALUE&…]   the same, its medium a file
+  kernel:PATH[?KEY=VALUE&…] a file or block device by the kernel's own stack, e.g. kernel:/dev/nvme0n1
   Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create.
   See `meantime bench --help`, option --device.";
 
@@ -53,7 +54,7 @@ A fio job file. Obeyed, with fio's meaning and units, are:
   durability  fsync, fdatasync, sync, end_fsync
   pace        rate, rate_iops, thinktime, thinktime_spin, thinktime_blocks,
               latency_target, latency_window, latency_percentile, latency_run
-  waiting     completion (as the option), hipri (completion=poll)
+  waiting     completion (as the option), hipri (completion=poll), competitor (as the option)
   jobs        name, stonewall, group_reporting, new_group, cpus_allowed
   logs        write_lat_log, write_bw_log, write_iops_log, write_hist_log,
               log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
@@ -76,8 +77,11 @@ Devices to measure. A comma separates URIs, and the option can be repeated. Defa
   mem:SIZE    software SSD in this process, its medium in memory; begins empty,
               and is filled with random data before it is read
   file:PATH   the same, its medium a file (create=SIZE makes it); keeps its contents
+  kernel:PATH a file or block device by the kernel's own stack, for comparison (create=SIZE
+              makes a file); a disk that is mounted or in use is only read
 
-Parameters follow a question mark, joined by &: model=null (default, takes no time), fast12, dram-nvme, nvram, \
+Parameters follow a question mark, joined by &. Of kernel: engine=io_uring (default) or preadv2, direct=0 (through the page cache), fixed=0 (memory \
+not registered with io_uring), lba=512 or 4096, create=SIZE. Of the others: model=null (default, takes no time), fast12, dram-nvme, nvram, \
 optane, zssd, nand, or the path of a model file; lba=512 or 4096 (bytes per logical block); vwc=0 or 1 (volatile \
 write cache); cpu=N (the SSD's thread; default the last); mdts=BYTES (most data of one command); boundary=BLOCKS; \
 queues=N; vectors=N; lock=1 (lock the driver's memory); namespaces=N and nsid=N (mem: only).
@@ -91,7 +95,11 @@ Ways to wait, separated by commas. Default: the job's completion key, else inter
   interrupt     sleep until the device's interrupt
   poll          look until the completion is there
   hybrid        sleep half the mean device time, then poll (as Linux 4.10 did)
-  hybrid=TIME   sleep for TIME, then poll; e.g. hybrid=2us";
+  hybrid=TIME   sleep for TIME, then poll; e.g. hybrid=2us
+  hybrid-min    sleep half the shortest run time seen, then poll (as io_uring's HYBRID_IOPOLL)
+
+On kernel: devices, interrupt is what the kernel does by itself, poll is IOPOLL, hybrid-min HYBRID_IOPOLL. What a device \
+cannot do is left out of the comparison, with the reason, if another device of the job can; else it is an error.";
 
 /// `bench --floor`.
 pub const FLOOR: &str = "\
@@ -129,6 +137,8 @@ clat from there until the completion was seen, lat the whole. Then a table, a ro
     IOPS, CPU %   I/Os per second; user + system time of the waiting threads over wall time
     IOPS/CPU-%    what a percent of a CPU bought. Sleeping is not fully charged by the kernel.
     vs first      change of the mean latency against the device's first row
+    rival         with competitor: the share of its lone speed that the competing program kept
+    ¹, ², …       this device is another one than the job's first: what it is, below the table
     floor         see --floor; ratio 1.20 means 20 % above what two cores can do at best
 
   Below it, the machine. On a virtual machine CPUs move: the time a cache line takes between them is probed around \
@@ -146,6 +156,9 @@ EXAMPLES
 
   How near polling comes to what the machine can do:
     meantime bench --rw randread --device mem:256M --completion poll --floor
+
+  The kernel's own stack beside ours, and a page with plots:
+    meantime bench jobs/qd1.fio --device 'mem:256M?model=optane,kernel:/dev/nvme0n1' --html report.html
 
   A fio job file, results for fio's tools:
     meantime bench jobs/qd1.fio --device 'mem:256M?model=fast12' --json result.json
