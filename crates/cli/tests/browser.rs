@@ -86,7 +86,9 @@ fn chromium() -> PathBuf {
     let found = std::env::split_paths(&path)
         .flat_map(|dir| names.map(|name| dir.join(name)))
         .find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("no Chromium in PATH: run `make setup-test` (or install the package chromium)"))
+    found.unwrap_or_else(|| {
+        panic!("no Chromium in PATH: run `make setup-test` (or install the package chromium)")
+    })
 }
 
 /// What the browser saw of each frame, and what its console said.
