@@ -120,7 +120,9 @@ fn poll_kind(policy: Policy) -> RingPoll {
 }
 
 fn ring(shared: &Shared, depth: u16, poll: RingPoll) -> Result<Uring, ChannelError> {
-    let new = |fixed| Uring::new(&shared.file.fd, &shared.memory, u32::from(depth), poll, fixed);
+    // Room for as many that were given up, and that the kernel has yet to take.
+    let entries = 2 * u32::from(depth);
+    let new = |fixed| Uring::new(&shared.file.fd, &shared.memory, entries, poll, fixed);
     let made = match shared.options.fixed {
         Some(fixed) => new(fixed),
         // Without the right to register memory it works as well, if more slowly.
