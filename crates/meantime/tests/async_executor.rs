@@ -245,3 +245,48 @@ fn deadlines_are_kept_while_tasks_wait() {
         executor.block_on(executor.channel().flush()).expect("flushed");
     }
 }
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// Whatever panics and wherever it is caught: the others run on, and the executor knows who has ended.
+#[test]
+fn a_panic_anywhere_leaves_the_other_tasks_ready() {
+    let rig = Rig::new(ssd("null"));
+    let executor = executor(&rig, 4);
+
+    let others: Vec<_> = (0..70).map(|n| executor.spawn(async move { n })).collect();
+    let root = catch_unwind(AssertUnwindSafe(|| executor.block_on(async { panic!("root") })));
+    assert!(root.is_err());
+    let sum = executor.block_on(async {
+        let mut sum = 0;
+        for other in others {
+            sum += other.await;
+        }
+        sum
+    });
+    assert_eq!(sum, (0..70).sum());
+
+    // A future that panics while it is dropped: that is its outcome.
+    let bomb = Bomb;
+    let task = executor.spawn(poll_fn(move |_| {
+        let _ = &bomb;
+        Poll::Ready(())
+    }));
+    let other = executor.spawn(async { 1 });
+    executor.run();
+    assert!(catch_unwind(AssertUnwindSafe(|| executor.block_on(task))).is_err());
+    assert_eq!(executor.block_on(other), 1);
+
+    // An output that panics while it is dropped, and nobody asks for: out of the executor, which goes on.
+    executor.spawn(async { Bomb }).detach();
+    let other = executor.spawn(async { 2 });
+    assert!(catch_unwind(AssertUnwindSafe(|| executor.run())).is_err());
+    assert_eq!(executor.block_on(other), 2);
+    executor.run();
+}

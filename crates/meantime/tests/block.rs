@@ -427,3 +427,29 @@ fn errors_of_requests_that_timed_out_name_them() {
     assert!(text.contains("write at LBA 5") && text.contains("did not answer in time"), "{text}");
     rig::verify(&mut channel, 6..7, 0);
 }
+
+/// Nobody hears what becomes of it, so that it must be done: commands that are still to be sent when the channel ends are sent.
+#[test]
+fn a_detached_write_of_many_commands_is_done_when_the_channel_ends() {
+    const BYTES: usize = 8 << 20;
+    let device = meantime::block::open_nvme("mem:16M?mdts=8k", &meantime::block::OpenOptions::default())
+        .expect("an SSD");
+    for (policy, mark) in [(Policy::Poll, 7), (Policy::Interrupt, 9)] {
+        let options = ChannelOptions { depth: 4, policy, ..ChannelOptions::default() };
+        let mut channel = device.channel(&options).expect("a channel");
+        for half in 0..2 {
+            let mut buf = channel.alloc(BYTES).expect("memory");
+            buf.fill(mark + half as u8);
+            let ticket = channel.submit(Request::write(half * (BYTES as u64 / 512), buf)).expect("room");
+            channel.detach(ticket);
+        }
+        drop(channel);
+        let mut channel = device.channel(&options).expect("a channel");
+        for half in 0..2 {
+            let buf = channel.alloc(BYTES).expect("memory");
+            let buf = channel.read(half * (BYTES as u64 / 512), buf).expect("read");
+            assert!(buf.iter().all(|byte| *byte == mark + half as u8), "{policy}, half {half}");
+        }
+    }
+    assert_eq!(device.heap().quarantined_bytes(), 0);
+}

@@ -272,3 +272,57 @@ fn memory_that_comes_later_is_registered() {
         }
     }
 }
+
+#[test]
+fn a_detached_write_is_done_when_the_channel_ends() {
+    let dir = directory();
+    for engine in ENGINES {
+        let path = dir.path().join(engine);
+        let device = device(&path, &format!("engine={engine}&create=64k"));
+        let mut channel = device.channel(&interrupt(4)).expect("a channel");
+        let mut buf = channel.alloc(4096).expect("memory");
+        buf.fill(7);
+        let ticket = channel.submit(Request::write(0, buf)).expect("room");
+        channel.detach(ticket);
+        drop(channel);
+        assert!(std::fs::read(&path).expect("the file")[..4096].iter().all(|byte| *byte == 7), "{engine}");
+    }
+}
+
+/// The kernel does I/O in the name of the thread that began it; a channel may be handed on.
+#[test]
+fn a_channel_outlives_the_thread_that_began_its_io() {
+    let dir = directory();
+    for direct in [0, 1] {
+        let device = device(&dir.path().join("f"), &format!("direct={direct}&create=8M"));
+        let mut channel = device.channel(&interrupt(32)).expect("a channel");
+        let began = std::thread::spawn(move || {
+            for at in 0..16 {
+                let mut buf = channel.alloc(64 << 10).expect("memory");
+                buf.fill(9);
+                let request =
+                    if at % 2 == 0 { Request::read(at * 128, buf) } else { Request::write(at * 128, buf) };
+                channel.enqueue(request).expect("room");
+            }
+            channel
+        });
+        let mut channel = began.join().expect("no panic");
+        while let Some(done) = channel.wait_done() {
+            done.result.expect("done");
+        }
+    }
+}
+
+/// Without the right to pin so much, or without room in the ring, memory is not registered, and that is all.
+#[test]
+fn memory_that_cannot_be_registered_is_used_all_the_same() {
+    let dir = directory();
+    let device = device(&dir.path().join("f"), "create=1M");
+    let mut channel = device.channel(&interrupt(1)).expect("a channel");
+    // More chunks than a ring has room for.
+    let bufs: Vec<_> = (0..70).map(|_| channel.alloc(8 << 20).expect("memory")).collect();
+    for mut buf in bufs {
+        buf.set_len(4096);
+        drop(channel.read(0, buf).expect("read"));
+    }
+}

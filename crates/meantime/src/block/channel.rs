@@ -82,6 +82,22 @@ impl Lane {
         self.queue.ring_doorbell();
     }
 
+    /// Sends what is in the backlog, since nobody would hear that it was not done: a write may have been detached. For as long as a command
+    /// may take; what is left then is given up.
+    fn send_rest(&mut self, table: &mut Table, ns: &NamespaceInfo, policy: Policy) {
+        let clock = self.queue.clock().clone();
+        let until_ns = clock.now_ns().saturating_add(8 * self.queue.sweep_interval_ns());
+        while !self.backlog.is_empty() && clock.now_ns() < until_ns {
+            self.send_backlog(table, ns);
+            if self.is_busy() && !self.backlog.is_empty() {
+                self.gap.wait(&mut View { queue: &mut self.queue, table, probe: &() }, policy, false);
+            }
+        }
+        if !self.backlog.is_empty() {
+            tracing::error!(requests = self.backlog.len(), "the channel ended before its requests were sent");
+        }
+    }
+
     /// Whether anything is in flight.
     fn is_busy(&self) -> bool {
         self.queue.in_flight() > 0
@@ -689,8 +705,10 @@ impl NvmeChannel {
 impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
-        let Self { table, polled, interrupt, .. } = self;
-        for lane in [Some(polled), interrupt.as_mut()].into_iter().flatten() {
+        let Self { table, ns, polled, interrupt, .. } = self;
+        for (lane, policy) in [(Some(polled), Policy::Poll), (interrupt.as_mut(), Policy::Interrupt)] {
+            let Some(lane) = lane else { continue };
+            lane.send_rest(table, ns, policy);
             for slot in lane.backlog.drain(..) {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);

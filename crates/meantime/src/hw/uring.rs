@@ -23,8 +23,8 @@ const SETUP_CQSIZE: u32 = 1 << 3;
 /// `IORING_SETUP_HYBRID_IOPOLL` (Linux 6.13): sleep before polling.
 const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 
-/// How many chunks of memory can be registered with a ring.
-const FIXED_BUFFERS: u32 = 256;
+/// How many chunks of memory are registered with a ring at most; others are used as they are.
+const FIXED_BUFFERS: u32 = 64;
 
 /// What a ring's I/O is waited for by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,19 @@ pub struct KernelMemory {
 struct Region {
     iova: u64,
     pages: Arc<Pages>,
+    /// Its number among the ring's registered buffers.
+    fixed: Option<u16>,
+}
+
+/// Whether memory is registered with the kernel, which then need not look it up for each I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Register {
+    /// No.
+    No,
+    /// As far as the kernel lets us.
+    Try,
+    /// Yes; what cannot be registered is an error.
+    Must,
 }
 
 impl KernelMemory {
@@ -58,7 +71,7 @@ impl KernelMemory {
 
 impl DmaMap for KernelMemory {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
-        self.lock().push(Region { iova, pages: Arc::clone(pages) });
+        self.lock().push(Region { iova, pages: Arc::clone(pages), fixed: None });
         Ok(())
     }
 
@@ -114,17 +127,17 @@ pub struct Uring {
     /// Kept open as long as the ring.
     _file: Arc<OwnedFd>,
     memory: Arc<KernelMemory>,
-    /// The regions met so far; with registered buffers the index is the kernel's, too.
+    /// The regions met so far.
     regions: Vec<Region>,
-    /// Whether regions are registered with the kernel.
-    fixed: bool,
+    register: Register,
+    /// How many of them are registered.
+    registered: u16,
     poll: RingPoll,
     in_flight: usize,
 }
 
 impl Uring {
-    /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`. `fixed`: registers memory with the kernel, which
-    /// then need not look it up for each I/O.
+    /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
     ///
     /// # Errors
     /// What the kernel said: it has no io_uring, or none of this kind, or may not register so much memory (RLIMIT_MEMLOCK).
@@ -133,19 +146,32 @@ impl Uring {
         memory: &Arc<KernelMemory>,
         entries: u32,
         poll: RingPoll,
-        fixed: bool,
+        register: Register,
     ) -> io::Result<Self> {
         let ring = match poll {
             RingPoll::Interrupt => interrupt_ring(entries)?,
             RingPoll::Poll => raw_ring(entries, SETUP_IOPOLL)?,
             RingPoll::HybridMin => raw_ring(entries, SETUP_IOPOLL | SETUP_HYBRID_IOPOLL)?,
         };
+        // Waits with a deadline (Linux 5.11).
+        if !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
         ring.submitter().register_files(&[file.as_raw_fd()])?;
-        if fixed {
+        if register != Register::No {
             ring.submitter().register_buffers_sparse(FIXED_BUFFERS)?;
         }
         let (file, memory) = (Arc::clone(file), Arc::clone(memory));
-        Ok(Self { ring, _file: file, memory, regions: Vec::new(), fixed, poll, in_flight: 0 })
+        Ok(Self {
+            ring,
+            _file: file,
+            memory,
+            regions: Vec::new(),
+            register,
+            registered: 0,
+            poll,
+            in_flight: 0,
+        })
     }
 
     /// What its I/O is waited for by.
@@ -161,10 +187,8 @@ impl Uring {
     /// Stages `io`, which the kernel is told of by the next [`Uring::submit`] or [`Uring::wait`].
     ///
     /// # Errors
-    /// Memory that is not of this ring's heap, or that cannot be registered; the kernel knows nothing of `io` then.
-    ///
-    /// # Panics
-    /// If more is staged than the ring has entries.
+    /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has entries. The kernel knows nothing of `io`
+    /// then.
     pub fn stage(&mut self, io: &UringIo) -> Result<()> {
         let file = Fixed(0);
         let entry = match io.op {
@@ -178,14 +202,17 @@ impl Uring {
         // SAFETY: the memory that `entry` names, if any, is inside a region whose pages this ring keeps mapped (see `transfer`); that nobody
         // else touches it until the completion is the protocol of this layer, as with a controller that is given an IOVA.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        assert!(pushed.is_ok(), "more I/Os staged than the ring has entries");
+        pushed.map_err(|_| HwError::Os {
+            what: "the kernel takes no more I/O from this ring",
+            source: io::ErrorKind::OutOfMemory.into(),
+        })?;
         self.in_flight += 1;
         Ok(())
     }
 
     /// The entry of a read or write.
     fn transfer(&mut self, io: &UringIo) -> Result<squeue::Entry> {
-        let (index, ptr) = match self.find(io.data, io.bytes) {
+        let (fixed, ptr) = match self.find(io.data, io.bytes) {
             Some(found) => found,
             None => {
                 self.learn(io.data)?;
@@ -199,26 +226,26 @@ impl Uring {
         };
         let (file, bytes, offset) = (Fixed(0), io.bytes as u32, io.offset_bytes);
         let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
-        Ok(match (io.op, self.fixed) {
-            (UringOp::Read, true) => {
-                opcode::ReadFixed::new(file, ptr, bytes, index as u16).offset(offset).build()
+        Ok(match (io.op, fixed) {
+            (UringOp::Read, Some(index)) => {
+                opcode::ReadFixed::new(file, ptr, bytes, index).offset(offset).build()
             }
-            (UringOp::Read, false) => opcode::Read::new(file, ptr, bytes).offset(offset).build(),
-            (_, true) => {
-                opcode::WriteFixed::new(file, ptr, bytes, index as u16).offset(offset).rw_flags(dsync).build()
+            (UringOp::Read, None) => opcode::Read::new(file, ptr, bytes).offset(offset).build(),
+            (_, Some(index)) => {
+                opcode::WriteFixed::new(file, ptr, bytes, index).offset(offset).rw_flags(dsync).build()
             }
-            (_, false) => opcode::Write::new(file, ptr, bytes).offset(offset).rw_flags(dsync).build(),
+            (_, None) => opcode::Write::new(file, ptr, bytes).offset(offset).rw_flags(dsync).build(),
         })
     }
 
-    /// The region that `bytes` at `data` are in, and where that is for us.
+    /// The number of the registered buffer that `bytes` at `data` are in, if they are in one, and where that is for us.
     #[inline]
-    fn find(&self, data: Iova, bytes: u64) -> Option<(usize, *mut u8)> {
-        self.regions.iter().enumerate().find_map(|(index, region)| {
+    fn find(&self, data: Iova, bytes: u64) -> Option<(Option<u16>, *mut u8)> {
+        self.regions.iter().find_map(|region| {
             let offset = data.0.checked_sub(region.iova)?;
             let end = offset.checked_add(bytes)?;
             let inside = end <= region.pages.len() as u64 && bytes <= u64::from(u32::MAX);
-            inside.then(|| (index, region.pages.as_ptr().as_ptr().wrapping_add(offset as usize)))
+            inside.then(|| (region.fixed, region.pages.as_ptr().as_ptr().wrapping_add(offset as usize)))
         })
     }
 
@@ -231,24 +258,35 @@ impl Uring {
                 |region: &&Region| (region.iova..region.iova + region.pages.len() as u64).contains(&data.0);
             regions.iter().find(holds).cloned()
         };
-        let Some(region) = region else { return Ok(()) };
-        if self.fixed {
-            let refused = |source| HwError::Os {
-                what: "cannot register memory with io_uring (see `ulimit -l`, or open the device with fixed=0)",
-                source,
-            };
-            if self.regions.len() >= FIXED_BUFFERS as usize {
-                return Err(refused(io::ErrorKind::OutOfMemory.into()));
+        let Some(mut region) = region else { return Ok(()) };
+        match (self.register, self.register_region(&region)) {
+            (Register::No, _) | (Register::Try, Err(_)) => {}
+            (Register::Must, Err(source)) => {
+                let what =
+                    "cannot register memory with io_uring (see `ulimit -l`, or open the device with fixed=0)";
+                return Err(HwError::Os { what, source });
             }
-            let iov =
-                libc::iovec { iov_base: region.pages.as_ptr().as_ptr().cast(), iov_len: region.pages.len() };
-            let submitter = self.ring.submitter();
-            // SAFETY: the mapping is kept by `regions` until the ring is dropped, and nothing but I/O staged here uses the registration.
-            unsafe { submitter.register_buffers_update(self.regions.len() as u32, &[iov], None) }
-                .map_err(refused)?;
+            (_, Ok(index)) => region.fixed = index,
         }
         self.regions.push(region);
         Ok(())
+    }
+
+    /// Registers a region; its number.
+    fn register_region(&mut self, region: &Region) -> io::Result<Option<u16>> {
+        if self.register == Register::No {
+            return Ok(None);
+        }
+        if u32::from(self.registered) >= FIXED_BUFFERS {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let iov =
+            libc::iovec { iov_base: region.pages.as_ptr().as_ptr().cast(), iov_len: region.pages.len() };
+        let submitter = self.ring.submitter();
+        // SAFETY: the mapping is kept by `regions` until the ring is dropped, and nothing but I/O staged here uses the registration.
+        unsafe { submitter.register_buffers_update(u32::from(self.registered), &[iov], None) }?;
+        self.registered += 1;
+        Ok(Some(self.registered - 1))
     }
 
     /// Tells the kernel of everything staged.

@@ -155,40 +155,39 @@ impl<C: BlockChannel> Executor<C> {
             self.tasks.groups().for_each(|group| group.merge_remote());
         }
         let mut ran = 0;
-        let mut plugged = false;
+        // On whichever way the round ends, a panic of the root's future included.
+        let mut plug = Plug { driver: &self.driver, plugged: false };
         for (base, group) in self.tasks.groups().enumerate() {
             let mut summary = group.summary();
             while summary != 0 {
                 let word = summary.trailing_zeros() as usize;
                 summary &= summary - 1;
-                let mut bits = group.take(word);
+                // Those that are left when the round ends early are ready still.
+                let mut left = Left { group, word, bits: group.take(word) };
                 // One task alone need not wait for others before its request is sent.
-                if !plugged && (bits.count_ones() > 1 || summary != 0 || self.driver.in_flight() > 0) {
-                    plugged = true;
+                if !plug.plugged
+                    && (left.bits.count_ones() > 1 || summary != 0 || self.driver.in_flight() > 0)
+                {
+                    plug.plugged = true;
                     self.driver.plug();
                 }
-                while bits != 0 {
-                    let index = base * ready::GROUP + word * 64 + bits.trailing_zeros() as usize;
-                    bits &= bits - 1;
+                while left.bits != 0 {
+                    let index = base * ready::GROUP + word * 64 + left.bits.trailing_zeros() as usize;
+                    left.bits &= left.bits - 1;
                     if index == ROOT {
                         if root() {
-                            // Those that are left are ready still.
-                            group.put_back(word, bits);
-                            return self.driver.unplug();
+                            return;
                         }
                     } else {
                         self.tasks.run(index);
                     }
                     ran += 1;
-                    if plugged && ran % ROUND == 0 {
+                    if plug.plugged && ran % ROUND == 0 {
                         self.driver.unplug();
                         self.driver.plug();
                     }
                 }
             }
-        }
-        if plugged {
-            self.driver.unplug();
         }
     }
 
@@ -215,6 +214,37 @@ impl<C: BlockChannel> Executor<C> {
 }
 
 /// An executor that runs. When it ends, by a panic too, what was collected is sent.
+/// Readiness that was taken of a word of tasks; what is left of it when this is dropped goes back.
+struct Left<'a> {
+    group: &'a ready::Group,
+    word: usize,
+    bits: u64,
+}
+
+impl Drop for Left<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.bits != 0 {
+            self.group.put_back(self.word, self.bits);
+        }
+    }
+}
+
+/// Takes the plug out again when it is dropped.
+struct Plug<'a, C: BlockChannel> {
+    driver: &'a Driver<C>,
+    plugged: bool,
+}
+
+impl<C: BlockChannel> Drop for Plug<'_, C> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.plugged {
+            self.driver.unplug();
+        }
+    }
+}
+
 struct Running<'a, C: BlockChannel> {
     executor: &'a Executor<C>,
     _entered: ready::Entered,

@@ -91,16 +91,20 @@ impl Tasks {
     #[inline(always)]
     pub(super) fn run(&self, index: usize) {
         let Some((mut body, waker)) = self.tasks.borrow_mut()[index].body.take() else { return };
+        // The task has ended unless it says otherwise, also if what it drops panics.
+        let end = End { tasks: self, index };
         // Not borrowed meanwhile: it may spawn others.
         match body.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Pending => self.tasks.borrow_mut()[index].body = Some((body, waker)),
-            Poll::Ready(()) => self.ended(index, body),
+            Poll::Pending => {
+                std::mem::forget(end);
+                self.tasks.borrow_mut()[index].body = Some((body, waker));
+            }
+            Poll::Ready(()) => drop(body),
         }
     }
 
     #[inline(never)]
-    fn ended(&self, index: usize, body: Body) {
-        drop(body);
+    fn ended(&self, index: usize) {
         self.tasks.borrow_mut()[index].next_free = self.free.replace(index);
         self.live.set(self.live.get() - 1);
     }
@@ -126,6 +130,18 @@ impl Tasks {
     }
 }
 
+/// Frees a task's index when it is dropped.
+struct End<'a> {
+    tasks: &'a Tasks,
+    index: usize,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.tasks.ended(self.index);
+    }
+}
+
 /// What a task came to.
 type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 
@@ -135,23 +151,24 @@ struct Join<T> {
     cancelled: Cell<bool>,
 }
 
-/// A task's body: `future`, whose panic is its outcome.
+/// A task's body: `future`, whose panic is its outcome, also if it panics while it is dropped.
 async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>, cancels: Rc<Cell<bool>>) {
-    let outcome = {
-        let mut future = pin!(future);
-        std::future::poll_fn(|cx| {
-            if cancels.get() && join.cancelled.get() {
-                return Poll::Ready(None);
-            }
-            // Unwind safe: a future that has panicked is dropped, and nothing else of it seen.
-            match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-                Ok(Poll::Pending) => Poll::Pending,
-                Ok(Poll::Ready(output)) => Poll::Ready(Some(Ok(output))),
-                Err(panic) => Poll::Ready(Some(Err(panic))),
-            }
-        })
-        .await
-    };
+    let mut future = pin!(Some(future));
+    let outcome = std::future::poll_fn(|cx| {
+        if cancels.get() && join.cancelled.get() {
+            return Poll::Ready(None);
+        }
+        let Some(future) = future.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        // Unwind safe: a future that has panicked is dropped, and nothing else of it seen.
+        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Some(Ok(output))),
+            Err(panic) => Poll::Ready(Some(Err(panic))),
+        }
+    });
+    let outcome = outcome.await;
+    let dropped = catch_unwind(AssertUnwindSafe(|| future.set(None)));
+    let outcome = dropped.map_or_else(|panic| Some(Err(panic)), |()| outcome);
     if matches!(outcome, Some(Err(_))) && Rc::strong_count(&join) == 1 {
         tracing::error!("a task panicked whose handle was dropped");
     }

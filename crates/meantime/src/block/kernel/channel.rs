@@ -16,7 +16,7 @@ use super::Shared;
 use super::state::{SWEEPS, State};
 use crate::completion::Policy;
 use crate::hw::dma::Iova;
-use crate::hw::uring::{RingPoll, Uring, UringIo, UringOp};
+use crate::hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
 use crate::hw::{Clock, DmaBuf, HwError};
 use crate::nvme::{CommandError, Op};
 
@@ -124,9 +124,10 @@ fn ring(shared: &Shared, depth: u16, poll: RingPoll) -> Result<Uring, ChannelErr
     let entries = 2 * u32::from(depth);
     let new = |fixed| Uring::new(&shared.file.fd, &shared.memory, entries, poll, fixed);
     let made = match shared.options.fixed {
-        Some(fixed) => new(fixed),
+        Some(true) => new(Register::Must),
+        Some(false) => new(Register::No),
         // Without the right to register memory it works as well, if more slowly.
-        None => new(true).or_else(|_| new(false)),
+        None => new(Register::Try).or_else(|_| new(Register::No)),
     };
     made.map_err(|source| ChannelError::Kernel { what: no_ring(&source, poll), source })
 }
@@ -136,7 +137,9 @@ fn no_ring(error: &std::io::Error, poll: RingPoll) -> &'static str {
         Some(libc::EINVAL) if poll == RingPoll::HybridMin => {
             "this kernel has no HYBRID_IOPOLL, which came with Linux 6.13"
         }
-        Some(libc::ENOSYS) => "this kernel has no io_uring; use engine=preadv2",
+        Some(libc::ENOSYS) => {
+            "this kernel has no io_uring, or one from before Linux 5.11; use engine=preadv2"
+        }
         Some(libc::EPERM) => {
             "io_uring is forbidden here (sysctl kernel.io_uring_disabled, or a container's filter); use engine=preadv2"
         }
@@ -166,9 +169,16 @@ pub struct KernelChannel {
     state: State,
     policy: Policy,
     plugged: bool,
+    /// The ring no longer works, and what the kernel said.
+    broken: Option<i32>,
     clock: Clock,
     swept_ns: u64,
+    /// Looks, counted so that a busy channel sweeps as well.
+    looks: u32,
 }
+
+/// How many looks that found something go by between two readings of the clock.
+const LOOKS_PER_CLOCK: u32 = 64;
 
 impl KernelChannel {
     pub(super) fn new(
@@ -187,7 +197,7 @@ impl KernelChannel {
         let clock = Clock::real();
         let swept_ns = clock.now_ns();
         let (state, policy) = (State::new(depth), options.policy);
-        Ok(Self { info, shared, way, state, policy, plugged: false, clock, swept_ns })
+        Ok(Self { info, shared, way, state, policy, plugged: false, broken: None, clock, swept_ns, looks: 0 })
     }
 
     /// Checks what the caller can get wrong; what the kernel is to do.
@@ -231,8 +241,12 @@ impl KernelChannel {
         if blocks > size || request.lba > size - blocks {
             return Err(SubmitError::OutOfRange { lba: request.lba, blocks, size });
         }
+        if let Some(errno) = self.broken {
+            return Err(SubmitError::Lost(std::io::Error::from_raw_os_error(errno).to_string()));
+        }
         if self.state.orphans() >= usize::from(self.depth()) {
-            return Err(SubmitError::Full { depth: self.depth() });
+            let count = self.state.orphans();
+            return Err(SubmitError::Lost(format!("the kernel has yet to answer {count} requests given up")));
         }
         let keep = FallocateFlags::KEEP_SIZE;
         let op = match request.op {
@@ -249,6 +263,9 @@ impl KernelChannel {
     #[allow(clippy::result_large_err)]
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
+        if self.state.orphans() >= usize::from(self.depth()) {
+            self.wait_for_orphans();
+        }
         let io = match self.check(&request, policy) {
             Ok(io) => io,
             Err(error) => return Err(Rejected { error, request }),
@@ -256,11 +273,12 @@ impl KernelChannel {
         let Some(slot) = self.state.table.take_free() else {
             return Err(Rejected { error: SubmitError::Full { depth: self.depth() }, request });
         };
+        let flushes = request.fua && request.op == Op::WriteZeroes;
         self.state.table.fill(slot, request, 0, policy, claim);
         // Only transfers can be polled.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
         let polled = has_data && policy != Policy::Interrupt;
-        let io = self.state.begin(slot, io, polled);
+        let io = self.state.begin(slot, io, polled, flushes);
         match &mut self.way {
             Way::Calls { waiting } => waiting.push_back(slot),
             Way::Rings(rings) => {
@@ -281,6 +299,7 @@ impl KernelChannel {
         if let Err(error) = told {
             tracing::error!(%error, "io_uring_enter failed; its I/O is given up");
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            self.broken = Some(errno);
             self.state.give_up_all(CommandError::Os(errno));
         }
     }
@@ -306,7 +325,7 @@ impl KernelChannel {
             }
             Way::Rings(rings) => {
                 if rings.reap(state) > 0 {
-                    return;
+                    return self.sweep(slice_ns, true);
                 }
                 let timeout = Duration::from_nanos(slice_ns.min(patience_ns).max(1));
                 match (rings.plain.in_flight(), rings.polled_in_flight()) {
@@ -319,12 +338,29 @@ impl KernelChannel {
             }
         };
         self.note(told);
-        if self.reap() == 0 {
-            self.sweep(slice_ns);
+        let found = self.reap() > 0;
+        self.sweep(slice_ns, found);
+    }
+
+    /// Requests that were given up have all the room: looks for answers to them, and waits for one for a while.
+    #[cold]
+    fn wait_for_orphans(&mut self) {
+        if let Way::Rings(rings) = &mut self.way {
+            let told = rings.look();
+            self.note(told);
+        }
+        self.reap();
+        if self.state.orphans() >= usize::from(self.depth()) && self.broken.is_none() {
+            self.wait_some(u64::MAX);
         }
     }
 
-    fn sweep(&mut self, slice_ns: u64) {
+    /// Looks at deadlines when their time has come; at the clock after a look that found nothing, and now and then after others.
+    fn sweep(&mut self, slice_ns: u64, found: bool) {
+        self.looks = self.looks.wrapping_add(1);
+        if found && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+            return;
+        }
         let now_ns = self.clock.now_ns();
         if now_ns.saturating_sub(self.swept_ns) >= slice_ns {
             self.swept_ns = now_ns;
@@ -349,7 +385,9 @@ fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandErr
         UringOp::Fallocate { mode } => {
             let mode = FallocateFlags::from_bits_retain(mode as u32);
             let range = rustix::fs::fallocate(file, mode, io.offset_bytes, io.bytes);
-            return range.map(|()| 0).map_err(failed);
+            let flushes = state.takes_flush(slot);
+            let durable = range.and_then(|()| if flushes { rustix::fs::fdatasync(file) } else { Ok(()) });
+            return durable.map(|()| 0).map_err(failed);
         }
         UringOp::Write { dsync: true } => flags |= ReadWriteFlags::DSYNC,
         UringOp::Read | UringOp::Write { dsync: false } => {}
@@ -403,7 +441,7 @@ impl BlockChannel for KernelChannel {
 
     fn poll(&mut self) -> usize {
         let before = self.state.table.active();
-        if before == 0 {
+        if before == 0 && self.state.orphans() == 0 {
             return 0;
         }
         match &mut self.way {
@@ -411,9 +449,8 @@ impl BlockChannel for KernelChannel {
             Way::Rings(rings) => {
                 let told = rings.look();
                 self.note(told);
-                if self.reap() == 0 {
-                    self.sweep(self.shared.timeout_ns / u64::from(SWEEPS));
-                }
+                let found = self.reap() > 0;
+                self.sweep(self.shared.timeout_ns / u64::from(SWEEPS), found);
             }
         }
         before - self.state.table.active()
@@ -500,17 +537,15 @@ impl BlockChannel for KernelChannel {
 
 impl Drop for KernelChannel {
     fn drop(&mut self) {
-        // Requests that were never handed over do not need to be.
-        if let Way::Calls { waiting } = &mut self.way {
-            for slot in waiting.drain(..) {
-                self.state.finish(slot, Err(CommandError::Reset));
-            }
-            return;
+        // Requests that nobody waits for any more are done all the same.
+        while matches!(&self.way, Way::Calls { waiting } if !waiting.is_empty()) {
+            self.wait_some(u64::MAX);
         }
         // Buffers leave their slots only when the kernel is done with them (ARCHITECTURE.md §3).
         let until_ns = self.clock.now_ns().saturating_add(self.shared.timeout_ns);
         while let Way::Rings(rings) = &self.way
             && rings.in_flight() > 0
+            && self.broken.is_none()
             && self.clock.now_ns() < until_ns
         {
             self.wait_some(u64::MAX);

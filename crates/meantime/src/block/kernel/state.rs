@@ -25,6 +25,8 @@ pub(super) struct Flight {
     /// Whether it is with the kernel.
     under_way: bool,
     retries: u8,
+    /// A flush is to follow.
+    flushes: bool,
     /// Sweeps of the deadlines it has met.
     age: u8,
 }
@@ -42,13 +44,21 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(depth: u16) -> Self {
         let io = UringIo { op: UringOp::Fdatasync, tag: 0, offset_bytes: 0, bytes: 0, data: Iova(0) };
-        let idle =
-            Flight { sequence: 0, io, done_bytes: 0, polled: false, under_way: false, retries: 0, age: 0 };
+        let idle = Flight {
+            sequence: 0,
+            io,
+            done_bytes: 0,
+            polled: false,
+            under_way: false,
+            retries: 0,
+            flushes: false,
+            age: 0,
+        };
         Self {
             table: Table::new(depth),
             flights: vec![idle; usize::from(depth)].into(),
             again: Vec::with_capacity(usize::from(depth)),
-            orphans: Vec::with_capacity(usize::from(depth)),
+            orphans: Vec::with_capacity(2 * usize::from(depth)),
         }
     }
 
@@ -57,13 +67,19 @@ impl State {
         self.orphans.len()
     }
 
-    /// `io` is the request in `slot` from now on; with its tag.
-    pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool) -> UringIo {
+    /// `io` is the request in `slot` from now on; with its tag. `flushes`: it is durable when it has ended, by a flush of its own.
+    pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
         let flight = &mut self.flights[usize::from(slot)];
         let sequence = flight.sequence.wrapping_add(1);
         let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, ..io };
-        *flight = Flight { sequence, io, done_bytes: 0, polled, under_way: true, retries: 0, age: 0 };
+        *flight =
+            Flight { sequence, io, done_bytes: 0, polled, under_way: true, retries: 0, flushes, age: 0 };
         io
+    }
+
+    /// Whether a flush is to follow what the request in `slot` does; asked once.
+    pub(super) fn takes_flush(&mut self, slot: u16) -> bool {
+        std::mem::take(&mut self.flights[usize::from(slot)].flushes)
     }
 
     pub(super) fn flight(&self, slot: u16) -> &Flight {
@@ -92,8 +108,11 @@ impl State {
         }
         let flight = &mut self.flights[usize::from(slot)];
         let has_data = matches!(flight.io.op, UringOp::Read | UringOp::Write { .. });
+        // Without resources for now; or it was the thread that began the I/O which has ended, and with it the memory it knew as ours.
+        let passing = matches!(-result, libc::EAGAIN | libc::EINTR)
+            || has_data && matches!(-result, libc::EFAULT | libc::ECANCELED);
         let outcome = match result {
-            _ if result == -libc::EAGAIN && flight.retries < RETRIES => {
+            _ if passing && flight.retries < RETRIES => {
                 flight.retries += 1;
                 self.again.push(slot);
                 return;
@@ -107,6 +126,12 @@ impl State {
                     return;
                 }
                 Ok(0)
+            }
+            _ if flight.flushes => {
+                flight.flushes = false;
+                flight.io.op = UringOp::Fdatasync;
+                self.again.push(slot);
+                return;
             }
             _ => Ok(0),
         };
@@ -185,7 +210,7 @@ mod tests {
         let io = UringIo { op: UringOp::Read, tag: 0, offset_bytes: 4096, bytes: 8192, data: buf.iova() };
         let slot = state.table.take_free().unwrap();
         state.table.fill(slot, Request::read(1, buf), 0, Policy::Interrupt, Claim::Ticket);
-        (slot, state.begin(slot, io, false))
+        (slot, state.begin(slot, io, false, false))
     }
 
     #[test]
@@ -200,6 +225,29 @@ mod tests {
         assert!(!state.table.is_done(slot));
         state.ended(rest.tag, 7680);
         assert!(state.table.take(slot).is_some());
+    }
+
+    #[test]
+    fn zeroes_that_are_to_be_durable_are_flushed() {
+        let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
+        let mut state = State::new(1);
+        let slot = state.table.take_free().unwrap();
+        let request = Request::write_zeroes(0, 8).fua();
+        state.table.fill(slot, request, 0, Policy::Interrupt, Claim::Ticket);
+        let io = UringIo {
+            op: UringOp::Fallocate { mode: 0 },
+            tag: 0,
+            offset_bytes: 0,
+            bytes: 4096,
+            data: Iova(0),
+        };
+        let io = state.begin(slot, io, false, true);
+        state.ended(io.tag, 0);
+        assert!(!state.table.is_done(slot));
+        assert_eq!((state.again.pop(), state.rest(slot).op), (Some(slot), UringOp::Fdatasync));
+        state.ended(io.tag, 0);
+        assert!(state.table.take(slot).is_some());
+        drop(heap);
     }
 
     #[test]
