@@ -10,6 +10,10 @@
 #[path = "../../crates/cli/src/job/mod.rs"]
 mod job;
 
+#[allow(dead_code)]
+#[path = "../../crates/cli/src/competitor/kind.rs"]
+mod competitor;
+
 use job::{
     BS_MAX_BYTES, CPU_MAX, Distribution, Extent, IODEPTH_MAX, Job, JobError, NUMJOBS_MAX, Origin,
     SECTOR_BYTES, Sizes, ZONES_MAX,

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use meantime::block::{SoftUri, Uri, parse_bytes};
+use meantime::block::{KernelEngine, SoftUri, Uri, parse_bytes};
 use meantime::completion::Policy;
 
 /// What holds of every accepted URI.
@@ -39,6 +39,13 @@ fn check_uri(text: &str) {
             assert!(soft.create_bytes.is_none_or(|bytes| bytes > 0 && bytes.is_multiple_of(4096)));
             assert_eq!((path, &soft.model), (same_path, &same.model));
             check_soft(soft);
+        }
+        (Uri::Kernel { path, kernel }, Uri::Kernel { path: same_path, .. }) => {
+            assert!(!path.as_os_str().is_empty());
+            assert!(kernel.create_bytes.is_none_or(|bytes| bytes > 0 && bytes.is_multiple_of(4096)));
+            assert!(kernel.lba_bytes.is_none_or(|bytes| matches!(bytes, 512 | 4096)));
+            assert!(kernel.fixed != Some(true) || kernel.engine == KernelEngine::IoUring);
+            assert_eq!(path, same_path);
         }
         _ => panic!("{uri:?} became {again:?}"),
     }

@@ -21,7 +21,7 @@ const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid";
 pub struct JobPlan {
     /// The job.
     pub job: Job,
-    /// Indices into [`Devices`].
+    /// Indices into the run's devices.
     pub devices: Vec<usize>,
     /// Ways to wait, one for each policy of the group.
     pub policies: Vec<Policy>,
