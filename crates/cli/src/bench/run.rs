@@ -169,9 +169,10 @@ impl Run<'_> {
             let competed = self.rival.as_mut().zip(competing).map(|(rival, before)| {
                 let competed = rival.program.sample() - before;
                 rival.program.pause();
-                competed
+                rival.program.check().map(|()| competed)
             });
             let reports = reports?;
+            let competed = competed.transpose()?;
             let (after, moved) = self.after_turn(cell)?;
             for (job, reports) in &reports {
                 self.tell(*job, at, reports, progress);

@@ -136,6 +136,14 @@ impl Competitor {
         }
     }
 
+    /// An error if it has ended by itself, or was killed: its figures would be those of a dead program.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(Failure::new(format_args!("the competing program has ended: {status}"))),
+            _ => Ok(()),
+        }
+    }
+
     /// The time in which it has run so far, in ns: to some 20 ns, if the caller is on the same CPU.
     #[inline(always)]
     pub fn ran_ns(&self) -> u64 {

@@ -48,7 +48,8 @@
 //!
 //! - **Nobody was told to.** Each future that is polled looks at the queue, takes in whatever has completed, and if its own
 //!   request is not among it wakes itself, so that it is polled again after other tasks have run. Right for low latency on any
-//!   executor; the thread never sleeps meanwhile.
+//!   executor; the thread never sleeps meanwhile. With more such threads than CPUs they take the device's and each other's time:
+//!   give a shared channel a driver.
 //! - **Our [`Executor`](super::Executor)** looks between rounds of tasks and waits by the channel's policy. The fast one.
 //! - **A [`Driver`]** of your own: while it exists, futures do not look and are woken by [`Driver::process`] or [`Driver::wait`]. On a
 //!   thread of its own, or driven by the device's interrupt in the executor's event loop:

@@ -54,7 +54,7 @@ impl Rings {
         let io =
             UringIo { op: UringOp::Read, tag: 0, offset_bytes: 0, bytes: bytes.into(), data: buf.iova() };
         ring.stage(&io).map_err(|error| error.to_string())?;
-        let mut answer = None;
+        let (mut answer, mut tries) = (None, 100);
         while answer.is_none() {
             if let Err(error) = ring.wait(Duration::from_secs(1)) {
                 // The kernel may still have it.
@@ -62,6 +62,11 @@ impl Rings {
                 return Err(error.to_string());
             }
             ring.reap(|_, result| answer = Some(result));
+            // Without resources for now.
+            if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0 {
+                (answer, tries) = (None, tries - 1);
+                ring.stage(&io).map_err(|error| error.to_string())?;
+            }
         }
         match answer.map_or(0, |result| -result) {
             errno if errno <= 0 => Ok(()),
