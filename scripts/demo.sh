@@ -2,7 +2,7 @@
 # What ways to wait cost on two models of fast SSDs, and what the kernel's own stack takes on this machine's disk; about a minute. Writes a report.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-meantime=target/release/meantime
+meantime=${CARGO_TARGET_DIR:-target}/release/meantime
 mkdir -p out
 devices='mem:256M?model=fast12,mem:256M?model=optane'
 kernel='kernel:out/demo.img?create=256M'

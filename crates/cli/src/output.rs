@@ -1,7 +1,7 @@
 //! Where results go: stdout, which may be a pipe somebody closed, and files, which appear whole or not at all.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -138,6 +138,17 @@ pub fn can_replace(path: &Path) -> io::Result<()> {
         std::fs::remove_file(temporary)?;
     }
     Ok(())
+}
+
+/// All of a file or pipe, unless it has more than `bytes_max`.
+pub fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let what = format!("it has more than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(bytes)
 }
 
 /// Something that is there and no regular file: `/dev/null`, a named pipe.

@@ -71,19 +71,20 @@ fn what_nothing_can_do_is_an_error_and_leaves_nothing() {
 #[test]
 fn what_is_written_through_the_kernel_is_verified() {
     let dir = directory();
-    for engine in ["io_uring", "preadv2"] {
+    for (engine, depth) in [("io_uring", "8"), ("preadv2", "1")] {
         let device = format!("kernel:{engine}.img?engine={engine}&create=2M");
         let args =
             ["bench", "--device", &device, "--completion", "interrupt", "--rw", "randwrite", "--size", "2m"];
-        let ran = succeed(
-            dir.path(),
-            &[&args[..], &["--iodepth", "8", "--verify", "crc32c", "--json", "out.json"]].concat(),
-        );
+        let rest = ["--iodepth", depth, "--verify", "crc32c", "--json", "out.json"];
+        let ran = succeed(dir.path(), &[&args[..], &rest].concat());
+        let job = &json(&dir.path().join("out.json"))["jobs"][0];
+        assert_eq!(job["extra"]["verified_blocks"], 512.0, "{}", ran.stdout);
+        let deep = run(dir.path(), &[&args[..], &["--iodepth", "9"]].concat());
         assert_eq!(
-            json(&dir.path().join("out.json"))["jobs"][0]["extra"]["verified_blocks"],
-            512.0,
+            deep.code == Some(1) && deep.stderr.contains("one I/O at a time"),
+            depth == "1",
             "{}",
-            ran.stdout
+            deep.stderr
         );
     }
 }
@@ -104,5 +105,69 @@ fn a_competing_program_gets_what_is_left() {
     for (kind, word) in [("walk", "walk=BYTES"), ("5", "walk=BYTES"), ("hog", "tsc")] {
         let ran = run(dir.path(), &[&args[..], &SHORT, &["--competitor", kind]].concat());
         assert!(ran.code == Some(2) && ran.stderr.contains(word), "{kind}: {:?} {}", ran.code, ran.stderr);
+    }
+}
+
+#[test]
+fn what_is_read_is_not_replaced_by_a_result() {
+    let dir = directory();
+    let make = [
+        "bench",
+        "--device",
+        "file:m.img?create=1M",
+        "--completion",
+        "poll",
+        "--rw",
+        "write",
+        "--size",
+        "1m",
+    ];
+    succeed(dir.path(), &make);
+    std::fs::hard_link(dir.path().join("m.img"), dir.path().join("y_lat.1.log")).unwrap();
+    std::fs::write(dir.path().join("j.fio"), "[j]\nrw=read\nsize=1m\ncompletion=poll\nfilename=file:m.img\n")
+        .unwrap();
+    for args in [
+        &["bench", "j.fio", "--json", "./m.img"][..],
+        &["bench", "j.fio", "--html", "m.img"],
+        &["bench", "j.fio", "--html", "j.fio"],
+        &["bench", "j.fio", "--write-lat-log", "y"],
+        &["bench", "j.fio", "--json", "a.x", "--html", "./a.x"],
+        &["bench", "j.fio", "--json", "q_lat.1.log", "--write-lat-log", "q"],
+        &["anatomy", "--device", "kernel:m.img", "--json", "m.img"],
+    ] {
+        let ran = run(dir.path(), args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("another file") && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    }
+    assert_eq!(dir.path().join("m.img").metadata().unwrap().len(), 1 << 20);
+    assert_eq!(files(dir.path()), ["j.fio", "m.img", "y_lat.1.log"]);
+}
+
+#[test]
+fn the_same_command_works_again() {
+    let dir = directory();
+    let args = ["bench", "--device", "kernel:k.img?create=4M", "--size", "1m", "--completion", "interrupt"];
+    for _ in 0..2 {
+        succeed(dir.path(), &[&args[..], &SHORT].concat());
+    }
+    let beyond = ["bench", "--device", "kernel:k.img?create=4M", "--size", "2m", "--completion", "interrupt"];
+    let ran = run(dir.path(), &[&beyond[..], &SHORT].concat());
+    assert!(ran.code == Some(1) && ran.stderr.contains("never written"), "{}", ran.stderr);
+    let other = ["bench", "--device", "kernel:k.img?create=8M", "--completion", "interrupt"];
+    let ran = run(dir.path(), &[&other[..], &SHORT].concat());
+    assert!(ran.code == Some(1) && ran.stderr.contains("not create="), "{}", ran.stderr);
+}
+
+/// However many turns a run is divided into.
+#[test]
+fn a_pace_is_kept_over_turns() {
+    let dir = directory();
+    let args =
+        ["bench", "--device", "mem:4M", "--completion", "poll", "--json", "out.json", "--time-based", "--rw"];
+    for (pace, most) in [(["--rate-iops", "20"], 21), (["--thinktime", "100ms"], 7)] {
+        let rest = ["randread", "--runtime", "600ms", "--rounds", "12"];
+        succeed(dir.path(), &[&args[..], &rest, &pace].concat());
+        let ios = json(&dir.path().join("out.json"))["jobs"][0]["read"]["total_ios"].as_u64().unwrap();
+        assert!((1..=most).contains(&ios), "{pace:?}: {ios}");
     }
 }

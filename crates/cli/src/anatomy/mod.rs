@@ -21,7 +21,7 @@ use crate::bench::devices::Devices;
 use crate::bench::pattern::{Pattern, Rng};
 use crate::bench::plan::JobPlan;
 use crate::bench::progress::Progress;
-use crate::bench::{checks, fill, group};
+use crate::bench::{checks, clash, fill, group};
 use crate::cli::AnatomyArgs;
 use crate::competitor::{Competitor, Kind, Sample};
 use crate::failure::{Failure, named, warn};
@@ -121,6 +121,13 @@ pub fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     if args.json.as_deref() == args.svg.as_deref() && args.svg.is_some() {
         return Err(Failure::usage("--json and --svg name the same file; give them different ones"));
     }
+    let inputs: Vec<_> = request.uris.iter().flat_map(|uri| clash::files_of(uri)).collect();
+    let outputs = [("--json", &args.json), ("--svg", &args.svg)];
+    let outputs: Vec<_> = outputs
+        .iter()
+        .filter_map(|(what, path)| Some(((*what).to_owned(), path.as_deref()?.to_path_buf())))
+        .collect();
+    clash::check(&inputs, &outputs)?;
     // From here on there are threads and devices to end properly.
     signal::catch();
     let mut devices = Devices::open(&request.uris, true)?;

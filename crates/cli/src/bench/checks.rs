@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use meantime::block::{BlockDevice, BlockInfo, Device, NvmeDevice};
+use meantime::block::{BlockDevice, BlockInfo, Device, KernelEngine, NvmeDevice, Uri};
 
 use super::cells;
 use super::devices::Devices;
@@ -19,6 +19,8 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failur
         for index in &plan.devices {
             let device = devices.get(*index);
             check_ranges(plan, device.info())?;
+            check_writable(plan, device)?;
+            check_depth(plan, device)?;
         }
         check_cpus(&plan.job)?;
     }
@@ -37,6 +39,35 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failur
 /// An error in the job named `name`.
 pub fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Failure {
     Failure::new(format_args!("job {name}: {what}"))
+}
+
+/// A depth that is none would be queueing.
+fn check_depth(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
+    let one_by_one = matches!(
+        device.info().uri.parse(),
+        Ok(Uri::Kernel { kernel, .. }) if kernel.engine == KernelEngine::Preadv2
+    );
+    if one_by_one && plan.job.iodepth > 1 {
+        let uri = &device.info().uri;
+        return Err(wrong(
+            &plan.job.name,
+            format_args!("iodepth={}: {uri} does one I/O at a time; use engine=io_uring", plan.job.iodepth),
+        ));
+    }
+    Ok(())
+}
+
+fn check_writable(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
+    match device {
+        Device::Kernel(kernel) if plan.job.writes() => match kernel.read_only() {
+            Some(why) => {
+                let uri = &device.info().uri;
+                Err(wrong(&plan.job.name, format_args!("{uri} cannot be written: {why}")))
+            }
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
 }
 
 fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
@@ -110,7 +141,8 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
 
 fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), Failure> {
     let (uri, controller) = (&device.info().uri, device.controller());
-    let depth_max = u32::from(controller.max_queue_entries()) - 1;
+    // One entry of a queue stays empty, and the parts of split requests need one more.
+    let depth_max = u32::from(controller.max_queue_entries()) - 2;
     let (mut threads, mut queues, mut interrupts) = (0, 0, 0);
     let users = || group.plans.iter().filter(|plan| plan.devices.contains(&index));
     for plan in users() {
@@ -134,7 +166,7 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
         return Err(wrong(
             &first.job.name,
             format_args!(
-                "{threads} threads × {} policies need {queues} queue pairs and {uri} has {queues_max}; \
+                "{threads} threads × {} policies need {queues} queue pairs (interrupt takes two) and {uri} has {queues_max}; \
                  use fewer threads or policies, {}or queues=",
                 first.policies.len(),
                 if group.plans.len() > 1 { "stonewall between jobs, " } else { "" }

@@ -127,9 +127,21 @@ impl Devices {
         Ok(devices)
     }
 
-    /// From now on the files hold results.
+    /// From now on the files hold results; those of the kernel's once they are filled, since until then they cannot be read from.
     pub fn keep_created(&mut self) {
-        self.created.0.clear();
+        let kernels = |path: &Path| {
+            self.opened
+                .iter()
+                .any(|opened| matches!(opened.uri.parse(), Ok(Uri::Kernel { path: its, .. }) if its == path))
+        };
+        self.created.0.retain(|(path, _)| kernels(path));
+    }
+
+    /// The device of that index is filled.
+    pub fn keep_filled(&mut self, index: usize) {
+        if let Ok(Uri::Kernel { path, .. }) = self.opened[index].uri.parse() {
+            self.created.0.retain(|(created, _)| *created != path);
+        }
     }
 
     /// The device of that index.

@@ -30,7 +30,7 @@ pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Resul
         let bytes = last_bytes + last_len - offset_bytes;
         let Some((offset_bytes, bytes)) = devices.take_unfilled(*index, offset_bytes, bytes) else {
             if let Device::Kernel(device) = devices.get(*index) {
-                check_holes(plan, device)?;
+                check_holes(plan, device, offset_bytes, bytes)?;
             }
             continue;
         };
@@ -44,13 +44,16 @@ pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Resul
         }
         progress.filling(uri);
         fill_range(devices, *index, offset_bytes, bytes)?;
+        if !signal::stopped() {
+            devices.keep_filled(*index);
+        }
     }
     Ok(())
 }
 
 /// Reads of what was never written would not be the disk's figures.
-fn check_holes(plan: &JobPlan, device: &KernelDevice) -> Result<(), Failure> {
-    if !plan.job.reads() || !device.has_holes() {
+fn check_holes(plan: &JobPlan, device: &KernelDevice, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {
+    if !plan.job.reads() || !device.has_holes(offset_bytes, bytes) {
         return Ok(());
     }
     let uri = &device.info().uri;

@@ -47,6 +47,27 @@ fn path(kind: LogKind, name: &str, number: Option<usize>) -> PathBuf {
     PathBuf::from(format!("{name}_{}{number}.log", kind.suffix()))
 }
 
+/// All files that the logs of `groups` may be in, each once.
+pub fn paths(groups: &[Group]) -> Vec<PathBuf> {
+    let threads = |group: &Group| {
+        let numjobs: usize = group.plans.iter().map(|plan| plan.job.numjobs as usize).sum();
+        group.cells().len() * numjobs
+    };
+    let most: usize = groups.iter().map(threads).sum();
+    let mut all = Vec::new();
+    for plan in groups.iter().flat_map(|group| &group.plans) {
+        for (kind, name) in kinds(&plan.job.logs, &plan.job) {
+            match plan.job.logs.per_job {
+                true => all.extend((1..=most).map(|number| path(kind, name, Some(number)))),
+                false => all.push(path(kind, name, None)),
+            }
+        }
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
 /// Finds out whether the files can be written, before anything runs.
 pub fn prepare(groups: &[Group]) -> Result<(), Failure> {
     for plan in groups.iter().flat_map(|group| &group.plans) {

@@ -2,6 +2,7 @@
 
 mod cells;
 pub mod checks;
+pub mod clash;
 pub mod devices;
 mod engine;
 pub mod fill;
@@ -81,6 +82,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         measured.left_out.extend(left_out::leave_out(group, &devices)?);
         checks::check(group, &devices, args.floor)?;
     }
+    clash::check_run(args, &uris.concat(), &groups)?;
     log_files::prepare(&groups)?;
     devices.keep_created();
     warnings.iter().for_each(warn);

@@ -10,9 +10,13 @@ use super::pattern::PatternSpec;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
 use crate::job::{self, Job, Origin, Verify};
+use crate::output;
 
 /// Run for so long if neither time nor size is given.
 pub const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
+
+/// The largest job file.
+const JOB_FILE_MAX_BYTES: u64 = 16 << 20;
 
 const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid";
 
@@ -103,7 +107,7 @@ pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
     let mut jobs = match &args.job_file {
         Some(path) => {
             let shown = path.display().to_string();
-            let text = std::fs::read(path)
+            let text = output::read_up_to(path, JOB_FILE_MAX_BYTES)
                 .map_err(|error| Failure::new(format_args!("cannot read the job file {shown}: {error}")))?;
             let text = String::from_utf8(text).map_err(|_| {
                 Failure::new(format_args!("the job file {shown} is not UTF-8 text: is it a fio job file?"))

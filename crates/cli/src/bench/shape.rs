@@ -18,6 +18,8 @@ pub struct Shape {
     /// Least time between two reads, two writes: per I/O, and per byte in millionths.
     spacing: [Option<Spacing>; 2],
     due_ns: [u64; 2],
+    /// How far off what was due when the last turn ended was then; negative: it was late.
+    carried_ns: [i64; 2],
     batch: Reaping,
     target: Option<Search>,
     /// An I/O that was chosen when time was up.
@@ -30,6 +32,8 @@ struct Think {
     spin_ns: u64,
     blocks: u64,
     since: u64,
+    /// What is left of a pause that a turn's end cut short.
+    left_ns: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,9 +86,11 @@ impl Shape {
                 spin_ns: pace.thinktime_spin.as_nanos() as u64,
                 blocks: pace.thinktime_blocks,
                 since: 0,
+                left_ns: None,
             }),
             spacing: [spacing(0), spacing(1)],
             due_ns: [0; 2],
+            carried_ns: [0; 2],
             batch: Reaping {
                 submit: if submit == 0 { depth } else { submit.min(depth) },
                 least,
@@ -107,9 +113,9 @@ impl Shape {
         Self { sync_every: [0; 2], think: None, spacing: [None; 2], target: None, held: None, ..self.clone() }
     }
 
-    /// A turn begins at `now_ns`: what is due is due from now on.
+    /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long from now on.
     pub fn begin(&mut self, now_ns: u64) {
-        self.due_ns = [now_ns; 2];
+        self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
         if let Some(search) = &mut self.target {
             search.begin(now_ns);
         }
@@ -117,6 +123,7 @@ impl Shape {
 
     /// A turn ends at `now_ns`.
     pub fn rest(&mut self, now_ns: u64) {
+        self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
         if let Some(search) = &mut self.target {
             search.rest(now_ns);
         }
@@ -145,9 +152,22 @@ impl Shape {
 
     /// The pause that must come before the next I/O, and how much of it is spent busily.
     pub fn pause(&mut self) -> Option<(u64, u64)> {
-        let think = self.think.as_mut().filter(|think| think.since >= think.blocks)?;
+        let think = self.think.as_mut()?;
+        if let Some(left_ns) = think.left_ns.take() {
+            return Some((left_ns, think.spin_ns.min(left_ns)));
+        }
+        if think.since < think.blocks {
+            return None;
+        }
         think.since = 0;
         Some((think.pause_ns, think.spin_ns))
+    }
+
+    /// The pause was cut short: so much of it comes before the next I/O.
+    pub fn pause_left(&mut self, left_ns: u64) {
+        if let Some(think) = &mut self.think {
+            think.left_ns = Some(left_ns);
+        }
     }
 
     /// When `io` may be submitted at the earliest.

@@ -58,7 +58,7 @@ pub struct JobArgs {
     /// Sizes with their shares in percent, e.g. 4k/70:16k/30; a comma before those of writes
     #[arg(long, value_name = "SIZES")]
     bssplit: Option<String>,
-    /// I/Os in flight per thread, 1 to 1024 [default: 1]
+    /// I/Os in flight per thread, 1 to 1022 [default: 1]
     #[arg(long, value_name = "N")]
     iodepth: Option<String>,
     /// Threads, each with queues of its own [default: 1]

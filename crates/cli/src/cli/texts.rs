@@ -60,7 +60,7 @@ A fio job file. Obeyed, with fio's meaning and units, are:
               log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
               log_max_value, per_job_logs
 
-Where this differs from fio: clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
+Where this differs from fio: with two rates a mixed job keeps its mix, so that the slower direction holds the other back; clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
 counted as well; with rw and fsync=N there is one flush for N writes; random_generator's names are \
 one generator, which visits each block once unless norandommap is given (lfsr: even then), but with several block sizes \
 random I/Os may overlap. \

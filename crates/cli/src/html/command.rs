@@ -65,7 +65,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
     if meta.len() > FILE_MAX_BYTES {
         return Err(refused(&format_args!("{} bytes are too many for a report", meta.len())));
     }
-    let bytes = std::fs::read(path).map_err(|error| refused(&error))?;
+    let bytes = output::read_up_to(path, FILE_MAX_BYTES).map_err(|error| refused(&error))?;
     parse(&bytes).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }
 

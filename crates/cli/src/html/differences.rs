@@ -115,11 +115,15 @@ pub fn warnings(report: &Report) -> Vec<Warning> {
 /// Polling threads that used little CPU, where nobody was told to compete with them.
 fn starved(report: &Report) -> Vec<String> {
     const ENOUGH_PERCENT: f64 = 90.0;
+    // The kernel counts CPU time by its ticks.
+    const MEASURABLE_MS: f64 = 100.0;
     let mut all = Vec::new();
     for job in report.jobs.iter().filter(|job| job.workload.is_single_threaded()) {
         for block in &job.blocks {
             let polls = block.runs.iter().filter(|run| run.way == "poll" && run.competitor_percent.is_none());
-            for run in polls.filter(|run| run.latency.n > 0) {
+            for run in
+                polls.filter(|run| run.latency.n > 0 && !run.is_paced && run.runtime_ms >= MEASURABLE_MS)
+            {
                 if let Some(percent) = run.cpu_percent.filter(|percent| *percent < ENOUGH_PERCENT) {
                     let device = device_name(&block.device);
                     all.push(format!("{} on {device}, {}: {percent:.0} %", job.name, run.label));

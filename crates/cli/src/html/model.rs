@@ -178,6 +178,10 @@ pub struct Run {
     pub floor_ratio: Option<f64>,
     /// Share of its lone speed that a competing program kept.
     pub competitor_percent: Option<f64>,
+    /// Whether it was to take its time: a rate, a pause, a latency to be kept.
+    pub is_paced: bool,
+    /// How long it was measured.
+    pub runtime_ms: f64,
     /// I/Os that failed, blocks that were not what had been written.
     pub errors: u64,
     /// Latency over time.

@@ -61,7 +61,7 @@ fn run(
     let none = Map::new();
     let options = job.get("job options").and_then(Value::as_object).unwrap_or(&none);
     let mut run = Run {
-        job: job.get("jobname").and_then(Value::as_str).unwrap_or("unnamed").to_owned(),
+        job: printable(job.get("jobname").and_then(Value::as_str).unwrap_or("unnamed")),
         errors: match (
             job.get("errors").and_then(Value::as_u64),
             job.get("verify_errors").and_then(Value::as_u64),
@@ -74,6 +74,8 @@ fn run(
         floor_ns: positive(job, "floor_ns"),
         floor_ratio: positive(job, "floor_ratio"),
         competitor_percent: number(job, "competitor_percent"),
+        is_paced: PACES.iter().any(|key| options.contains_key(*key) || global.contains_key(*key)),
+        runtime_ms: number(job, "job_runtime").unwrap_or(0.0),
         ..Run::default()
     };
     let steps = if source.is_fio() { Steps::Within } else { Steps::Lowest };
@@ -295,6 +297,14 @@ fn fact(value: &Value) -> Option<String> {
         _ => None,
     }
 }
+
+/// A name as it can be shown on one line of a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Keys by which a thread is told to take its time.
+const PACES: [&str; 4] = ["rate", "rate_iops", "thinktime", "latency_target"];
 
 fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
     map.get(key)?.as_str()

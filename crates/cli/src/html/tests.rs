@@ -289,6 +289,7 @@ fn mixed_jobs_show_both_directions() {
 fn a_polling_thread_that_lost_its_cpu_is_told() {
     let mut disturbed = result("rr", "mem:1M", "poll", 8_000, 100);
     disturbed.usr_cpu_percent = 40.0;
+    disturbed.runtime_ns = 1_000_000_000;
     let mut json = json_of(&[disturbed]);
     let warned = |json: &Value| {
         let report = report_of(&[("a.json", json.clone())]);
@@ -297,6 +298,10 @@ fn a_polling_thread_that_lost_its_cpu_is_told() {
     assert!(warned(&json));
     json["jobs"][0]["competitor_percent"] = json!(50.0);
     assert!(!warned(&json), "it was meant to compete");
+    json["jobs"][0].as_object_mut().unwrap().remove("competitor_percent");
+    assert!(warned(&json));
+    json["jobs"][0]["job options"]["rate_iops"] = json!("100");
+    assert!(!warned(&json), "it was meant to sleep");
 }
 
 #[test]

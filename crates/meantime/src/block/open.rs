@@ -222,11 +222,22 @@ mod soft {
 
     fn model(name: &str) -> Result<Model, ModelError> {
         if name.ends_with(".toml") || name.contains('/') {
-            let text =
-                std::fs::read_to_string(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
+            let text = read_model(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
             return Model::parse(&text).map_err(ModelError::Ssd);
         }
         Model::named(name).map_err(ModelError::Ssd)
+    }
+
+    /// A model is a few lines.
+    fn read_model(name: &str) -> std::io::Result<String> {
+        use std::io::Read as _;
+        const MAX_BYTES: u64 = 1 << 20;
+        let mut text = String::new();
+        std::fs::File::open(name)?.take(MAX_BYTES).read_to_string(&mut text)?;
+        if text.len() as u64 == MAX_BYTES {
+            return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "a model has a few lines"));
+        }
+        Ok(text)
     }
 
     /// The last CPU this process may use, if there are two or more: the first ones are where programs begin.

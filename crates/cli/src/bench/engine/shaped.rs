@@ -122,6 +122,10 @@ impl<C: BlockChannel> Engine<'_, C> {
             self.drain(round);
             let now_ns = self.clock.now_ns();
             self.pause(now_ns + pause_ns, spin_ns, round);
+            let left_ns = (now_ns + pause_ns).saturating_sub(self.clock.now_ns());
+            if round.ended.is_some() && left_ns > 0 {
+                round.shape.pause_left(left_ns);
+            }
         }
         if let Some(due_ns) = round.shape.due_ns(io)
             && self.clock.now_ns() < due_ns

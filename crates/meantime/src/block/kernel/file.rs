@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
 use super::super::open::OpenError;
 use super::super::uri::KernelUri;
@@ -62,9 +62,25 @@ impl KernelFile {
         };
         // Removed again by `Created` unless everything goes well.
         let created = Created(created);
-        let (file, read_only) = open_file(path, options.direct, is_device)
+        let (file, mut read_only) = open_file(path, options.direct, is_device)
             .map_err(|error| failed(why_not(&error, options.direct, is_new), error))?;
         let meta = file.metadata().map_err(|error| failed("cannot ask for its size".to_owned(), error))?;
+        if let (Some(bytes), false, false) = (options.create_bytes, is_new, is_device)
+            && bytes != meta.len()
+        {
+            let what = format!(
+                "it has {} bytes, not create={bytes}: leave create out, or remove the file",
+                meta.len()
+            );
+            return Err(failed(what, io::ErrorKind::AlreadyExists.into()));
+        }
+        // A software SSD locks its medium; readers get along with each other.
+        if !is_device && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            read_only = Some(
+                "another process has it as the medium of a software SSD, and it was opened for reading only"
+                    .to_owned(),
+            );
+        }
         let (bytes, least_bytes) = if is_device {
             let sizes = device_sizes(&file);
             sizes.map_err(|error| failed("cannot ask for its size".to_owned(), error))?
@@ -119,10 +135,11 @@ impl KernelFile {
         Err(disk.how_to_poll())
     }
 
-    /// Whether a part of a file was never written: the file system answers reads of it by itself.
-    pub(super) fn has_holes(&self) -> bool {
-        let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(0));
-        !self.is_device && hole.is_ok_and(|at_bytes| at_bytes < self.bytes)
+    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers reads of it by itself.
+    pub(super) fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
+        let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(offset_bytes));
+        let end_bytes = offset_bytes.saturating_add(bytes).min(self.bytes);
+        !self.is_device && hole.is_ok_and(|at_bytes| at_bytes < end_bytes)
     }
 
     /// Whether completed writes may be lost by a power cut until they are flushed.

@@ -70,9 +70,9 @@ impl KernelDevice {
         self.shared.file.read_only.as_deref()
     }
 
-    /// Whether a part of the file was never written: the file system answers reads of it without asking the disk.
-    pub fn has_holes(&self) -> bool {
-        self.shared.file.has_holes()
+    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers reads of it without asking the disk.
+    pub fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
+        self.shared.file.has_holes(offset_bytes, bytes)
     }
 
     /// Whether opening it has created the file.

@@ -1,0 +1,80 @@
+//! Files that a run writes must not be those it reads, nor each other: found before anything runs.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use meantime::block::Uri;
+
+use super::group::Group;
+use super::log_files;
+use crate::cli::BenchArgs;
+use crate::failure::Failure;
+
+/// A file by what it is: device and inode number, or where it would be.
+#[derive(PartialEq, Eq)]
+enum Identity {
+    There(u64, u64),
+    ToBe(PathBuf),
+}
+
+/// `None` for what cannot be lost by being written: a terminal, a pipe, `/dev/null`.
+fn identity(path: &Path) -> Option<Identity> {
+    match path.metadata() {
+        Ok(meta) if meta.is_file() => Some(Identity::There(meta.dev(), meta.ino())),
+        Ok(_) => None,
+        Err(_) => {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = std::fs::canonicalize(directory.unwrap_or(Path::new("."))).ok()?;
+            Some(Identity::ToBe(directory.join(path.file_name()?)))
+        }
+    }
+}
+
+/// The files that a device is made of.
+pub fn files_of(uri: &str) -> Vec<PathBuf> {
+    let model = |name: &str| (name.ends_with(".toml") || name.contains('/')).then(|| PathBuf::from(name));
+    match uri.parse() {
+        Ok(Uri::File { path, soft }) => std::iter::once(path).chain(model(&soft.model)).collect(),
+        Ok(Uri::Mem { soft, .. }) => model(&soft.model).into_iter().collect(),
+        Ok(Uri::Kernel { path, .. }) => vec![path],
+        _ => Vec::new(),
+    }
+}
+
+/// Fails if one of `outputs`, which are named by what asks for them, is one of `inputs` or another output.
+pub fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result<(), Failure> {
+    let inputs: Vec<_> = inputs.iter().filter_map(|path| identity(path)).collect();
+    let mut seen: Vec<(&str, Identity)> = Vec::new();
+    for (what, path) in outputs {
+        let Some(identity) = identity(path) else { continue };
+        let shown = path.display();
+        if inputs.contains(&identity) {
+            return Err(Failure::usage(format_args!(
+                "{what} would replace {shown}, which this run reads; give it another file"
+            )));
+        }
+        if let Some((other, _)) = seen.iter().find(|(_, known)| *known == identity) {
+            return Err(Failure::usage(format_args!(
+                "{other} and {what} would both write {shown}; give one of them another file"
+            )));
+        }
+        seen.push((what, identity));
+    }
+    Ok(())
+}
+
+/// Of a run of `groups` on `uris`.
+pub fn check_run(args: &BenchArgs, uris: &[String], groups: &[Group]) -> Result<(), Failure> {
+    let inputs: Vec<PathBuf> =
+        args.job_file.iter().cloned().chain(uris.iter().flat_map(|uri| files_of(uri))).collect();
+    let named = |what: &str, path: Option<&Path>| {
+        path.filter(|path| *path != Path::new("-")).map(|path| (what.to_owned(), path.to_owned()))
+    };
+    let mut outputs: Vec<(String, PathBuf)> =
+        [named("--json", args.json.as_deref()), named("--html", args.html.as_deref())]
+            .into_iter()
+            .flatten()
+            .collect();
+    outputs.extend(log_files::paths(groups).into_iter().map(|path| ("a log".to_owned(), path)));
+    check(&inputs, &outputs)
+}
