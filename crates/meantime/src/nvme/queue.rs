@@ -105,13 +105,23 @@ pub enum CommandError {
         /// Whether the device was cut off from memory; if not, buffers must never be reused.
         memory_released: bool,
     },
-    /// The kernel, which has the device, answered with this errno.
-    #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(*.0))]
-    Os(i32),
+    /// The kernel, which has the device, answered with this errno. (Of 16 bits: a result is moved with every I/O.)
+    #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(i32::from(*.0)))]
+    Os(u16),
     /// The kernel transferred nothing: the file has become shorter.
     #[error("the kernel reached the end of the file: was it truncated?")]
     EndOfFile,
 }
+
+impl CommandError {
+    /// What the kernel answered: an errno, which is positive and below 4,096.
+    pub(crate) fn os(errno: i32) -> Self {
+        Self::Os(u16::try_from(errno).unwrap_or(libc::EIO as u16))
+    }
+}
+
+// A result is moved with every I/O.
+const _: () = assert!(size_of::<CommandError>() == 4 && size_of::<Outcome>() == 8);
 
 /// There is no free slot: reap first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

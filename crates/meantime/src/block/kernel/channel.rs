@@ -109,7 +109,7 @@ impl Rings {
         while let Some(slot) = state.again.pop() {
             let (rest, polled) = (state.rest(slot), state.flight(slot).polled);
             if self.of(polled).stage(&rest).is_err() {
-                state.finish(slot, Err(CommandError::Os(libc::EFAULT)));
+                state.finish(slot, Err(CommandError::os(libc::EFAULT)));
             }
         }
         count
@@ -289,7 +289,7 @@ impl KernelChannel {
             Way::Rings(rings) => {
                 if rings.of(polled).stage(&io).is_err() {
                     // The buffer is of our heap, so it is the kernel that cannot register more memory.
-                    self.state.finish(slot, Err(CommandError::Os(libc::ENOMEM)));
+                    self.state.finish(slot, Err(CommandError::os(libc::ENOMEM)));
                 } else if !self.plugged {
                     let told = rings.of(polled).submit();
                     self.note(told);
@@ -305,7 +305,7 @@ impl KernelChannel {
             tracing::error!(%error, "io_uring_enter failed; its I/O is given up");
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             self.broken = Some(errno);
-            self.state.give_up_all(CommandError::Os(errno));
+            self.state.give_up_all(CommandError::os(errno));
         }
     }
 
@@ -383,7 +383,7 @@ impl KernelChannel {
 fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandError> {
     let file = &shared.file.fd;
     let io = state.flight(slot).io;
-    let failed = |errno: Errno| CommandError::Os(errno.raw_os_error());
+    let failed = |errno: Errno| CommandError::os(errno.raw_os_error());
     let (mut done, mut flags) = (0usize, ReadWriteFlags::empty());
     match io.op {
         UringOp::Fdatasync => return rustix::fs::fdatasync(file).map(|()| 0).map_err(failed),
@@ -397,7 +397,7 @@ fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandErr
         UringOp::Write { dsync: true } => flags |= ReadWriteFlags::DSYNC,
         UringOp::Read | UringOp::Write { dsync: false } => {}
     }
-    let Some(buf) = state.table.get_mut(slot).buf_mut() else { return Err(CommandError::Os(libc::EFAULT)) };
+    let Some(buf) = state.table.get_mut(slot).buf_mut() else { return Err(CommandError::os(libc::EFAULT)) };
     while done < buf.len() {
         let (offset, rest) = (io.offset_bytes + done as u64, &mut buf[done..]);
         let moved = match io.op {

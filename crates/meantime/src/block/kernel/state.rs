@@ -117,7 +117,7 @@ impl State {
                 self.again.push(slot);
                 return;
             }
-            ..0 => Err(CommandError::Os(-result)),
+            ..0 => Err(CommandError::os(-result)),
             0 if has_data => Err(CommandError::EndOfFile),
             _ if has_data => {
                 flight.done_bytes += u64::from(result.unsigned_abs());
@@ -258,7 +258,7 @@ mod tests {
             state.again.clear();
         }
         let done = state.table.take_failed(slot);
-        assert_eq!(done.result.unwrap_err().kind, CommandError::Os(libc::EAGAIN));
+        assert_eq!(done.result.unwrap_err().kind, CommandError::os(libc::EAGAIN));
     }
 
     /// The deadline is over: the caller hears of it, and the buffer stays away from everybody until the kernel has answered.
@@ -286,7 +286,7 @@ mod tests {
     fn what_waits_to_be_sent_again_is_not_with_the_kernel() {
         let (heap, mut state, slot, io) = begun();
         state.ended(io.tag, 512);
-        state.give_up_all(CommandError::Os(libc::EIO));
+        state.give_up_all(CommandError::os(libc::EIO));
         assert!(state.table.take_failed(slot).buf.is_some());
         assert_eq!((state.orphans(), state.again.len(), heap.allocated_bytes()), (0, 0, 0));
     }
