@@ -50,11 +50,10 @@ impl Window {
 /// Eight steps an octave.
 #[inline(always)]
 fn step_of(ns: u64) -> usize {
-    if ns < 8 {
-        return ns as usize;
-    }
-    let octave = ns.ilog2() as usize;
-    ((octave - 2) * 8 + ((ns >> (octave - 3)) & 7) as usize).min(STEPS - 1)
+    // Below 8 each is a step of its own; eight is the least that has an octave.
+    let octave = (ns | 8).ilog2();
+    let in_octave = (ns >> (octave - 3)) & 15;
+    ((u64::from(octave) - 3) * 8 + in_octave).min(STEPS as u64 - 1) as usize
 }
 
 fn middle_of(step: usize) -> u64 {
@@ -73,6 +72,8 @@ pub struct Series {
     /// Which window of the cell's time `windows[0]` is.
     first: u64,
     windows: Vec<Window>,
+    /// What has yet to be added to the last of them: where it is found without a search.
+    open: Window,
     /// The clock when the cell's time was 0, in this turn.
     zero_ns: i128,
     /// The clock when the last window ends.
@@ -81,7 +82,7 @@ pub struct Series {
 
 impl Default for Series {
     fn default() -> Self {
-        Self { width_ns: WIDTH_NS, first: 0, windows: Vec::new(), zero_ns: 0, end_ns: 0 }
+        Self { width_ns: WIDTH_NS, first: 0, windows: Vec::new(), open: Window::EMPTY, zero_ns: 0, end_ns: 0 }
     }
 }
 
@@ -104,6 +105,7 @@ impl Series {
     /// Forgets everything: the cell's time begins again.
     pub fn reset(&mut self) {
         self.windows.clear();
+        self.open = Window::EMPTY;
         (self.width_ns, self.first, self.end_ns) = (WIDTH_NS, 0, 0);
     }
 
@@ -113,17 +115,25 @@ impl Series {
         if seen_ns >= self.end_ns {
             self.move_on(seen_ns);
         }
-        if let Some(window) = self.windows.last_mut() {
-            window.ios += 1;
-            window.sum_ns += latency_ns;
-            window.max_ns = window.max_ns.max(latency_ns);
-            window.counts[step_of(latency_ns)] += 1;
+        let window = &mut self.open;
+        window.ios += 1;
+        window.sum_ns = window.sum_ns.wrapping_add(latency_ns);
+        window.max_ns = window.max_ns.max(latency_ns);
+        window.counts[step_of(latency_ns)] += 1;
+    }
+
+    /// What is open goes where it belongs.
+    fn close(&mut self) {
+        if let Some(window) = self.windows.last_mut().filter(|_| self.open.ios > 0) {
+            window.add(&self.open);
+            self.open = Window::EMPTY;
         }
     }
 
     #[cold]
     #[inline(never)]
     fn move_on(&mut self, seen_ns: u64) {
+        self.close();
         let at_ns = (i128::from(seen_ns) - self.zero_ns).max(0) as u64;
         self.extend_to(at_ns);
         let end_ns = self.zero_ns + i128::from((self.first + self.windows.len() as u64) * self.width_ns);
@@ -169,6 +179,8 @@ impl Series {
         while self.width_ns < other.width_ns {
             self.halve();
         }
+        let mut other = other.clone();
+        other.close();
         for (at, window) in other.windows.iter().enumerate().filter(|(_, window)| window.ios > 0) {
             let at_ns = (other.first + at as u64) * other.width_ns;
             self.extend_to(at_ns);
@@ -178,7 +190,9 @@ impl Series {
 
     /// The windows in which there were I/Os.
     pub fn points(&self) -> Vec<SeriesPoint> {
-        let windows = self.windows.iter().enumerate().filter(|(_, window)| window.ios > 0);
+        let mut all = self.clone();
+        all.close();
+        let windows = all.windows.iter().enumerate().filter(|(_, window)| window.ios > 0);
         let point = |(at, window): (usize, &Window)| SeriesPoint {
             at_ms: (self.first + at as u64) * self.width_ns / 1_000_000,
             ios: window.ios,
