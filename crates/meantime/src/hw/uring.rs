@@ -134,7 +134,16 @@ pub struct Uring {
     registered: u16,
     poll: RingPoll,
     in_flight: usize,
+    /// A time-out that is under way for all waits together: one for each would cost as much as a fast I/O.
+    tick: Box<Timespec>,
+    ticks: bool,
 }
+
+/// The tag of the time-out; no I/O has it.
+const TICK: u64 = u64::MAX;
+
+/// Shorter waits have a time-out of their own.
+const TICK_MIN: Duration = Duration::from_millis(10);
 
 impl Uring {
     /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
@@ -171,6 +180,8 @@ impl Uring {
             registered: 0,
             poll,
             in_flight: 0,
+            tick: Box::default(),
+            ticks: false,
         })
     }
 
@@ -304,6 +315,10 @@ impl Uring {
     pub fn reap(&mut self, mut ended: impl FnMut(u64, i32)) -> usize {
         let mut count = 0;
         for cqe in self.ring.completion() {
+            if cqe.user_data() == TICK {
+                self.ticks = false;
+                continue;
+            }
             ended(cqe.user_data(), cqueue::Entry::result(&cqe));
             count += 1;
         }
@@ -332,9 +347,23 @@ impl Uring {
         if self.poll != RingPoll::Interrupt {
             return self.transient(|ring| ring.submit_and_wait(1));
         }
+        if timeout >= TICK_MIN && self.ticks(timeout) {
+            return self.transient(|ring| ring.submit_and_wait(1));
+        }
         let time = Timespec::from(timeout);
         let args = SubmitArgs::new().timespec(&time);
         self.transient(|ring| ring.submitter().submit_with_args(1, &args))
+    }
+
+    /// Makes sure that something completes within `timeout`; false if that cannot be had.
+    fn ticks(&mut self, timeout: Duration) -> bool {
+        if !self.ticks {
+            *self.tick = Timespec::from(timeout);
+            let entry = opcode::Timeout::new(&raw const *self.tick).build().user_data(TICK);
+            // SAFETY: the kernel reads the time when the entry is submitted; it is boxed and as long-lived as the ring.
+            self.ticks = unsafe { self.ring.submission().push(&entry) }.is_ok();
+        }
+        self.ticks
     }
 
     /// A system call whose passing troubles are none: the caller comes back anyway.
