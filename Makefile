@@ -46,8 +46,10 @@ loom:
 fuzz:
 	@scripts/fuzz.sh $(SECONDS)
 
+# The command and the library have one name, and would write to one directory at the same time.
 docs:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p meantime-cli --no-deps --locked --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude meantime-cli --no-deps --locked --quiet
 
 bench: build
 	@scripts/bench.sh
