@@ -1,36 +1,14 @@
 //! A polled I/O through C, `mt_submit` and `mt_wait`, allocates nothing. (No lock and no system call follow from what the thunks call:
 //! the library's path, which has a test of its own, and nothing else.)
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ptr::{null, null_mut};
 
 use meantime_c::abi::{MT_READ, MT_WRITE, Outcome, Request, Ticket};
 use meantime_c::{buf, channel, device};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+#[path = "../../meantime/tests/common/counting.rs"]
+mod counting;
+use counting::allocations;
 
 /// So many reads and writes, one after the other and then eight at once.
 fn ios(channel: *mut channel::Handle, bufs: &[*mut buf::Buf; 8], count: u64) {
@@ -73,14 +51,14 @@ fn nothing_is_allocated_or_freed() {
         bufs.iter_mut().for_each(|buf| assert_eq!(buf::mt_alloc(device, 4096, buf), 0));
     }
     ios(channel, &bufs, 16);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     ios(channel, &bufs, 400);
-    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations on the path of an I/O");
+    assert_eq!(allocations() - before, 0, "allocations on the path of an I/O");
     // SAFETY: handles that are open, for the last time.
     unsafe {
         bufs.iter().for_each(|&buf| assert_eq!(buf::mt_free(buf), 0));
         assert_eq!((channel::mt_channel_close(channel), device::mt_close(device)), (0, 0));
     }
     // The counter does count.
-    assert!(ALLOCATIONS.get() > before);
+    assert!(allocations() > before);
 }

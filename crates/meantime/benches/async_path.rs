@@ -253,7 +253,7 @@ impl BlockChannel for AtOnce {
     }
 
     fn submit(&mut self, _: Request) -> std::result::Result<Ticket, Rejected> {
-        unimplemented!("it is only asked by `enqueue`")
+        unreachable!("it is only asked by `enqueue`")
     }
 
     #[inline]
@@ -272,15 +272,15 @@ impl BlockChannel for AtOnce {
     }
 
     fn wait(&mut self, _: Ticket) -> Done {
-        unimplemented!("it gives no ticket")
+        unreachable!("it gives no ticket")
     }
 
     fn try_take(&mut self, _: Ticket) -> std::result::Result<Done, Ticket> {
-        unimplemented!("it gives no ticket")
+        unreachable!("it gives no ticket")
     }
 
     fn detach(&mut self, _: Ticket) {
-        unimplemented!("it gives no ticket")
+        unreachable!("it gives no ticket")
     }
 
     #[inline]

@@ -1,6 +1,5 @@
 //! No allocation for an I/O by a future: not in the channel, not in our executor, nor where futures wait for room.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -8,29 +7,9 @@ use meantime::block::{
     AsyncChannel, BlockDevice, ChannelOptions, Executor, NvmeChannel, OpenOptions, open_nvme,
 };
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+#[path = "common/counting.rs"]
+mod counting;
+use counting::allocations;
 
 const TASKS: usize = 64;
 const WARM_UP: u32 = 50;
@@ -74,7 +53,7 @@ fn nothing_is_allocated_for_an_io() {
     }
     let counted = executor.block_on(async {
         meet(&begin, TASKS + 1).await;
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         // Last, so that it goes on as soon as all the others are there.
         while end.get() < TASKS {
             std::future::poll_fn(|cx| {
@@ -83,13 +62,13 @@ fn nothing_is_allocated_for_an_io() {
             })
             .await;
         }
-        let counted = ALLOCATIONS.get() - before;
+        let counted = allocations() - before;
         end.set(TASKS + 1);
         counted
     });
     assert_eq!(counted, 0, "allocations on the path of an I/O");
     executor.run();
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(vec![1u8; 10]);
-    assert!(ALLOCATIONS.get() > before, "the counter does count");
+    assert!(allocations() > before, "the counter does count");
 }

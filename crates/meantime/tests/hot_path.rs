@@ -1,8 +1,6 @@
 //! No allocation and no system call between submit and reap under `poll`: shown by a counting allocator and by strace.
 //! (No lock follows from the second, and from there being none in `nvme/` and `block/` but the admin queue's.)
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::process::Command;
 
 use meantime::block::{
@@ -10,29 +8,9 @@ use meantime::block::{
 };
 use meantime::hw::DmaBuf;
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+#[path = "common/counting.rs"]
+mod counting;
+use counting::allocations;
 
 fn channel() -> NvmeChannel {
     let device = open_nvme("mem:64M", &OpenOptions::default()).expect("a software SSD");
@@ -74,13 +52,13 @@ fn nothing_is_allocated_or_freed() {
     let large = channel.alloc(256 << 10).expect("memory");
     let mut bufs: Vec<_> = (0..32).map(|_| channel.alloc(4096).expect("memory")).collect();
     let large = depth_1(&mut channel, large, 10);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     let large = depth_1(&mut channel, large, 1_000);
     depth_32(&mut channel, &mut bufs, 10_000);
-    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations on the path of an I/O");
+    assert_eq!(allocations() - before, 0, "allocations on the path of an I/O");
     // The counter does count.
     drop((vec![1u8; 10], large));
-    assert!(ALLOCATIONS.get() > before);
+    assert!(allocations() > before);
 }
 
 /// The path under strace, between two marks. In a process of its own.

@@ -19,7 +19,7 @@ use meantime::hw::{Clock, cpu};
 
 use crate::bench::devices::Devices;
 use crate::bench::pattern::{Pattern, Rng};
-use crate::bench::plan::JobPlan;
+use crate::bench::plan::{self, JobPlan};
 use crate::bench::progress::Progress;
 use crate::bench::{checks, clash, fill, group};
 use crate::cli::AnatomyArgs;
@@ -181,17 +181,7 @@ fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<
 
 /// The command line, checked as far as that goes without devices.
 fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
-    let uris: Vec<String> = args.device.iter().map(|uri| uri.trim().to_owned()).collect();
-    for (at, uri) in uris.iter().enumerate() {
-        if uri.is_empty() {
-            return Err(Failure::usage("--device: an empty URI in the list"));
-        }
-        if uris[..at].contains(uri) {
-            return Err(Failure::usage(format_args!(
-                "device {uri} is named twice; compare it with another one"
-            )));
-        }
-    }
+    let uris = plan::distinct(&args.device)?;
     let origin = Origin::CommandLine;
     let mut base = Job::new("anatomy");
     let mut warnings = Vec::new();

@@ -160,8 +160,14 @@ pub fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
                 "give --device URI (e.g. --device mem:256M?model=optane), or filename= in the job file";
             return Err(Failure::usage(format_args!("job {}: no device; {what}", job.name)));
         }
-        (uris, _) => uris.iter().map(|uri| uri.trim().to_owned()).collect(),
+        (uris, _) => uris.to_vec(),
     };
+    distinct(&uris)
+}
+
+/// The URIs of a list, each of which is to be there and to be there once.
+pub fn distinct(uris: &[String]) -> Result<Vec<String>, Failure> {
+    let uris: Vec<String> = uris.iter().map(|uri| uri.trim().to_owned()).collect();
     for (at, uri) in uris.iter().enumerate() {
         if uri.is_empty() {
             return Err(Failure::usage("--device: an empty URI in the list"));
