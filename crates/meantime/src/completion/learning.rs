@@ -1,9 +1,9 @@
 //! What a queue has learned, and how each policy makes a way to wait of it.
 
+use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::class::Class;
 use super::gap::{Waited, Way};
-use super::plan::Plan;
-use super::policy::Policy;
+use super::policy::{Goal, Policy};
 use super::published::{Choice, HalfMean, HalfMin, Rule, Sample};
 
 /// An I/O under way, as the policies see it.
@@ -24,12 +24,55 @@ pub struct Flight {
 pub struct Learning {
     mean: HalfMean,
     min: HalfMin,
+    costs: Option<SleepCosts>,
+    adaptive: Option<Box<Adaptive>>,
 }
 
 impl Learning {
+    /// Nothing yet. `costs` are what sleeping costs; `None`: this machine's, measured when a policy needs them.
+    pub fn new(costs: Option<SleepCosts>) -> Self {
+        Self { costs, ..Self::default() }
+    }
+
     /// Makes room for what `policy` learns, so that its I/O does not have to.
     pub fn prepare(&mut self, policy: Policy) {
-        let _ = policy;
+        if matches!(policy, Policy::Adaptive(_) | Policy::Auto) {
+            self.adaptive();
+        }
+    }
+
+    #[inline]
+    fn adaptive(&mut self) -> &mut Adaptive {
+        let costs = &self.costs;
+        self.adaptive.get_or_insert_with(|| {
+            let costs = costs.clone().unwrap_or_else(|| SleepCosts::of_this_machine().clone());
+            Box::new(Adaptive::new(costs))
+        })
+    }
+
+    /// Whether an I/O of `class` need not be timed, and is polled for: nothing is to be gained by sleeping.
+    #[inline]
+    pub fn skips(&mut self, policy: Policy, class: Class) -> bool {
+        match policy {
+            Policy::Adaptive(goal) => self.adaptive().skips(goal, class),
+            _ => false,
+        }
+    }
+
+    /// The time in ns since submission that an I/O of `class` is not expected to end before; 0 if nothing is known.
+    #[inline]
+    pub fn soonest_ns(&self, class: Class) -> u64 {
+        self.adaptive.as_ref().map_or(0, |adaptive| adaptive.soonest_ns(class))
+    }
+
+    /// What `policy` goes by at present; nothing for those that do not estimate.
+    pub fn estimate(&self, policy: Policy) -> Option<Estimate> {
+        let goal = match policy {
+            Policy::Adaptive(goal) => goal,
+            Policy::Auto => Goal::default(),
+            _ => return None,
+        };
+        self.adaptive.as_ref().map(|adaptive| adaptive.estimate(goal))
     }
 
     /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
@@ -46,15 +89,14 @@ impl Learning {
         }
     }
 
-    /// How to wait for `flight`.
+    /// How to wait for `flight`. Called in its gap.
     #[inline]
     pub fn way(&mut self, policy: Policy, flight: &Flight) -> Way {
         match policy {
             _ if flight.interrupted => Way::Interrupt,
             Policy::Poll => Way::Poll,
-            Policy::Adaptive(_) | Policy::Auto => {
-                Way::Planned { plan: Plan::SPIN, since_ns: flight.submitted_ns }
-            }
+            Policy::Adaptive(goal) => self.planned(goal, flight),
+            Policy::Auto => self.planned(Goal::default(), flight),
             _ if flight.waited => Way::Poll,
             Policy::HybridFixed(ns) => Way::Sleep(u64::from(ns)),
             _ => match self.rule(policy).map(|rule| rule.choose(flight.class)) {
@@ -68,9 +110,33 @@ impl Learning {
     /// Takes in an I/O that ended well in a wait that was like `waited`; `None`: it was found without waiting.
     #[inline]
     pub fn record(&mut self, policy: Policy, sample: &Sample, waited: Option<&Waited>) {
-        let _ = waited;
+        let goal = match policy {
+            Policy::Adaptive(goal) => Some(goal),
+            Policy::Auto => Some(Goal::default()),
+            _ => None,
+        };
+        if let Some(goal) = goal {
+            self.adaptive().record(goal, sample.class, sample.device_ns, waited, sample.now_ns);
+            return;
+        }
         if let Some(rule) = self.rule(policy) {
             rule.record(sample);
+        }
+    }
+
+    #[inline]
+    fn planned(&mut self, goal: Goal, flight: &Flight) -> Way {
+        let plan = self.adaptive().plan(goal, flight.class, flight.submitted_ns);
+        if plan.is_spin() { Way::Poll } else { Way::Planned { plan, since_ns: flight.submitted_ns } }
+    }
+
+    /// Takes in how late the planned sleeps of a wait ended.
+    #[inline]
+    pub fn slept(&mut self, waited: &Waited, now_ns: u64) {
+        if let Some(adaptive) = &mut self.adaptive
+            && !waited.wakes().is_empty()
+        {
+            adaptive.slept(waited, now_ns);
         }
     }
 

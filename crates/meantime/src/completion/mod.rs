@@ -4,6 +4,7 @@
 //! burning the CPU – by interrupt on a queue that has one, by growing sleeps on one that has not. What a policy makes of what
 //! was seen before is [`Learning`].
 
+pub mod adaptive;
 pub mod calibrate;
 mod class;
 mod gap;
