@@ -4,7 +4,7 @@ use super::class::Class;
 use super::gap::{Waited, Way};
 use super::plan::Plan;
 use super::policy::Policy;
-use super::published::{Choice, HalfMean, HalfMin, Rule, Sample};
+use super::published::{Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts};
 
 /// An I/O under way, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,16 @@ pub struct Flight {
 pub struct Learning {
     mean: HalfMean,
     min: HalfMin,
+    bucket: Option<Box<HybridBucket>>,
+    ehp: Option<Box<Ehp>>,
+    pas: Option<Box<Pas>>,
+    dpas: Option<Box<Dpas>>,
 }
 
 impl Learning {
-    /// Makes room for what `policy` learns, so that its I/O does not have to.
+    /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O does not have to.
     pub fn prepare(&mut self, policy: Policy) {
-        let _ = policy;
+        self.rule(policy);
     }
 
     /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
@@ -78,6 +82,12 @@ impl Learning {
         Some(match policy {
             Policy::HybridHalfMean => &mut self.mean,
             Policy::HybridMin => &mut self.min,
+            Policy::HybridBucket => &mut **self.bucket.get_or_insert_default(),
+            Policy::Ehp => {
+                &mut **self.ehp.get_or_insert_with(|| Box::new(Ehp::new(WakeCosts::of_this_machine())))
+            }
+            Policy::Pas => &mut **self.pas.get_or_insert_default(),
+            Policy::Dpas => &mut **self.dpas.get_or_insert_default(),
             _ => return None,
         })
     }
