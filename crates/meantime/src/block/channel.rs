@@ -807,6 +807,9 @@ impl BlockChannel for NvmeChannel {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
         }
+        if policy.may_interrupt() && self.interrupt.is_none() {
+            tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
+        }
         self.learning.prepare(policy);
         self.policy = policy;
         Ok(())

@@ -4,7 +4,7 @@ use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::class::Class;
 use super::gap::{Waited, Way};
 use super::policy::{Goal, Policy};
-use super::published::{Choice, HalfMean, HalfMin, Rule, Sample};
+use super::published::{Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts};
 
 /// An I/O under way, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,11 @@ pub struct Flight {
 pub struct Learning {
     mean: HalfMean,
     min: HalfMin,
+    bucket: Option<Box<HybridBucket>>,
+    ehp: Option<Box<Ehp>>,
+    pas: Option<Box<Pas>>,
+    dpas: Option<Box<Dpas>>,
+    wake_costs: Option<WakeCosts>,
     costs: Option<SleepCosts>,
     adaptive: Option<Box<Adaptive>>,
 }
@@ -34,11 +39,17 @@ impl Learning {
         Self { costs, ..Self::default() }
     }
 
-    /// Makes room for what `policy` learns, so that its I/O does not have to.
+    /// The published rules that need to know what waking costs take this for it, not what is measured on this machine.
+    pub fn assume(&mut self, costs: WakeCosts) {
+        self.wake_costs = Some(costs);
+    }
+
+    /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O does not have to.
     pub fn prepare(&mut self, policy: Policy) {
         if matches!(policy, Policy::Adaptive(_) | Policy::Auto) {
             self.adaptive();
         }
+        self.rule(policy);
     }
 
     #[inline]
@@ -141,9 +152,16 @@ impl Learning {
     }
 
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {
+        let costs = self.wake_costs;
         Some(match policy {
             Policy::HybridHalfMean => &mut self.mean,
             Policy::HybridMin => &mut self.min,
+            Policy::HybridBucket => &mut **self.bucket.get_or_insert_default(),
+            Policy::Ehp => &mut **self
+                .ehp
+                .get_or_insert_with(|| Box::new(Ehp::new(costs.unwrap_or_else(WakeCosts::of_this_machine)))),
+            Policy::Pas => &mut **self.pas.get_or_insert_default(),
+            Policy::Dpas => &mut **self.dpas.get_or_insert_default(),
             _ => return None,
         })
     }

@@ -18,4 +18,6 @@ pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
 pub use learning::{Flight, Learning};
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
-pub use published::{Choice, HalfMean, HalfMin, Rule, Sample};
+pub use published::{
+    Choice, Dpas, DpasMode, Ehp, HalfMean, HalfMin, HybridBucket, OPTANE_THETA, Pas, Rule, Sample, WakeCosts,
+};
