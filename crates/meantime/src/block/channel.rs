@@ -277,6 +277,9 @@ impl NvmeChannel {
         // Virtual time passes exactly.
         let costs = (!polled.clock().is_real()).then(SleepCosts::none);
         let mut learning = Learning::new(costs);
+        if interrupt.is_some() {
+            learning.allow_interrupts();
+        }
         learning.prepare(policy);
         Self {
             ns,
@@ -372,7 +375,7 @@ impl NvmeChannel {
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
-        if matches!(request.policy.unwrap_or(self.policy), Policy::Adaptive(_)) {
+        if self.learning.polls(request.policy.unwrap_or(self.policy)) {
             return self.start_polled::<true>(request, claim);
         }
         self.start_long(request, claim)

@@ -1,6 +1,7 @@
 //! What a queue has learned, and how each policy makes a way to wait of it.
 
 use super::adaptive::{Adaptive, Estimate, SleepCosts};
+use super::auto::{Auto, Mode};
 use super::class::Class;
 use super::gap::{Waited, Way};
 use super::policy::{Goal, Policy};
@@ -30,6 +31,9 @@ pub struct Learning {
     dpas: Option<Box<Dpas>>,
     wake_costs: Option<WakeCosts>,
     costs: Option<SleepCosts>,
+    auto: Auto,
+    /// Whether there is a queue with an interrupt.
+    can_interrupt: bool,
     adaptive: Option<Box<Adaptive>>,
 }
 
@@ -66,8 +70,28 @@ impl Learning {
     pub fn skips(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Adaptive(goal) => self.adaptive().skips(goal, class),
+            Policy::Auto => match self.auto.mode() {
+                Mode::Poll => self.adaptive().samples(class),
+                Mode::Adaptive => self.adaptive().skips(Goal::default(), class),
+                Mode::Interrupt => false,
+            },
             _ => false,
         }
+    }
+
+    /// Whether I/O of `policy` goes to the polled queue without further questions, timed.
+    #[inline]
+    pub fn polls(&self, policy: Policy) -> bool {
+        match policy {
+            Policy::Adaptive(_) => true,
+            Policy::Auto => self.auto.mode() != Mode::Interrupt,
+            _ => false,
+        }
+    }
+
+    /// Which way [`Policy::Auto`] has chosen.
+    pub fn auto(&self) -> &Auto {
+        &self.auto
     }
 
     /// The time in ns since submission that an I/O of `class` is not expected to end before; 0 if nothing is known.
@@ -91,11 +115,17 @@ impl Learning {
         self.mean.mean_ns()
     }
 
+    /// There is a queue with an interrupt.
+    pub fn allow_interrupts(&mut self) {
+        self.can_interrupt = true;
+    }
+
     /// Whether an I/O of `class` is to go to the queue with an interrupt. Asked when it is submitted, if there is such a queue and
     /// [`Policy::may_interrupt`].
     pub fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
+            Policy::Auto => self.auto.interrupts(),
             _ => self.rule(policy).is_some_and(|rule| rule.choose(class) == Choice::Interrupt),
         }
     }
@@ -107,6 +137,7 @@ impl Learning {
             _ if flight.interrupted => Way::Interrupt,
             Policy::Poll => Way::Poll,
             Policy::Adaptive(goal) => self.planned(goal, flight),
+            Policy::Auto if self.auto.mode() == Mode::Poll => Way::Poll,
             Policy::Auto => self.planned(Goal::default(), flight),
             _ if flight.waited => Way::Poll,
             Policy::HybridFixed(ns) => Way::Sleep(u64::from(ns)),
@@ -127,11 +158,28 @@ impl Learning {
             _ => None,
         };
         if let Some(goal) = goal {
+            // An interrupt says only that it had ended.
+            let waited = waited.filter(|_| !sample.interrupted);
             self.adaptive().record(goal, sample.class, sample.device_ns, waited, sample.now_ns);
+            if policy == Policy::Auto {
+                self.steer(sample);
+            }
             return;
         }
         if let Some(rule) = self.rule(policy) {
             rule.record(sample);
+        }
+    }
+
+    /// For `auto`: an I/O has ended, and perhaps it is time to choose anew.
+    fn steer(&mut self, sample: &Sample) {
+        let Some(adaptive) = &mut self.adaptive else { return };
+        if sample.interrupted {
+            self.auto.interrupted(sample.device_ns, adaptive.mean_ns(sample.class));
+        }
+        if self.auto.is_due(sample.now_ns) {
+            let outlook = adaptive.outlook(Goal::default(), sample.now_ns);
+            self.auto.look(sample.now_ns, &outlook, self.can_interrupt);
         }
     }
 

@@ -5,6 +5,7 @@
 //! was seen before is [`Learning`].
 
 pub mod adaptive;
+mod auto;
 pub mod calibrate;
 mod class;
 mod gap;
@@ -13,6 +14,7 @@ mod plan;
 mod policy;
 mod published;
 
+pub use auto::{Auto, Mode};
 pub use class::{Class, Kind};
 pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
 pub use learning::{Flight, Learning};

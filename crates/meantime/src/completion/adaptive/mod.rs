@@ -54,6 +54,10 @@ struct Model {
     surprise: f32,
     skipped: u32,
     seen: u32,
+    /// I/Os since the last outlook.
+    recent: u32,
+    /// One of the classes that this is of.
+    class: Class,
 }
 
 /// A plan towards one goal.
@@ -65,7 +69,7 @@ struct Entry {
 }
 
 impl Model {
-    fn new() -> Self {
+    fn new(class: Class) -> Self {
         Self {
             times: Times::default(),
             support: Support::default(),
@@ -78,6 +82,8 @@ impl Model {
             surprise: 0.0,
             skipped: 0,
             seen: 0,
+            recent: 0,
+            class,
         }
     }
 
@@ -94,6 +100,7 @@ impl Model {
     fn observe(&mut self, ns: u64, exact: bool, overslept: bool) {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
+        self.recent += 1;
         let at = ns as f32;
         let mut surprising = false;
         if exact {
@@ -161,6 +168,21 @@ pub struct Estimate {
     pub held: bool,
 }
 
+/// What is to be expected of an I/O, on average over the classes of late.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Outlook {
+    /// Device time, in ns; 0 if nothing is known.
+    pub device_ns: f32,
+    /// CPU burnt while waiting by plan, in ns.
+    pub planned_cpu_ns: f32,
+    /// How late it is seen by plan, in ns.
+    pub planned_late_ns: f32,
+    /// CPU that a sleep costs, in ns.
+    pub sleep_cpu_ns: f32,
+    /// How late an interrupt's waiter runs, in ns.
+    pub interrupt_late_ns: f32,
+}
+
 /// What `adaptive` has learned on one channel.
 #[derive(Debug)]
 pub struct Adaptive {
@@ -209,7 +231,7 @@ impl Adaptive {
     #[cold]
     fn new_model(&mut self, class: Class) -> usize {
         let at = if self.models.len() < MODELS {
-            self.models.push(Model::new());
+            self.models.push(Model::new(class));
             self.models.len() - 1
         } else {
             class.index() % MODELS
@@ -313,6 +335,56 @@ impl Adaptive {
         if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
         }
+    }
+
+    /// Whether the time of an I/O of `class`, for which is polled, need not be taken.
+    #[inline]
+    pub fn samples(&mut self, class: Class) -> bool {
+        let Some(model) = self.models.get_mut(usize::from(self.index[class.index()])) else { return false };
+        model.skipped += 1;
+        model.seen > SPIN_SAMPLE * FIRST_IOS && !model.skipped.is_multiple_of(SPIN_SAMPLE)
+    }
+
+    /// What I/O of `class` takes on average, in ns; 0 if nothing is known.
+    pub fn mean_ns(&self, class: Class) -> f32 {
+        let model = self.models.get(usize::from(self.index[class.index()]));
+        model.map_or(0.0, |model| model.support.mean_ns())
+    }
+
+    /// What is to be expected of the I/O of late; what is of late begins anew.
+    pub fn outlook(&mut self, goal: Goal, now_ns: u64) -> Outlook {
+        let control = self.control(goal);
+        let mut outlook = Outlook {
+            sleep_cpu_ns: self.wake.cpu_ns(),
+            interrupt_late_ns: self.wake.interrupt_late_ns(),
+            ..Outlook::default()
+        };
+        let mut weight = 0.0;
+        for at in 0..self.models.len() {
+            let recent = std::mem::take(&mut self.models[at].recent) as f32;
+            if recent == 0.0 {
+                continue;
+            }
+            if self.models[at].support.count == 0 || self.models[at].since_plan > 0 {
+                self.models[at].refresh();
+            }
+            if !self.models[at].plans[control].made {
+                let class = self.models[at].class;
+                self.make_plan(control, at, class, now_ns);
+            }
+            let model = &self.models[at];
+            let planned = &model.plans[control].planned;
+            outlook.device_ns += recent * model.support.mean_ns();
+            outlook.planned_cpu_ns += recent * planned.cpu_ns;
+            outlook.planned_late_ns += recent * planned.late_ns;
+            weight += recent;
+        }
+        if weight > 0.0 {
+            outlook.device_ns /= weight;
+            outlook.planned_cpu_ns /= weight;
+            outlook.planned_late_ns /= weight;
+        }
+        outlook
     }
 
     /// The time that I/O of `class` is not expected to end before, since submission in ns; 0 if nothing is known.
