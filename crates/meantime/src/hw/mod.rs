@@ -10,6 +10,7 @@ pub mod floor;
 pub mod mmio;
 pub mod pages;
 pub mod pm_qos;
+pub mod sched;
 #[cfg(feature = "ssd")]
 pub mod soft;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use mmio::Doorbell;
 pub use pm_qos::PmQos;
+pub use sched::{SchedClass, SchedError};
 pub use transport::{DmaMap, Transport};
 
 use std::io;
