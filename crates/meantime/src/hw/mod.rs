@@ -9,6 +9,7 @@ pub mod event;
 pub mod floor;
 pub mod mmio;
 pub mod pages;
+pub mod pause;
 pub mod pm_qos;
 pub mod sched;
 #[cfg(feature = "ssd")]
@@ -22,6 +23,7 @@ pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use mmio::Doorbell;
+pub use pause::UserWait;
 pub use pm_qos::PmQos;
 pub use sched::{SchedClass, SchedError};
 pub use transport::{DmaMap, Transport};
