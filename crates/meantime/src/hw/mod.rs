@@ -12,6 +12,7 @@ pub mod pages;
 pub mod pause;
 pub mod pm_qos;
 pub mod sched;
+pub mod sleep;
 #[cfg(feature = "ssd")]
 pub mod soft;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use mmio::Doorbell;
 pub use pause::UserWait;
 pub use pm_qos::PmQos;
 pub use sched::{SchedClass, SchedError};
+pub use sleep::{SleepWay, Sleeper};
 pub use transport::{DmaMap, Transport};
 
 use std::io;
