@@ -1,13 +1,11 @@
 //! The ways in which a thread can let a time pass without spinning. They end in the same timer interrupt, and differ in what the kernel does on the way.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::clock::tighten_timer_slack;
-use super::{EventFd, Result, UserWait};
+use super::{EventFd, Futex, Result, UserWait};
 
 /// A way to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,7 +57,7 @@ enum Means {
     Nanosleep,
     ClockNanosleep,
     EventFd(EventFd),
-    Futex(AtomicU32),
+    Futex(Futex),
     User(UserWait),
 }
 
@@ -74,7 +72,7 @@ impl Sleeper {
             SleepWay::Nanosleep => Means::Nanosleep,
             SleepWay::ClockNanosleep => Means::ClockNanosleep,
             SleepWay::EventFd => Means::EventFd(EventFd::new()?),
-            SleepWay::Futex => Means::Futex(AtomicU32::new(0)),
+            SleepWay::Futex => Means::Futex(Futex::default()),
             SleepWay::User => match UserWait::detect() {
                 Some(wait) => Means::User(wait),
                 None => return Ok(None),
@@ -99,10 +97,7 @@ impl Sleeper {
             Means::EventFd(event) => {
                 event.wait(duration_ns);
             }
-            Means::Futex(word) => {
-                let value = word.load(Ordering::Relaxed);
-                let _ = futex::wait(word, futex::Flags::PRIVATE, value, Some(&timespec(duration_ns)));
-            }
+            Means::Futex(futex) => futex.wait(0, duration_ns),
             Means::User(wait) => wait.pause_ns(duration_ns),
         }
     }
