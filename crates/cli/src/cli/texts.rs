@@ -244,7 +244,7 @@ EXIT STATUS
 pub const CALIBRATE_ABOUT: &str = "\
 Measures what waiting costs on this machine, here and now: how long a cache line takes from one CPU to another and \
 back, what reading the clock costs, how late a thread runs that sleeps on an eventfd (the form an interrupt has \
-here), and how late short sleeps end. No figure of this kind is built into Meantime.
+here) or a futex, how late short sleeps end, by each way of sleeping, and what a sleep costs in CPU time. No figure of this kind is built into Meantime.
 
 Each is measured twice, in turns: as the machine is, and while /dev/cpu_dma_latency is held at 0 (PM QoS), so that no CPU enters a C-state \
 that takes time to leave. That needs root, or the right to write to that file; without, there is one set of figures. The C-states the \
@@ -257,11 +257,12 @@ pub const CALIBRATE_AFTER: &str = "\
 OUTPUT
   A row per measurement with median, p99 and maximum. The cache-line row says how far apart two cores are; no I/O \
 through a queue pair is quicker than such a trip. Sleeping instead of polling can pay only for I/Os that take \
-longer than the oversleep. What PM QoS takes off a wake-up is what leaving C-states costs; the rest is interrupt and scheduler.
+longer than the oversleep. The CPU time of a sleep is what the kernel charges its thread for (means of 16 sleeps): sleeping saves less than it seems. \
+What PM QoS takes off a wake-up is what leaving C-states costs, which is said below the table in time and per cent; the rest is interrupt and scheduler.
 
-  With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, eventfd_wake, oversleep with median_ns, p99_ns, max_ns, \
-mean_ns and count each; pm_qos (held, refused: why not, in_force_us: somebody else's limit) with the same under the limit; idle \
-(driver, governor, boot_options, states with name, description, exit_latency_us, residency_us, disabled).
+  With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, eventfd_wake, futex_wake, oversleep (nanosleep), oversleep_by_way (the others), sleep_cpu \
+with median_ns, p99_ns, max_ns, mean_ns and count each; pm_qos (held, refused: why not, in_force_us: somebody else's limit) with the same under the limit; idle_cost \
+(idle_us, wake_ns, pm_qos_wake_ns, idle_state_ns, idle_state_percent); idle (driver, governor, boot_options, states with name, description, exit_latency_us, residency_us, disabled).
 
 EXAMPLES
   meantime calibrate
