@@ -72,6 +72,9 @@ fn calibrate_has_the_agreed_keys() {
         );
         assert_eq!(report["pm_qos"][group].as_array().unwrap().len(), if held { rows.len() } else { 0 });
     }
+    // Where the kernel counts it, a share.
+    let waited = &report["waited_percent"];
+    assert!(waited.is_null() || (0.0..=100.0).contains(&waited.as_f64().unwrap()), "{waited}");
     assert!(report["idle"]["states"].is_array() && report["idle"]["boot_options"].is_array());
     if report["cpu"] != report["peer_cpu"] {
         assert_eq!(report["pm_qos"]["eventfd_wake"].as_array().unwrap().len(), if held { 3 } else { 0 });

@@ -4,6 +4,7 @@ mod idle_cost;
 mod measure;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table};
 use meantime::completion::calibrate::Times;
@@ -19,6 +20,9 @@ use crate::output;
 
 use idle_cost::IdleCost;
 use measure::{Row, measure};
+
+/// Beyond this part of the time spent waiting for others, figures are not those of an idle machine. Being woken alone takes some 1 %.
+const WAITED_MAX_PERCENT: f64 = 3.0;
 
 /// The groups of rows, in their order; in JSON each is a key.
 const GROUPS: [&str; 7] = [
@@ -58,15 +62,26 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     };
     cpu::bind(&[first]).map_err(Failure::new)?;
     let limit = Limit::probe();
+    let (start, waited_before_ns) = (Instant::now(), waited_ns());
     let rows = measure(args, (first != last).then_some(last), &limit)?;
+    let wall_ns = start.elapsed().as_nanos() as f64;
+    let waited_percent = waited_ns()
+        .zip(waited_before_ns)
+        .map(|(after_ns, before_ns)| after_ns.saturating_sub(before_ns) as f64 * 100.0 / wall_ns);
     if first == last {
         warn("this process may use one CPU only: what takes two was left out");
     }
     let machine = Machine { cpus: allowed.len(), ..Machine::probe() };
-    let report = Report { rows, machine, idle: Idle::probe(first), limit, first, last };
+    let report = Report { rows, machine, idle: Idle::probe(first), limit, first, last, waited_percent };
     let text = if args.json { output::json_text(&report.json()) } else { report.text() };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How long this thread could have run, and others did (proc_pid_schedstat: its second figure); `None` where the kernel does not count it.
+fn waited_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// What was measured, and where.
@@ -77,6 +92,8 @@ struct Report {
     limit: Limit,
     first: usize,
     last: usize,
+    /// Part of the time in which others had the CPU that this wanted.
+    waited_percent: Option<f64>,
 }
 
 impl Report {
@@ -128,6 +145,12 @@ impl Report {
             ));
         }
         lines.extend(self.idle.lines(self.machine.virtual_machine));
+        if let Some(percent) = self.waited_percent.filter(|percent| *percent > WAITED_MAX_PERCENT) {
+            lines.push(format!(
+                "Other programs wanted this CPU: for {percent:.0} % of the time they kept it from what is measured here. A CPU that is not\n\
+                 idle is in no idle state; run this again when the machine is quiet"
+            ));
+        }
         let Self { first, last, .. } = self;
         let peer = if first == last { String::new() } else { format!(", its peer on CPU {last}") };
         lines.push(format!("Measured on CPU {first}{peer}"));
@@ -169,6 +192,7 @@ impl Report {
             ("pm_qos".to_owned(), Value::Object(held)),
             ("idle_cost".to_owned(), self.idle_costs().iter().map(IdleCost::json).collect()),
             ("idle".to_owned(), self.idle.json()),
+            ("waited_percent".to_owned(), json!(self.waited_percent)),
             ("cpu".to_owned(), json!(self.first)),
             ("peer_cpu".to_owned(), json!(self.last)),
             ("machine".to_owned(), Value::Object(self.machine.json())),

@@ -283,7 +283,7 @@ What PM QoS takes off a wake-up is what leaving C-states costs, which is said be
 
   With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, eventfd_wake, futex_wake, oversleep (nanosleep), oversleep_by_way (the others), sleep_cpu \
 with median_ns, p99_ns, max_ns, mean_ns and count each; pm_qos (held, refused: why not, in_force_us: somebody else's limit) with the same under the limit; idle_cost \
-(idle_us, wake_ns, pm_qos_wake_ns, idle_state_ns, idle_state_percent); idle (driver, governor, boot_options, states with name, description, exit_latency_us, residency_us, disabled).
+(idle_us, wake_ns, pm_qos_wake_ns, idle_state_ns, idle_state_percent); waited_percent (of the time, others had the CPU); idle (driver, governor, boot_options, states with name, description, exit_latency_us, residency_us, disabled).
 
 EXAMPLES
   meantime calibrate
