@@ -149,6 +149,13 @@ impl<'m> Queue<'m> {
         self.quiet.set(quiet);
     }
 
+    /// A wait begins, or goes on, that spins until `alarm_ns` or the completion.
+    pub(super) fn begin_spin(&mut self, alarm_ns: u64) {
+        self.watched = Lanes::Polled;
+        let alarms_ns = [alarm_ns, u64::MAX, u64::MAX];
+        self.quiet.set(Quiet { alarms_ns, spin_budget_ns: u64::MAX / 2, ..SPINS_ON });
+    }
+
     #[inline]
     fn next_ns(&self) -> u64 {
         match self.watched {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::completion::Kind;
+use crate::completion::{Class, Kind};
 
 /// One I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,11 @@ impl Trace {
     /// The mean device time in ns; 0 without I/Os.
     pub fn mean_ns(&self) -> f64 {
         self.ios.iter().map(|io| io.device_ns as f64).sum::<f64>() / self.ios.len().max(1) as f64
+    }
+
+    /// The class of an I/O that is alone in flight.
+    pub(super) fn class_at_depth_1(io: &Io) -> Class {
+        Class::new(io.kind, io.bytes, 1)
     }
 }
 
