@@ -1,6 +1,7 @@
 //! What waiting and the host's own steps cost.
 
 use super::random::Distribution;
+use crate::completion::adaptive::SleepCosts;
 use crate::completion::calibrate::Times;
 
 /// A machine, as far as waiting goes. All costs are times during which the thread runs, unless they say otherwise.
@@ -71,6 +72,14 @@ impl Machine {
 
     fn with_vm_costs(self) -> Self {
         Self { sleep_cpu_ns: 3_000, interrupt_cpu_ns: 3_000, syscall_ns: 300, ..self }
+    }
+
+    /// What a policy that asks for it is told of sleeping here.
+    pub fn sleep_costs(&self) -> SleepCosts {
+        let late_ns: Vec<u32> =
+            (0..64).map(|n| self.timer_wake.quantile_ns((n as f64 + 0.5) / 64.0) as u32).collect();
+        let cpu_ns = u32::try_from(self.sleep_cpu_ns).unwrap_or(u32::MAX);
+        SleepCosts::of(&late_ns, cpu_ns, self.interrupt_wake.quantile_ns(0.5) as u32)
     }
 
     /// What a polled I/O takes by itself beside the device time and the last look: submission, doorbell, reaping, in ns.

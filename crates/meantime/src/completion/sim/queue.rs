@@ -270,6 +270,10 @@ impl Source for Queue<'_> {
         now_ns
     }
 
+    fn cpu_ns(&self) -> u64 {
+        Queue::cpu_ns(self)
+    }
+
     fn sleep_ns(&self, duration_ns: u64) {
         let late_ns = self.draw_ns(&self.machine.timer_wake);
         self.now_ns.set(self.time_ns() + duration_ns + late_ns);

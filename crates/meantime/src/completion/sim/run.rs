@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::outcome::{Outcome, Seen};
 use super::queue::{Lanes, Queue};
 use super::trace::{Io, Trace};
-use crate::completion::{Class, Flight, Gap, GapCounters, Learning, Policy, Sample, Source, Way};
+use crate::completion::{Class, Flight, Gap, GapCounters, Learning, Policy, Sample, Source, WakeCosts, Way};
 
 /// How often a wait by ticket for an I/O of `poll` looks before it does anything else, as a channel does.
 const FIRST_LOOKS: u32 = 128;
@@ -24,6 +24,8 @@ struct Slot {
     io: usize,
     start_ns: u64,
     under_way: bool,
+    /// How it is waited for: polled if its time need not be taken.
+    policy: Policy,
 }
 
 /// A channel with one policy, and its caller.
@@ -43,14 +45,17 @@ struct Channel<'m> {
 impl<'m> Channel<'m> {
     fn new(machine: &'m Machine, policy: Policy, depth: usize, seed: u64) -> Self {
         let flight = Flight { class: Class::default(), submitted_ns: 0, interrupted: false, waited: false };
-        let mut learning = Learning::default();
+        let mut learning = Learning::new(Some(machine.sleep_costs()));
+        learning
+            .assume(WakeCosts { context_switch_ns: 0, interrupt_ns: machine.timer_wake.quantile_ns(0.5) });
+        learning.allow_interrupts();
         learning.prepare(policy);
         Self {
             queue: Queue::new(machine, seed),
             policy,
             learning,
             gaps: [Gap::default(), Gap::default()],
-            slots: vec![Slot { flight, io: 0, start_ns: 0, under_way: false }; depth],
+            slots: vec![Slot { flight, io: 0, start_ns: 0, under_way: false, policy }; depth],
             active: 0,
             learned: 0,
             series: Vec::new(),
@@ -81,7 +86,7 @@ impl<'m> Channel<'m> {
             self.submit(0, index, io, start_ns);
             self.ring(&[0], trace);
             self.timed_after_doorbell(0);
-            if self.policy == Policy::Poll {
+            if self.slots[0].policy == Policy::Poll {
                 self.polls_until_done();
             }
             while self.queue.ended.is_empty() {
@@ -109,8 +114,7 @@ impl<'m> Channel<'m> {
             }
             self.ring(&batch, trace);
             while self.queue.ended.is_empty() {
-                // The first slot, not the oldest request: so does a channel.
-                let Some(slot) = self.slots.iter().position(|slot| slot.under_way) else { return };
+                let Some(slot) = self.next_to_end() else { return };
                 let busy = |lanes| self.queue.is_busy(lanes);
                 if busy(Lanes::Polled) && busy(Lanes::Interrupt) {
                     self.wait_on_both();
@@ -123,26 +127,39 @@ impl<'m> Channel<'m> {
         }
     }
 
+    /// As a channel chooses it: the first slot, or under our own policies the one that is likely to end first.
+    fn next_to_end(&self) -> Option<usize> {
+        let mut under_way = (0..self.slots.len()).filter(|slot| self.slots[*slot].under_way);
+        if !matches!(self.policy, Policy::Adaptive(_) | Policy::Auto) {
+            return under_way.next();
+        }
+        under_way.take(16).min_by_key(|slot| {
+            let flight = self.slots[*slot].flight;
+            flight.submitted_ns + self.learning.soonest_ns(flight.class)
+        })
+    }
+
     /// The command of I/O `index` into the queue, as [`Slot`] `slot`.
     fn submit(&mut self, slot: usize, index: usize, io: &Io, start_ns: u64) {
         self.active += 1;
         let class = Class::new(io.kind, io.bytes, self.active);
         let interrupted = self.policy.may_interrupt() && self.learning.interrupts(self.policy, class);
         let flight = Flight { class, submitted_ns: 0, interrupted, waited: false };
-        self.slots[slot] = Slot { flight, io: index, start_ns, under_way: true };
+        self.slots[slot] = Slot { flight, io: index, start_ns, under_way: true, policy: self.policy };
         self.queue.run(self.queue.machine.submit_ns);
-        if self.policy.wants_times() && !self.is_timed_last() {
+        if self.policy.wants_times() && !self.learning.polls(self.policy) {
             self.take_time(slot);
         }
     }
 
-    /// Whether the time is taken after the command was sent.
-    fn is_timed_last(&self) -> bool {
-        matches!(self.policy, Policy::Adaptive(_))
-    }
-
+    /// As a channel's fast way does it: after the doorbell, and not for each I/O.
     fn timed_after_doorbell(&mut self, slot: usize) {
-        if self.is_timed_last() {
+        if !self.learning.polls(self.policy) {
+            return;
+        }
+        if self.learning.skips(self.policy, self.slots[slot].flight.class) {
+            self.slots[slot].policy = Policy::Poll;
+        } else {
             self.take_time(slot);
         }
     }
@@ -176,10 +193,11 @@ impl<'m> Channel<'m> {
     fn wait_on(&mut self, slot: usize) {
         let flight = self.slots[slot].flight;
         self.slots[slot].flight.waited = true;
-        if self.policy.learns() {
+        let policy = self.slots[slot].policy;
+        if policy.learns() {
             self.queue.run(self.queue.machine.plan_ns);
         }
-        let way = self.learning.way(self.policy, &flight);
+        let way = self.learning.way(policy, &flight);
         self.wait_by(Lanes::of(flight.interrupted), way);
         self.learn(Some(flight.interrupted));
     }
@@ -209,8 +227,17 @@ impl<'m> Channel<'m> {
         if new.is_empty() || !self.policy.wants_times() {
             return;
         }
+        if self.queue.ended[new.clone()].iter().all(|slot| self.slots[*slot].policy == Policy::Poll) {
+            return;
+        }
         let now_ns = self.queue.now_ns();
+        if let Some(waited) = waited {
+            self.learning.slept(waited, now_ns);
+        }
         for at in new {
+            if self.slots[self.queue.ended[at]].policy == Policy::Poll {
+                continue;
+            }
             let flight = self.slots[self.queue.ended[at]].flight;
             let sample = Sample {
                 class: flight.class,
