@@ -11,6 +11,9 @@ pub(super) const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 /// The longest of the growing sleeps.
 const LONGEST_NAP_NS: u64 = 1_000_000;
 
+/// Naps of an I/O that takes longer than any did are such a part of the time it has taken already.
+const NAP_SHARE: u64 = 64;
+
 /// A queue to wait on.
 pub trait Source {
     /// Takes what has completed; how many commands ended.
@@ -88,6 +91,8 @@ pub struct Waited {
     pub slept_ns: u64,
     /// Whether the completion was there when a sleep had ended.
     pub overslept: bool,
+    /// Of planned sleeps: how long the I/O had been under way when it was last looked for in vain before a sleep, in ns.
+    pub in_vain_ns: u64,
     /// Whether the completion was looked for in vain just before it was found: only then it is known when it came. Else it
     /// may have been there for long.
     pub exact: bool,
@@ -176,6 +181,7 @@ impl Gap {
                 if left_ns == 0 {
                     continue;
                 }
+                self.waited.in_vain_ns = elapsed_ns;
                 let woken_ns = self.sleep_until(source, now_ns, left_ns);
                 let ended = source.reap();
                 if ended > 0 {
@@ -202,7 +208,30 @@ impl Gap {
                 || now_ns.saturating_sub(since_ns) >= plan.patience_ns();
             if stages.peek().is_none() && impatient {
                 self.counters.fallbacks += 1;
-                return self.wait_blocked(source);
+                return self.wait_napping(source, since_ns);
+            }
+        }
+    }
+
+    /// As [`Gap::wait_blocked`], for an I/O whose time is known: no nap is longer than a small part of what has passed already.
+    #[inline(never)]
+    fn wait_napping(&mut self, source: &mut impl Source, since_ns: u64) -> usize {
+        loop {
+            let elapsed_ns = source.now_ns().saturating_sub(since_ns);
+            self.waited.in_vain_ns = elapsed_ns;
+            let nap_ns = (elapsed_ns / NAP_SHARE).clamp(1_000, LONGEST_NAP_NS).min(source.tick_interval_ns());
+            self.counters.blocks += 1;
+            if !source.wait_interrupt(nap_ns) {
+                source.sleep_ns(nap_ns);
+            }
+            let mut ended = source.reap();
+            if ended == 0 {
+                let now_ns = source.now_ns();
+                ended = source.tick(now_ns);
+            }
+            if ended > 0 {
+                self.waited.overslept = true;
+                return ended;
             }
         }
     }

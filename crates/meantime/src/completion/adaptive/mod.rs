@@ -37,8 +37,12 @@ const REPLAN_SPIN_IOS: u32 = 1_024;
 const SPIN_SAMPLE: u32 = 8;
 /// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
 const EXPLORE_AFTER: u32 = 32;
-/// So many surprises at a time mean that the device has changed; each I/O that is none takes a tenth of one away.
-const SURPRISES: f32 = 3.0;
+/// And one in so many in any case: what is slept through is not seen otherwise.
+const EXPLORE_EVERY: u32 = 64;
+/// What happens to fewer than so many of its class is a surprise.
+const SURPRISING: f32 = 0.02;
+/// So many surprises at a time mean that the device has changed; each I/O that is none takes an eighth of one away.
+const SURPRISES: f32 = 4.0;
 
 /// What is known of one class of I/O.
 #[derive(Debug)]
@@ -52,7 +56,9 @@ struct Model {
     replan_after: u32,
     plans: [Entry; GOALS],
     oversleeps_in_a_row: u32,
+    /// How many times in a row an I/O was woken for early in vain, and one more; 0: none is.
     exploring: u32,
+    unexplored: u32,
     surprise: f32,
     skipped: u32,
     seen: u32,
@@ -81,6 +87,7 @@ impl Model {
             plans: [Entry::default(); GOALS],
             oversleeps_in_a_row: 0,
             exploring: 0,
+            unexplored: 0,
             surprise: 0.0,
             skipped: 0,
             seen: 0,
@@ -98,23 +105,32 @@ impl Model {
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
 
-    /// An I/O took `ns`, or that at most.
-    fn observe(&mut self, ns: u64, exact: bool, overslept: bool) {
+    /// An I/O took `ns`; or, if not `exact`, that at most, and more than `more_ns`. How much of `ns` nobody looked, as far as can be known.
+    fn observe(&mut self, ns: u64, exact: bool, overslept: bool, more_ns: u64) -> f32 {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
         self.recent += 1;
         let at = ns as f32;
-        let mut surprising = false;
+        let (mut surprising, mut late_ns) = (false, 0.0);
         if exact {
             self.times.exactly(ns);
             if self.seen > 2 * FIRST_IOS && self.support.count > 0 {
                 let support = &self.support;
-                surprising = at > 1.1 * support.quantile_ns(0.995) || at < 0.85 * support.quantile_ns(0.02);
+                let late = support.beyond(at / 1.1) < SURPRISING;
+                surprising = late || support.beyond(at * 1.15) > 1.0 - SURPRISING;
             }
             (self.oversleeps_in_a_row, self.exploring) = (0, 0);
         } else {
-            self.times.at_most(ns);
+            // One that was looked for in vain when some usually have ended took about what such ones take.
+            let between = self.support.mean_between_ns(more_ns as f32, at);
+            let about = between.unwrap_or((more_ns as f32 + at) / 2.0);
+            if more_ns > self.soonest_ns {
+                self.times.exactly(about as u64);
+            } else {
+                self.times.at_most(ns);
+            }
             if overslept {
+                late_ns = if more_ns > self.soonest_ns || between.is_some() { at - about } else { 0.0 };
                 self.oversleeps_in_a_row += 1;
                 if self.exploring > 0 {
                     // Woken for early, and still too late.
@@ -132,14 +148,19 @@ impl Model {
                 self.since_plan = FIRST_IOS;
             }
         } else {
-            self.surprise = (self.surprise - 0.1).max(0.0);
+            self.surprise = (self.surprise - 0.125).max(0.0);
         }
+        late_ns
     }
 
     /// Whether this I/O is to be woken for early.
     fn explores(&mut self) -> bool {
-        if self.exploring == 0 && self.oversleeps_in_a_row >= EXPLORE_AFTER {
-            self.exploring = 1;
+        if self.exploring == 0 {
+            self.unexplored += 1;
+            if self.oversleeps_in_a_row >= EXPLORE_AFTER || self.unexplored >= EXPLORE_EVERY {
+                self.unexplored = 0;
+                self.exploring = 1;
+            }
         }
         self.exploring > 0
     }
@@ -331,8 +352,8 @@ impl Adaptive {
         let model = &mut self.models[at];
         let exact = waited.is_some_and(|waited| waited.exact);
         let overslept = waited.is_some_and(|waited| waited.overslept);
-        model.observe(device_ns, exact, overslept);
-        let late_ns = if overslept { model.support.late_ns(device_ns as f32) } else { 0.0 };
+        let more_ns = waited.map_or(0, |waited| waited.in_vain_ns);
+        let late_ns = model.observe(device_ns, exact, overslept, more_ns);
         let ended = Ended { total_ns: device_ns as f32, late_ns, now_ns };
         if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
