@@ -57,6 +57,8 @@ struct Quiet {
     /// The last reading of the clock; none yet in this wait.
     read_ns: Option<u64>,
     spin_budget_ns: u64,
+    /// After that it does not spin, if no planned sleep is left.
+    patience_ns: u64,
     /// The next look is the one after a sleep: it is not known what comes after that.
     woken: bool,
 }
@@ -82,8 +84,14 @@ pub(super) struct Queue<'m> {
     pub(super) one_by_one: bool,
 }
 
-const SPINS_ON: Quiet =
-    Quiet { alarms_ns: [u64::MAX; 3], spins_until_ns: None, read_ns: None, spin_budget_ns: 0, woken: false };
+const SPINS_ON: Quiet = Quiet {
+    alarms_ns: [u64::MAX; 3],
+    spins_until_ns: None,
+    read_ns: None,
+    spin_budget_ns: 0,
+    patience_ns: u64::MAX,
+    woken: false,
+};
 
 impl<'m> Queue<'m> {
     pub(super) fn new(machine: &'m Machine, seed: u64) -> Self {
@@ -109,7 +117,8 @@ impl<'m> Queue<'m> {
         self.now_ns.get()
     }
 
-    pub(super) fn cpu_ns(&self) -> u64 {
+    /// The CPU that was used.
+    pub(super) fn used_ns(&self) -> u64 {
         self.cpu_ns.get()
     }
 
@@ -141,6 +150,7 @@ impl<'m> Queue<'m> {
             Way::Interrupt => quiet.spin_budget_ns = 0,
             Way::Poll | Way::Sleep(_) => {}
             Way::Planned { plan, since_ns } => {
+                quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
                 for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
                     *alarm_ns = since_ns.saturating_add(stage.from_ns);
                 }
@@ -203,7 +213,7 @@ impl<'m> Queue<'m> {
         }
         let (Some(read_ns), Some(spins_until_ns)) = (quiet.read_ns, quiet.spins_until_ns) else { return };
         let ahead = quiet.alarms_ns.into_iter().filter(|alarm_ns| *alarm_ns > read_ns);
-        let until_ns = ahead.fold(next_ns.min(spins_until_ns), u64::min);
+        let until_ns = ahead.fold(next_ns.min(spins_until_ns).min(quiet.patience_ns), u64::min);
         let rounds = until_ns.saturating_sub(self.time_ns() + 1) / round_ns.max(1);
         self.run(rounds * round_ns);
         quiet.read_ns = Some(read_ns + rounds * round_ns);
@@ -270,14 +280,10 @@ impl Source for Queue<'_> {
         now_ns
     }
 
-    fn cpu_ns(&self) -> u64 {
-        Queue::cpu_ns(self)
-    }
-
     fn sleep_ns(&self, duration_ns: u64) {
         let late_ns = self.draw_ns(&self.machine.timer_wake);
         self.now_ns.set(self.time_ns() + duration_ns + late_ns);
-        self.cpu_ns.set(self.cpu_ns() + self.machine.sleep_cpu_ns.min(duration_ns + late_ns));
+        self.cpu_ns.set(self.used_ns() + self.machine.sleep_cpu_ns.min(duration_ns + late_ns));
         let mut quiet = self.quiet.get();
         quiet.woken = true;
         // The budget begins again, unless it was spent: then this is one of the growing sleeps.
@@ -299,10 +305,15 @@ impl Source for Queue<'_> {
             let left_ns = self.lanes[1].next_ns.saturating_sub(self.time_ns()).min(timeout_ns);
             let late_ns = self.draw_ns(&self.machine.interrupt_wake);
             self.now_ns.set(self.time_ns() + left_ns + late_ns);
-            self.cpu_ns.set(self.cpu_ns() + self.machine.interrupt_cpu_ns.min(left_ns + late_ns));
+            self.cpu_ns.set(self.used_ns() + self.machine.interrupt_cpu_ns.min(left_ns + late_ns));
         }
         self.signal_left.set(false);
         self.signals_read_ns.set(self.time_ns());
         true
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        self.run(self.machine.syscall_ns);
+        self.used_ns()
     }
 }
