@@ -1,6 +1,6 @@
 //! The gap: waiting for at least one completion, by whatever way a policy has come to.
 
-use super::plan::{MAX_STAGES, Plan};
+use super::plan::Plan;
 
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
@@ -81,6 +81,9 @@ pub struct Wake {
     pub cpu_ns: u64,
 }
 
+/// How many sleeps of a wait are told of.
+const WAKES: usize = 2;
+
 /// Of one planned sleep in so many, the CPU time is taken.
 const CPU_SAMPLE: u64 = 32;
 
@@ -96,13 +99,13 @@ pub struct Waited {
     /// Whether the completion was looked for in vain just before it was found: only then it is known when it came. Else it
     /// may have been there for long.
     pub exact: bool,
-    /// The planned sleeps; [`Way::Sleep`] leaves none.
-    wakes: [Wake; MAX_STAGES],
+    /// The first planned sleeps; [`Way::Sleep`] leaves none.
+    wakes: [Wake; WAKES],
     wake_count: u8,
 }
 
 impl Waited {
-    /// The planned sleeps, with how late they ended.
+    /// The first of the planned sleeps, with how late they ended.
     pub fn wakes(&self) -> &[Wake] {
         &self.wakes[..usize::from(self.wake_count)]
     }
@@ -176,8 +179,9 @@ impl Gap {
         let mut stages = plan.stages().iter().peekable();
         loop {
             let elapsed_ns = now_ns.saturating_sub(since_ns);
-            if let Some(stage) = stages.next_if(|stage| stage.from_ns <= elapsed_ns) {
-                let left_ns = stage.until_ns.saturating_sub(elapsed_ns).min(source.tick_interval_ns());
+            if let Some(stage) = stages.next_if(|stage| u64::from(stage.from_ns) <= elapsed_ns) {
+                let left_ns =
+                    u64::from(stage.until_ns).saturating_sub(elapsed_ns).min(source.tick_interval_ns());
                 if left_ns == 0 {
                     continue;
                 }

@@ -24,7 +24,7 @@ const GOALS: usize = 4;
 /// How much longer than twice the longest time seen to spin for an I/O.
 const PATIENCE_NS: u64 = 50_000;
 /// A shorter sleep is none.
-const SHORTEST_SLEEP_NS: u64 = 500;
+const SHORTEST_SLEEP_NS: u32 = 500;
 /// No class.
 const NONE: u8 = u8::MAX;
 
@@ -39,6 +39,8 @@ const SPIN_SAMPLE: u32 = 8;
 const EXPLORE_AFTER: u32 = 32;
 /// And one in so many in any case: what is slept through is not seen otherwise.
 const EXPLORE_EVERY: u32 = 64;
+/// How little what is known of a range of times is trusted.
+const DOUBT: f32 = 0.2;
 /// What happens to fewer than so many of its class is a surprise.
 const SURPRISING: f32 = 0.02;
 /// So many surprises at a time mean that the device has changed; each I/O that is none takes an eighth of one away.
@@ -60,6 +62,7 @@ struct Model {
     exploring: u32,
     unexplored: u32,
     surprise: f32,
+    random: u32,
     skipped: u32,
     seen: u32,
     /// I/Os since the last outlook.
@@ -89,6 +92,7 @@ impl Model {
             exploring: 0,
             unexplored: 0,
             surprise: 0.0,
+            random: 0x9e37_79b9,
             skipped: 0,
             seen: 0,
             recent: 0,
@@ -121,16 +125,22 @@ impl Model {
             }
             (self.oversleeps_in_a_row, self.exploring) = (0, 0);
         } else {
-            // One that was looked for in vain when some usually have ended took about what such ones take.
-            let between = self.support.mean_between_ns(more_ns as f32, at);
-            let about = between.unwrap_or((more_ns as f32 + at) / 2.0);
+            let (more, random) = (more_ns as f32, self.random());
             if more_ns > self.soonest_ns {
-                self.times.exactly(about as u64);
+                // It was looked for in vain when some usually have ended: it took what such ones take, or, so that this does not confirm itself, anything
+                // in between.
+                let known = self.support.draw_between_ns(more, at, random);
+                let drawn = match known {
+                    Some(ns) if self.random() > DOUBT => ns,
+                    _ => more + random * (at - more),
+                };
+                self.times.exactly(drawn as u64);
+                late_ns = at - drawn;
             } else {
                 self.times.at_most(ns);
+                late_ns = self.support.mean_below_ns(at).map_or(0.0, |mean_ns| at - mean_ns);
             }
             if overslept {
-                late_ns = if more_ns > self.soonest_ns || between.is_some() { at - about } else { 0.0 };
                 self.oversleeps_in_a_row += 1;
                 if self.exploring > 0 {
                     // Woken for early, and still too late.
@@ -150,7 +160,17 @@ impl Model {
         } else {
             self.surprise = (self.surprise - 0.125).max(0.0);
         }
-        late_ns
+        if overslept { late_ns } else { 0.0 }
+    }
+
+    /// From 0 to 1.
+    #[inline]
+    fn random(&mut self) -> f32 {
+        // A step of Marsaglia's xorshift: fair enough for this.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        (self.random >> 8) as f32 / (1 << 24) as f32
     }
 
     /// Whether this I/O is to be woken for early.
@@ -172,7 +192,7 @@ impl Model {
         if self.exploring > 3 || until_ns < 500.0 {
             return Plan::SPIN;
         }
-        Plan::of(&[Stage { from_ns: 0, until_ns: until_ns as u64 }])
+        Plan::of(&[Stage { from_ns: 0, until_ns: until_ns as u32 }])
     }
 }
 
@@ -320,7 +340,7 @@ impl Adaptive {
         let stretch_ns = control.stretch() * model.support.mean_ns();
         if stretch_ns > 0.0 {
             let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
-            let stage = Stage { from_ns: 0, until_ns: until_ns + stretch_ns as u64 };
+            let stage = Stage { from_ns: 0, until_ns: until_ns.saturating_add(stretch_ns as u32) };
             planned.plan = Plan::of(&[stage]);
         }
         if let Some(limit_ns) = control.limit_ns() {
@@ -434,7 +454,7 @@ impl Adaptive {
 
 /// The sleeps of `plan`, none of them beyond `limit_ns`.
 fn within(limit_ns: f32, plan: &Plan) -> Plan {
-    let limit_ns = limit_ns as u64;
+    let limit_ns = limit_ns as u32;
     let mut within = Plan::SPIN;
     for stage in plan.stages() {
         // What has begun after the limit has missed it already.

@@ -229,19 +229,31 @@ impl Support {
         self.points().rev().take_while(|point| point.0 > ns).map(|(_, mass)| mass).sum()
     }
 
-    /// What an I/O took, on average, that took more than `more_ns` and at most `at_most_ns`; `None` if none like that is known.
-    pub fn mean_between_ns(&self, more_ns: f32, at_most_ns: f32) -> Option<f32> {
-        let (mut mass_between, mut sum) = (0.0, 0.0);
-        for (ns, mass) in self.points() {
-            if ns > at_most_ns {
+    /// How likely it is to take more than `more_ns` and at most `at_most_ns`.
+    pub fn between(&self, more_ns: f32, at_most_ns: f32) -> f32 {
+        let within = self.points().filter(|(ns, _)| *ns > more_ns && *ns <= at_most_ns);
+        within.map(|(_, mass)| mass).sum()
+    }
+
+    /// One of the times in that range, as likely as it is within the range; `draw` is from 0 to 1.
+    pub fn draw_between_ns(&self, more_ns: f32, at_most_ns: f32, draw: f32) -> Option<f32> {
+        let mut left = draw * self.between(more_ns, at_most_ns);
+        let mut last = None;
+        for (ns, mass) in self.points().filter(|(ns, _)| *ns > more_ns && *ns <= at_most_ns) {
+            last = Some(ns);
+            left -= mass;
+            if left <= 0.0 {
                 break;
             }
-            if ns > more_ns {
-                mass_between += mass;
-                sum += mass * ns;
-            }
         }
-        (mass_between > 1e-6).then(|| sum / mass_between)
+        last
+    }
+
+    /// The mean of the times up to `at_most_ns`; `None` if there are none.
+    pub fn mean_below_ns(&self, at_most_ns: f32) -> Option<f32> {
+        let mass = self.between(-1.0, at_most_ns);
+        let sum: f32 = self.points().filter(|(ns, _)| *ns <= at_most_ns).map(|(ns, mass)| ns * mass).sum();
+        (mass > 1e-6).then(|| sum / mass)
     }
 }
 
@@ -334,10 +346,15 @@ mod tests {
     #[test]
     fn parts_of_a_distribution() {
         let support = Support::of(&[(10.0, 0.5), (20.0, 0.25), (100.0, 0.25)]);
-        assert_eq!(support.mean_between_ns(0.0, 5.0), None);
-        assert_eq!(support.mean_between_ns(0.0, 15.0), Some(10.0));
-        assert!((support.mean_between_ns(0.0, 30.0).unwrap() - 40.0 / 3.0).abs() < 1e-4);
-        assert_eq!(support.mean_between_ns(30.0, 120.0), Some(100.0));
+        assert_eq!(support.mean_below_ns(5.0), None);
+        assert_eq!(support.mean_below_ns(15.0), Some(10.0));
+        assert!((support.mean_below_ns(30.0).unwrap() - 40.0 / 3.0).abs() < 1e-4);
+        assert_eq!(
+            [0.0, 0.66, 0.67, 1.0].map(|draw| support.draw_between_ns(0.0, 30.0, draw)),
+            [10.0, 10.0, 20.0, 20.0].map(Some)
+        );
+        assert_eq!(support.draw_between_ns(30.0, 120.0, 0.3), Some(100.0));
+        assert_eq!(support.draw_between_ns(30.0, 90.0, 0.3), None);
         assert!((support.beyond(15.0) - 0.5).abs() < 1e-6);
         assert_eq!(support.quantile_ns(0.5), 10.0);
         assert_eq!(support.quantile_ns(0.51), 20.0);

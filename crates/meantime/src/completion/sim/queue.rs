@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::machine::Machine;
 use super::random::{Distribution, Random};
 use crate::completion::gap::SPINS_PER_CLOCK;
-use crate::completion::{Source, Way};
+use crate::completion::{MAX_STAGES, Source, Way};
 
 /// Deadlines are looked at an eighth of the default time-out apart.
 const TICK_INTERVAL_NS: u64 = 30_000_000_000 / 8;
@@ -51,7 +51,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     /// Times at which a planned sleep begins, if the clock is read then.
-    alarms_ns: [u64; 3],
+    alarms_ns: [u64; MAX_STAGES],
     /// Until when the wait surely spins on. Unknown before the clock was read.
     spins_until_ns: Option<u64>,
     /// The last reading of the clock; none yet in this wait.
@@ -85,7 +85,7 @@ pub(super) struct Queue<'m> {
 }
 
 const SPINS_ON: Quiet = Quiet {
-    alarms_ns: [u64::MAX; 3],
+    alarms_ns: [u64::MAX; MAX_STAGES],
     spins_until_ns: None,
     read_ns: None,
     spin_budget_ns: 0,
@@ -152,7 +152,7 @@ impl<'m> Queue<'m> {
             Way::Planned { plan, since_ns } => {
                 quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
                 for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
-                    *alarm_ns = since_ns.saturating_add(stage.from_ns);
+                    *alarm_ns = since_ns.saturating_add(u64::from(stage.from_ns));
                 }
             }
         }
@@ -162,7 +162,8 @@ impl<'m> Queue<'m> {
     /// A wait begins, or goes on, that spins until `alarm_ns` or the completion.
     pub(super) fn begin_spin(&mut self, alarm_ns: u64) {
         self.watched = Lanes::Polled;
-        let alarms_ns = [alarm_ns, u64::MAX, u64::MAX];
+        let mut alarms_ns = [u64::MAX; MAX_STAGES];
+        alarms_ns[0] = alarm_ns;
         self.quiet.set(Quiet { alarms_ns, spin_budget_ns: u64::MAX / 2, ..SPINS_ON });
     }
 
