@@ -7,6 +7,7 @@ pub mod calibrate;
 mod gap;
 mod mean;
 mod policy;
+pub mod steer;
 
 pub use gap::{Gap, GapCounters, Source};
 pub use mean::{HalfMean, HalfMin};
