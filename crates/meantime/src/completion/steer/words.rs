@@ -39,13 +39,13 @@ impl<const N: usize> SeqWords<N> {
 
     /// All words, as one write left them.
     pub fn read(&self) -> [u64; N] {
-        let mut looks = 0;
+        let mut looks = 0u32;
         loop {
             if let Some(words) = self.try_read() {
                 return words;
             }
             looks += 1;
-            if looks % LOOKS_PER_YIELD == 0 {
+            if looks.is_multiple_of(LOOKS_PER_YIELD) {
                 #[cfg(loom)]
                 loom::thread::yield_now();
                 #[cfg(not(loom))]
@@ -60,7 +60,7 @@ impl<const N: usize> SeqWords<N> {
         let words = std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let after = self.sequence.load(Ordering::Relaxed);
-        (before == after && before % 2 == 0).then_some(words)
+        (before == after && before.is_multiple_of(2)).then_some(words)
     }
 }
 
