@@ -264,7 +264,7 @@ fn a_panic_anywhere_leaves_the_other_tasks_ready() {
     let root = catch_unwind(AssertUnwindSafe(|| executor.block_on(async { panic!("root") })));
     assert!(root.is_err());
     let sum = executor.block_on(async {
-        let mut sum = 0;
+        let mut sum: u64 = 0;
         for other in others {
             sum += other.await;
         }
