@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use meantime::completion::Policy;
+use meantime::completion::{Goal, Policy};
 
 use crate::error::{Answer, Failed, fail, misuse};
 use crate::guard::{guarded, out, text};
@@ -13,6 +13,16 @@ const POLL: u64 = 2;
 const HYBRID_HALF_MEAN: u64 = 3;
 const HYBRID_MIN: u64 = 4;
 const HYBRID_FIXED: u64 = 5;
+const HYBRID_BUCKET: u64 = 6;
+const EHP: u64 = 7;
+const PAS: u64 = 8;
+const DPAS: u64 = 9;
+const AUTO: u64 = 10;
+// Goals of `adaptive`, with their figure.
+const ADAPTIVE_LATENCY: u64 = 16;
+const ADAPTIVE_CPU: u64 = 17;
+const ADAPTIVE_P99: u64 = 18;
+const ADAPTIVE_P999: u64 = 19;
 
 fn encode(policy: Policy) -> Option<u64> {
     Some(match policy {
@@ -20,7 +30,16 @@ fn encode(policy: Policy) -> Option<u64> {
         Policy::Poll => POLL,
         Policy::HybridHalfMean => HYBRID_HALF_MEAN,
         Policy::HybridMin => HYBRID_MIN,
-        Policy::HybridFixed(ns) if ns < 1 << 56 => HYBRID_FIXED | ns << 8,
+        Policy::HybridFixed(ns) => HYBRID_FIXED | u64::from(ns) << 8,
+        Policy::HybridBucket => HYBRID_BUCKET,
+        Policy::Ehp => EHP,
+        Policy::Pas => PAS,
+        Policy::Dpas => DPAS,
+        Policy::Auto => AUTO,
+        Policy::Adaptive(Goal::Latency(permille)) => ADAPTIVE_LATENCY | u64::from(permille) << 8,
+        Policy::Adaptive(Goal::Cpu(percent)) => ADAPTIVE_CPU | u64::from(percent) << 8,
+        Policy::Adaptive(Goal::P99(ns)) => ADAPTIVE_P99 | u64::from(ns) << 8,
+        Policy::Adaptive(Goal::P999(ns)) => ADAPTIVE_P999 | u64::from(ns) << 8,
         _ => return None,
     })
 }
@@ -36,7 +55,16 @@ pub fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> {
         (POLL, 0) => Policy::Poll,
         (HYBRID_HALF_MEAN, 0) => Policy::HybridHalfMean,
         (HYBRID_MIN, 0) => Policy::HybridMin,
-        (HYBRID_FIXED, ns) if ns > 0 => Policy::HybridFixed(ns),
+        (HYBRID_FIXED, ns @ 1..=0xffff_ffff) => Policy::HybridFixed(ns as u32),
+        (HYBRID_BUCKET, 0) => Policy::HybridBucket,
+        (EHP, 0) => Policy::Ehp,
+        (PAS, 0) => Policy::Pas,
+        (DPAS, 0) => Policy::Dpas,
+        (AUTO, 0) => Policy::Auto,
+        (ADAPTIVE_LATENCY, permille @ 1..=0xffff) => Policy::Adaptive(Goal::Latency(permille as u16)),
+        (ADAPTIVE_CPU, percent @ 1..=100) => Policy::Adaptive(Goal::Cpu(percent as u8)),
+        (ADAPTIVE_P99, ns @ 1..=0xffff_ffff) => Policy::Adaptive(Goal::P99(ns as u32)),
+        (ADAPTIVE_P999, ns @ 1..=0xffff_ffff) => Policy::Adaptive(Goal::P999(ns as u32)),
         _ => {
             let what = "the request's policy is none: use 0 or what mt_policy_parse gives";
             return Err(misuse(call, what));
@@ -77,12 +105,31 @@ mod tests {
 
     #[test]
     fn numbers_round_trip() {
-        for name in ["interrupt", "poll", "hybrid", "hybrid-min", "hybrid=2us", "hybrid=1s"] {
+        for name in [
+            "interrupt",
+            "poll",
+            "hybrid",
+            "hybrid-min",
+            "hybrid=2us",
+            "hybrid=1s",
+            "hybrid-bucket",
+            "ehp",
+            "pas",
+            "dpas",
+            "auto",
+            "adaptive",
+            "adaptive:latency=2.5",
+            "adaptive:cpu=30",
+            "adaptive:p99=25us",
+            "adaptive:p99.9=1ms",
+        ] {
             let policy: Policy = name.parse().unwrap();
             assert_eq!(decode("", encode(policy).unwrap()).unwrap(), Some(policy), "{name}");
         }
         assert_eq!(decode("", 0).unwrap(), None);
-        for number in [6, 255, POLL | 1 << 8, HYBRID_FIXED, u64::MAX] {
+        for number in
+            [11, 255, ADAPTIVE_CPU | 101 << 8, ADAPTIVE_LATENCY, POLL | 1 << 8, HYBRID_FIXED, u64::MAX]
+        {
             assert!(decode("", number).is_err(), "{number:#x}");
         }
     }

@@ -8,12 +8,10 @@
 #[path = "../src/completion"]
 mod completion {
     pub mod gap;
-    pub mod mean;
-    pub mod policy;
+    pub mod plan;
 }
 
-use completion::gap::{Gap, Source};
-use completion::policy::Policy;
+use completion::gap::{Gap, Source, Way};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 
@@ -112,20 +110,20 @@ fn complete(device: &Device, n: u64) {
     device.event.signal();
 }
 
-fn run(policies: &'static [Policy], interrupt: bool) {
+fn run(ways: &'static [Way], interrupt: bool) {
     loom::model(move || {
         let device = device();
         let theirs = Arc::clone(&device);
         let thread = loom::thread::spawn(move || {
-            for n in 1..=policies.len() as u64 {
+            for n in 1..=ways.len() as u64 {
                 complete(&theirs, n);
             }
         });
         let mut queue = Queue { device, interrupt, taken: 0, clock: AtomicUsize::new(0) };
         let mut gap = Gap::default();
         gap.set_spin_budget_ns(0);
-        for &policy in policies {
-            assert_eq!(gap.wait(&mut queue, policy, true), 1);
+        for &way in ways {
+            assert_eq!(gap.wait(&mut queue, way), 1);
         }
         thread.join().unwrap();
     });
@@ -133,25 +131,25 @@ fn run(policies: &'static [Policy], interrupt: bool) {
 
 #[test]
 fn blocking_loses_no_interrupt() {
-    run(&[Policy::Interrupt], true);
-    run(&[Policy::Interrupt, Policy::Interrupt], true);
+    run(&[Way::Interrupt], true);
+    run(&[Way::Interrupt, Way::Interrupt], true);
 }
 
 #[test]
 fn falling_back_from_spinning_loses_no_interrupt() {
-    run(&[Policy::Poll], true);
-    run(&[Policy::HybridFixed(1_000)], true);
+    run(&[Way::Poll], true);
+    run(&[Way::Sleep(1_000)], true);
 }
 
 /// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take that for its own.
 #[test]
 fn a_stale_signal_is_only_a_spurious_turn() {
-    run(&[Policy::Poll, Policy::Interrupt], true);
+    run(&[Way::Poll, Way::Interrupt], true);
 }
 
 #[test]
 fn growing_sleeps_end() {
-    run(&[Policy::Poll], false);
+    run(&[Way::Poll], false);
 }
 
 /// The models can fail: a device that signals before it writes the entry loses the wake-up. In a process of its own, since loom
@@ -187,7 +185,7 @@ fn broken_device() {
             theirs.high.store(1, Ordering::Release);
         });
         let mut queue = Queue { device, interrupt: true, taken: 0, clock: AtomicUsize::new(0) };
-        Gap::default().wait(&mut queue, Policy::Interrupt, true);
+        Gap::default().wait(&mut queue, Way::Interrupt);
         thread.join().unwrap();
     });
 }

@@ -74,7 +74,7 @@ fn a_fixed_hybrid_sleeps_once_for_each_io() {
             [&rig.meddling.sleeps, &rig.meddling.slept_ns].map(|count| count.load(Ordering::Relaxed));
         (0..100).for_each(|n| put(&mut channel, n..n + 1, n));
         assert_eq!(rig.meddling.sleeps.load(Ordering::Relaxed) - before[0], 100);
-        assert_eq!(rig.meddling.slept_ns.load(Ordering::Relaxed) - before[1], 100 * sleep_ns);
+        assert_eq!(rig.meddling.slept_ns.load(Ordering::Relaxed) - before[1], 100 * u64::from(sleep_ns));
         let waits = channel.counters().polled_waits;
         assert_eq!((waits.sleeps, waits.oversleeps, waits.fallbacks), (100, oversleeps, 0));
     }

@@ -358,7 +358,7 @@ fn take_turns(
             }
             let device = devices.get(cell.device);
             progress.cell(devices.uri(cell.device), cell.policy);
-            let learns = round == 0 && cell.policy == Policy::HybridHalfMean;
+            let learns = round == 0 && cell.policy.learns();
             meter.warm_up(cell, device, if learns { FIRST_MEAN } else { WARM_UP })?;
             meter.measure(cell, device, turn, None)?;
             if let Some(competitor) = &mut competitor {

@@ -134,7 +134,7 @@ impl JobRun<'_> {
     /// The next turn of `cell`; `None` if it has had enough.
     fn next(&self, at: usize, cell: Cell) -> Option<Visit> {
         let first = self.states[at].turns == 0;
-        let learns = matches!(self.policy(cell), Policy::HybridHalfMean);
+        let learns = self.policy(cell).learns();
         self.turns.next(&self.states[at], warm_up_ns(first, self.plan, learns))
     }
 }

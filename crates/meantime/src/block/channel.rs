@@ -6,7 +6,7 @@ use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
-use crate::completion::{Gap, GapCounters, Policy, Source};
+use crate::completion::{Gap, GapCounters, Learning, Policy, Sample, Source, Way};
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
@@ -84,13 +84,13 @@ impl Lane {
 
     /// Sends what is in the backlog, since nobody would hear that it was not done: a write may have been detached. For as long as a command
     /// may take; what is left then is given up.
-    fn send_rest(&mut self, table: &mut Table, ns: &NamespaceInfo, policy: Policy) {
+    fn send_rest(&mut self, table: &mut Table, ns: &NamespaceInfo, way: Way) {
         let clock = self.queue.clock().clone();
         let until_ns = clock.now_ns().saturating_add(8 * self.queue.sweep_interval_ns());
         while !self.backlog.is_empty() && clock.now_ns() < until_ns {
             self.send_backlog(table, ns);
             if self.is_busy() && !self.backlog.is_empty() {
-                self.gap.wait(&mut View { queue: &mut self.queue, table, probe: &() }, policy, false);
+                self.gap.wait(&mut View { queue: &mut self.queue, table, probe: &() }, way);
             }
         }
         if !self.backlog.is_empty() {
@@ -103,22 +103,11 @@ impl Lane {
         self.queue.in_flight() > 0
     }
 
-    /// After something ended: its time is taken in, and there is room for what waits.
+    /// After something ended: there is room for what waits.
     #[inline(always)]
     fn after_reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        if !table.timed.is_empty() {
-            self.take_times(table);
-        }
         if !self.backlog.is_empty() {
             self.send_backlog(table, ns);
-        }
-    }
-
-    #[inline(never)]
-    fn take_times(&mut self, table: &mut Table) {
-        let now_ns = self.queue.clock().now_ns();
-        for submitted_ns in table.timed.drain(..) {
-            self.gap.record(now_ns.saturating_sub(submitted_ns), now_ns);
         }
     }
 
@@ -148,6 +137,7 @@ pub struct NvmeChannel {
     polled: Lane,
     interrupt: Option<Lane>,
     table: Table,
+    learning: Learning,
     policy: Policy,
     plugged: bool,
     /// The most blocks that are one command wherever they begin, and no more than there are; 0 if that depends on where.
@@ -275,10 +265,13 @@ impl NvmeChannel {
             let backlog = VecDeque::with_capacity(usize::from(depth));
             Lane { queue, gap: Gap::default(), backlog }
         };
+        let mut learning = Learning::default();
+        learning.prepare(policy);
         Self {
             ns,
             info,
             heap,
+            learning,
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
@@ -311,7 +304,7 @@ impl NvmeChannel {
 
     /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
     pub fn mean_device_time_ns(&self) -> u64 {
-        self.polled.gap.mean().mean_ns()
+        self.learning.mean_ns()
     }
 
     /// The clock that this device's time is measured by.
@@ -361,7 +354,26 @@ impl NvmeChannel {
     #[inline(always)]
     #[allow(clippy::result_large_err)]
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        self.start_polled::<false>(request, claim)
+    }
+
+    /// The same for `adaptive`, whose I/O is timed: apart, since each register counts.
+    #[inline(never)]
+    #[allow(clippy::result_large_err)]
+    fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        if matches!(request.policy.unwrap_or(self.policy), Policy::Adaptive(_)) {
+            return self.start_polled::<true>(request, claim);
+        }
+        self.start_long(request, claim)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::result_large_err)]
+    fn start_polled<const TIMED: bool>(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
+        if !TIMED && policy != Policy::Poll {
+            return self.start_other(request, claim);
+        }
         let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
             return self.start_long(request, claim);
         };
@@ -372,7 +384,7 @@ impl NvmeChannel {
         // No underflow that matters: `whole` bounds nlb by the namespace's size.
         let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
         let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
-        if !(op.has_data() && policy == Policy::Poll && whole && inside && ready) {
+        if !(op.has_data() && whole && inside && ready) {
             return self.start_long(request, claim);
         }
         let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
@@ -383,7 +395,28 @@ impl NvmeChannel {
         if !self.plugged {
             self.polled.queue.ring_now();
         }
+        if TIMED {
+            // In the gap, where it costs nothing.
+            self.start_timed(slot, policy);
+        }
         Ok(slot)
+    }
+
+    /// `slot`, whose command has been sent, is waited for by `policy`.
+    #[inline(never)]
+    fn start_timed(&mut self, slot: u16, policy: Policy) {
+        let lbio = self.table.get_mut(slot);
+        lbio.policy = policy;
+        let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
+        self.take_time(slot, op, bytes);
+    }
+
+    /// From now on the time of `slot` is taken.
+    #[inline]
+    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) {
+        let class = self.table.class(op, bytes, self.table.active());
+        let now_ns = self.clock().now_ns();
+        self.table.take_time(slot, class, now_ns);
     }
 
     #[inline(never)]
@@ -397,9 +430,29 @@ impl NvmeChannel {
         self.start_in(slot, request, claim)
     }
 
-    /// Makes sure that the queue of `policy` takes commands: looks at deadlines, and catches up with a reset.
+    /// Which queue a request of `policy` goes to: whether to the one with an interrupt.
+    #[inline]
+    fn goes_to_interrupt(&mut self, policy: Policy, op: Op, bytes: u64) -> bool {
+        if !policy.may_interrupt() || self.interrupt.is_none() {
+            return false;
+        }
+        let class = self.table.class(op, bytes, self.table.active() + 1);
+        self.learning.interrupts(policy, class)
+    }
+
+    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up with a reset.
     fn make_current(&mut self, policy: Policy) -> Result<(), SubmitError> {
-        let (lane, table, ns) = self.split(policy);
+        if !policy.wants_interrupt() {
+            self.make_lane_current(false)?;
+        }
+        if policy.may_interrupt() && self.interrupt.is_some() {
+            self.make_lane_current(true)?;
+        }
+        Ok(())
+    }
+
+    fn make_lane_current(&mut self, interrupt: bool) -> Result<(), SubmitError> {
+        let (lane, table, ns) = self.split(interrupt);
         if !lane.queue.is_current() {
             let now_ns = lane.queue.clock().now_ns();
             lane.queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
@@ -421,15 +474,16 @@ impl NvmeChannel {
             (_, Some(buf)) => (buf.len() >> self.ns.block_shift) as u64,
             (_, None) => request.blocks,
         };
-        let claim = if policy.wants_times() { claim.timed() } else { claim };
+        let (op, bytes) = (request.op, blocks << self.ns.block_shift);
+        let interrupt = self.goes_to_interrupt(policy, op, bytes);
         self.table.fill(slot, request, blocks, policy, claim);
-        self.table.get_mut(slot).own_slot_free = true;
+        let lbio = self.table.get_mut(slot);
+        (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
         if policy.wants_times() {
-            let now_ns = self.clock().now_ns();
-            self.table.note_submitted(slot, now_ns);
+            self.take_time(slot, op, bytes);
         }
         let plugged = self.plugged;
-        let (lane, table, ns) = self.split(policy);
+        let (lane, table, ns) = self.split(interrupt);
         if lane.backlog.is_empty() && lane.send(table, ns, slot) {
             table.release(slot);
         } else {
@@ -443,11 +497,11 @@ impl NvmeChannel {
         Ok(slot)
     }
 
-    /// The lane of `policy`, and what its methods need beside it.
+    /// The lane with an interrupt or the polled one, and what its methods need beside it.
     #[inline(always)]
-    fn split(&mut self, policy: Policy) -> (&mut Lane, &mut Table, &NamespaceInfo) {
+    fn split(&mut self, interrupt: bool) -> (&mut Lane, &mut Table, &NamespaceInfo) {
         let lane = match &mut self.interrupt {
-            Some(lane) if policy.wants_interrupt() => lane,
+            Some(lane) if interrupt => lane,
             _ => &mut self.polled,
         };
         (lane, &mut self.table, &self.ns)
@@ -497,25 +551,60 @@ impl NvmeChannel {
     #[inline(never)]
     fn another_ended(&mut self) {
         self.polled.after_reap(&mut self.table, &self.ns);
+        self.learn(None);
+    }
+
+    /// Takes in the times of what has ended: in a wait on the lane with an interrupt or on the polled one, or found without waiting.
+    #[inline]
+    fn learn(&mut self, waited_on: Option<bool>) {
+        if !self.table.timed.is_empty() {
+            self.learn_times(waited_on);
+        }
+    }
+
+    #[inline(never)]
+    fn learn_times(&mut self, waited_on: Option<bool>) {
+        let now_ns = self.clock().now_ns();
+        let in_flight = self.table.active() + self.table.timed.len();
+        let waited = match (waited_on, &self.interrupt) {
+            (Some(true), Some(lane)) => Some(lane.gap.waited()),
+            (Some(_), _) => Some(self.polled.gap.waited()),
+            (None, _) => None,
+        };
+        for timed in self.table.timed.drain(..) {
+            let sample = Sample {
+                class: timed.flight.class,
+                device_ns: now_ns.saturating_sub(timed.flight.submitted_ns),
+                slept_ns: waited.map_or(0, |waited| waited.slept_ns),
+                overslept: waited.is_some_and(|waited| waited.overslept),
+                interrupted: timed.flight.interrupted,
+                in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
+                now_ns,
+            };
+            self.learning.record(timed.policy, &sample, waited);
+        }
     }
 
     #[inline(never)]
     fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
-        let policy = self.table.get(slot).policy;
         while !self.table.is_done(slot) {
-            self.wait_on(slot, policy, probe);
+            self.wait_on(slot, probe);
         }
     }
 
-    /// Waits until something ended on the lane of `slot`, sleeping only if its request has not slept yet.
+    /// Waits until something ended on the lane of `slot`, in the way that its policy has come to.
     #[inline(always)]
-    fn wait_on(&mut self, slot: u16, policy: Policy, probe: &impl Probe) {
-        let first_wait = !std::mem::replace(&mut self.table.get_mut(slot).slept, true);
-        let (lane, table, ns) = self.split(policy);
+    fn wait_on(&mut self, slot: u16, probe: &impl Probe) {
+        let lbio = self.table.get_mut(slot);
+        let (policy, flight) = (lbio.policy, lbio.flight());
+        lbio.waited = true;
+        let way = self.learning.way(policy, &flight);
+        let (lane, table, ns) = self.split(flight.interrupted);
         if lane.queue.in_flight() > 0 {
-            lane.gap.wait(&mut View { queue: &mut lane.queue, table, probe }, policy, first_wait);
+            lane.gap.wait(&mut View { queue: &mut lane.queue, table, probe }, way);
         }
         lane.after_reap(table, ns);
+        self.learn(Some(flight.interrupted));
     }
 
     /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
@@ -525,9 +614,10 @@ impl NvmeChannel {
         let Self { table, ns, polled, interrupt, .. } = self;
         let Some(interrupt) = interrupt else { return };
         let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, probe };
-        polled.gap.wait(&mut both, Policy::Poll, false);
+        polled.gap.wait(&mut both, Way::Poll);
         polled.after_reap(table, ns);
         interrupt.after_reap(table, ns);
+        self.learn(Some(false));
     }
 
     /// The result of an ended request.
@@ -580,6 +670,7 @@ impl BlockChannel for NvmeChannel {
         if let Some(lane) = interrupt {
             lane.reap(table, ns);
         }
+        self.learn(None);
         if self.table.active() == before && before > 0 {
             self.tick();
         }
@@ -641,8 +732,8 @@ impl BlockChannel for NvmeChannel {
                 self.wait_on_both(&());
                 continue;
             }
-            let (policy, slot) = self.table.queued_policy()?;
-            self.wait_on(slot, policy, &());
+            let slot = self.table.queued_slot()?;
+            self.wait_on(slot, &());
         }
     }
 
@@ -659,8 +750,8 @@ impl BlockChannel for NvmeChannel {
             if self.table.queued() == 0 {
                 return;
             }
-            let Some((policy, slot)) = self.table.queued_policy() else { return };
-            self.wait_on(slot, policy, &Until(stop));
+            let Some(slot) = self.table.queued_slot() else { return };
+            self.wait_on(slot, &Until(stop));
         }
     }
 
@@ -684,6 +775,7 @@ impl BlockChannel for NvmeChannel {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
         }
+        self.learning.prepare(policy);
         self.policy = policy;
         Ok(())
     }
@@ -699,6 +791,7 @@ impl NvmeChannel {
         if let Some(lane) = interrupt {
             lane.tick(table, ns);
         }
+        self.learn(None);
     }
 }
 
@@ -706,9 +799,9 @@ impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
         let Self { table, ns, polled, interrupt, .. } = self;
-        for (lane, policy) in [(Some(polled), Policy::Poll), (interrupt.as_mut(), Policy::Interrupt)] {
+        for (lane, way) in [(Some(polled), Way::Poll), (interrupt.as_mut(), Way::Interrupt)] {
             let Some(lane) = lane else { continue };
-            lane.send_rest(table, ns, policy);
+            lane.send_rest(table, ns, way);
             for slot in lane.backlog.drain(..) {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);

@@ -197,9 +197,17 @@ impl BlockDevice for NvmeDevice {
         }
         let slots = (assigned + PART_SLOTS).min(limit);
         let polled = self.controller.create_io_queue(slots, assigned, false)?;
-        let wanted = options.interrupt.unwrap_or(options.policy.wants_interrupt());
-        let interrupt =
-            if wanted { Some(self.controller.create_io_queue(slots, assigned, true)?) } else { None };
+        let wanted = options.interrupt.unwrap_or(options.policy.may_interrupt());
+        let needed = options.interrupt == Some(true) || options.policy.wants_interrupt();
+        let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true));
+        let interrupt = match queue.transpose() {
+            // It would use one, and does without.
+            Err(error) if !needed => {
+                tracing::warn!(%error, policy = %options.policy, "no queue with an interrupt: this policy polls instead");
+                None
+            }
+            queue => queue?,
+        };
         if options.policy.wants_interrupt() && interrupt.is_none() {
             return Err(Error::NoVector { vectors: self.controller.info().vectors }.into());
         }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::completion::Policy;
+use crate::completion::{Class, Flight, Kind, Policy};
 use crate::hw::DmaBuf;
 use crate::hw::dma::Iova;
 use crate::nvme::{Command, CommandError, NamespaceInfo, Op, Outcome};
@@ -38,7 +38,7 @@ pub(crate) enum Claim {
 
 impl Claim {
     /// The same, with its time taken.
-    pub(crate) fn timed(self) -> Self {
+    fn timed(self) -> Self {
         match self {
             Self::Ticket => Self::TimedTicket,
             Self::Queue => Self::TimedQueue,
@@ -60,8 +60,12 @@ pub(crate) struct Lbio {
     claim: Claim,
     pub(crate) op: Op,
     fua: bool,
-    /// Whether a wait for this request has slept already.
-    pub(crate) slept: bool,
+    /// Whether this request was waited for before.
+    pub(crate) waited: bool,
+    /// Whether its commands go to the queue with an interrupt.
+    pub(crate) interrupt: bool,
+    /// What it is, if its time is taken.
+    class: Class,
     /// Whether it has failed.
     failed: bool,
     /// Whether the request has a slot of its own in its queue, and has not used it yet.
@@ -78,7 +82,7 @@ pub(crate) struct Lbio {
     buf: Option<DmaBuf>,
     user_data: u64,
     lba: u64,
-    /// The way this request is waited for; it decides the queue that its commands go to.
+    /// The way this request is waited for.
     pub(crate) policy: Policy,
     /// When it was submitted, if its time is taken.
     submitted_ns: u64,
@@ -92,7 +96,9 @@ impl Lbio {
             claim: Claim::Detached,
             op: Op::Flush,
             fua: false,
-            slept: false,
+            waited: false,
+            interrupt: false,
+            class: Class::default(),
             failed: false,
             own_slot_free: false,
             pending: 0,
@@ -114,6 +120,17 @@ impl Lbio {
     #[inline(always)]
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// The request as policies see it; of use only if its time is taken.
+    #[inline]
+    pub(crate) fn flight(&self) -> Flight {
+        Flight {
+            class: self.class,
+            submitted_ns: self.submitted_ns,
+            interrupted: self.interrupt,
+            waited: self.waited,
+        }
     }
 
     /// The buffer of a request that is under way, for whoever transfers it without a device.
@@ -165,6 +182,13 @@ const fn index(slot: u16) -> usize {
     slot as usize % MAX_DEPTH
 }
 
+/// A request that has ended, and whose time is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timed {
+    pub(crate) policy: Policy,
+    pub(crate) flight: Flight,
+}
+
 /// The slots of a channel. Nothing here allocates after it was made.
 pub(crate) struct Table {
     lbios: Box<[Lbio; MAX_DEPTH]>,
@@ -173,8 +197,8 @@ pub(crate) struct Table {
     free: u16,
     /// Ended requests that nobody has a ticket for.
     done: VecDeque<u16>,
-    /// When the requests were submitted that have ended since it was last looked, and whose time is taken.
-    pub(crate) timed: Vec<u64>,
+    /// The requests that have ended since it was last looked, and whose time is taken.
+    pub(crate) timed: Vec<Timed>,
     active: usize,
     queued: usize,
 }
@@ -234,7 +258,8 @@ impl Table {
         lbio.claim = claim;
         lbio.op = request.op;
         lbio.fua = request.fua;
-        lbio.slept = false;
+        lbio.waited = false;
+        lbio.interrupt = false;
         lbio.pending = 1;
         lbio.left = blocks;
         if blocks > 0 {
@@ -317,7 +342,7 @@ impl Table {
     fn note_time(&mut self, slot: u16) {
         let lbio = &self.lbios[index(slot)];
         if !lbio.failed {
-            self.timed.push(lbio.submitted_ns);
+            self.timed.push(Timed { policy: lbio.policy, flight: lbio.flight() });
         }
     }
 
@@ -374,9 +399,24 @@ impl Table {
         done
     }
 
-    /// The moment that `slot` was submitted.
-    pub(crate) fn note_submitted(&mut self, slot: u16, now_ns: u64) {
-        self.get_mut(slot).submitted_ns = now_ns;
+    /// Of what class a request of `bytes` is that was just taken in, or is taken in next.
+    #[inline]
+    pub(crate) fn class(&self, op: Op, bytes: u64, in_flight: usize) -> Class {
+        let kind = match op {
+            Op::Read => Kind::Read,
+            Op::Write => Kind::Write,
+            Op::Flush | Op::WriteZeroes | Op::Deallocate => Kind::Other,
+        };
+        Class::new(kind, u32::try_from(bytes).unwrap_or(u32::MAX), in_flight)
+    }
+
+    /// The time of `slot`, which is of `class`, is taken, from now on.
+    #[inline]
+    pub(crate) fn take_time(&mut self, slot: u16, class: Class, now_ns: u64) {
+        let lbio = self.get_mut(slot);
+        lbio.submitted_ns = now_ns;
+        lbio.class = class;
+        lbio.claim = lbio.claim.timed();
     }
 
     /// The ticket's holder has lost interest.
@@ -389,11 +429,10 @@ impl Table {
         }
     }
 
-    /// A request without a ticket that is under way, and how it is waited for.
-    pub(crate) fn queued_policy(&self) -> Option<(Policy, u16)> {
+    /// A request without a ticket that is under way.
+    pub(crate) fn queued_slot(&self) -> Option<u16> {
         let queued = |lbio: &Lbio| lbio.state == State::Active && lbio.claim.is_queued();
-        let slot = self.lbios.iter().position(queued)?;
-        Some((self.lbios[slot].policy, slot as u16))
+        self.lbios.iter().position(queued).map(|slot| slot as u16)
     }
 }
 

@@ -1,7 +1,6 @@
-//! The gap: waiting for at least one completion by the way the policy names.
+//! The gap: waiting for at least one completion, by whatever way a policy has come to.
 
-use super::mean::{HalfMean, HalfMin};
-use super::policy::Policy;
+use super::plan::{MAX_STAGES, Plan};
 
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
@@ -36,7 +35,7 @@ pub trait Source {
 pub struct GapCounters {
     /// Waits that a first look did not end.
     pub waits: u64,
-    /// Waits that slept before they polled.
+    /// Sleeps before or between polling.
     pub sleeps: u64,
     /// Of those, how many found the completion there already.
     pub oversleeps: u64,
@@ -46,26 +45,66 @@ pub struct GapCounters {
     pub blocks: u64,
 }
 
+/// How one wait goes: what a policy comes down to.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    /// Block until the interrupt.
+    Interrupt,
+    /// Spin.
+    Poll,
+    /// Sleep for so many ns, then spin.
+    Sleep(u64),
+    /// Sleep as planned for an I/O that was submitted at `since_ns`, and spin between.
+    Planned {
+        /// The sleeps.
+        plan: Plan,
+        /// When the I/O was submitted, in ns of the source's clock.
+        since_ns: u64,
+    },
+}
+
+/// A sleep that was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// For how long, in ns.
+    pub slept_ns: u64,
+    /// How much later than that the thread ran again, in ns.
+    pub late_ns: u64,
+}
+
+/// What one wait was like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// What [`Way::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did not sleep.
+    pub slept_ns: u64,
+    /// Whether the completion was there when a sleep had ended.
+    pub overslept: bool,
+    /// Whether the completion was looked for in vain just before it was found: only then it is known when it came. Else it
+    /// may have been there for long.
+    pub exact: bool,
+    /// The planned sleeps; [`Way::Sleep`] leaves none.
+    wakes: [Wake; MAX_STAGES],
+    wake_count: u8,
+}
+
+impl Waited {
+    /// The planned sleeps, with how late they ended.
+    pub fn wakes(&self) -> &[Wake] {
+        &self.wakes[..usize::from(self.wake_count)]
+    }
+}
+
 /// The state of waiting on one queue. Belongs to the queue's thread.
 #[derive(Debug, Clone)]
 pub struct Gap {
     spin_budget_ns: u64,
-    mean: HalfMean,
-    min: HalfMin,
-    /// What the last wait that slept was to sleep.
-    slept_ns: u64,
+    waited: Waited,
     counters: GapCounters,
 }
 
 impl Default for Gap {
     fn default() -> Self {
-        Self {
-            spin_budget_ns: SPIN_BUDGET_NS,
-            mean: HalfMean::default(),
-            min: HalfMin::default(),
-            slept_ns: 0,
-            counters: GapCounters::default(),
-        }
+        Self { spin_budget_ns: SPIN_BUDGET_NS, waited: Waited::default(), counters: GapCounters::default() }
     }
 }
 
@@ -85,43 +124,89 @@ impl Gap {
         self.counters
     }
 
-    /// The mean that `hybrid` goes by.
-    pub fn mean(&self) -> HalfMean {
-        self.mean
-    }
-
-    /// Takes in the device time of one I/O that was found complete at `now_ns`.
+    /// What the last wait was like.
     #[inline]
-    pub fn record(&mut self, device_ns: u64, now_ns: u64) {
-        self.mean.record(device_ns, now_ns);
-        self.min.record(device_ns, self.slept_ns);
+    pub fn waited(&self) -> &Waited {
+        &self.waited
     }
 
     /// Waits until at least one command of `source` has ended; how many did.
     ///
     /// The caller has something in flight on it, rang its doorbell, and bounds the wait: every command has a deadline at
-    /// which [`Source::tick`] ends it. `first_wait` is false if the I/O waited for has slept already: like Linux, a hybrid
-    /// policy sleeps once per I/O.
+    /// which [`Source::tick`] ends it.
     #[inline]
-    pub fn wait(&mut self, source: &mut impl Source, policy: Policy, first_wait: bool) -> usize {
+    pub fn wait(&mut self, source: &mut impl Source, way: Way) -> usize {
         self.counters.waits += 1;
-        match policy {
-            Policy::Poll => {}
-            Policy::Interrupt => {
+        self.waited = Waited::default();
+        match way {
+            Way::Poll => {}
+            Way::Interrupt => {
                 let ended = source.reap();
                 return if ended > 0 { ended } else { self.wait_blocked(source) };
             }
-            Policy::HybridFixed(ns) if first_wait => self.sleep(source, ns),
-            Policy::HybridHalfMean if first_wait => self.sleep(source, self.mean.sleep_ns()),
-            Policy::HybridMin if first_wait => self.sleep(source, self.min.sleep_ns()),
-            Policy::HybridFixed(_) | Policy::HybridHalfMean | Policy::HybridMin => {}
+            Way::Sleep(ns) => self.sleep(source, ns),
+            Way::Planned { plan, since_ns } => return self.wait_planned(source, &plan, since_ns),
         }
         self.spin(source)
     }
 
+    /// Sleeps and spins in turns.
+    #[inline(never)]
+    fn wait_planned(&mut self, source: &mut impl Source, plan: &Plan, since_ns: u64) -> usize {
+        let ended = source.reap();
+        if ended > 0 {
+            return ended;
+        }
+        let mut now_ns = source.now_ns();
+        let mut spun_since_ns = now_ns;
+        let mut stages = plan.stages().iter().peekable();
+        loop {
+            let elapsed_ns = now_ns.saturating_sub(since_ns);
+            if let Some(stage) = stages.next_if(|stage| stage.from_ns <= elapsed_ns) {
+                let left_ns = stage.until_ns.saturating_sub(elapsed_ns).min(source.tick_interval_ns());
+                if left_ns == 0 {
+                    continue;
+                }
+                self.counters.sleeps += 1;
+                source.sleep_ns(left_ns);
+                let woken_ns = source.now_ns();
+                let late_ns = woken_ns.saturating_sub(now_ns + left_ns);
+                self.waited.slept_ns += left_ns;
+                if let Some(wake) = self.waited.wakes.get_mut(usize::from(self.waited.wake_count)) {
+                    *wake = Wake { slept_ns: left_ns, late_ns };
+                    self.waited.wake_count += 1;
+                }
+                let ended = source.reap();
+                if ended > 0 {
+                    self.counters.oversleeps += 1;
+                    self.waited.overslept = true;
+                    return ended;
+                }
+                (now_ns, spun_since_ns) = (woken_ns, woken_ns);
+                continue;
+            }
+            for _ in 0..SPINS_PER_CLOCK {
+                let ended = source.reap();
+                if ended > 0 {
+                    self.waited.exact = true;
+                    return ended;
+                }
+            }
+            now_ns = source.now_ns();
+            let ended = source.tick(now_ns);
+            if ended > 0 {
+                return ended;
+            }
+            if stages.peek().is_none() && now_ns.saturating_sub(spun_since_ns) >= self.spin_budget_ns {
+                self.counters.fallbacks += 1;
+                return self.wait_blocked(source);
+            }
+        }
+    }
+
     #[inline(never)]
     fn sleep(&mut self, source: &mut impl Source, duration_ns: u64) {
-        self.slept_ns = duration_ns;
+        self.waited.slept_ns = duration_ns;
         if duration_ns == 0 {
             return;
         }
@@ -130,15 +215,17 @@ impl Gap {
         source.sleep_ns(duration_ns.min(source.tick_interval_ns()));
         if source.has_completion() {
             self.counters.oversleeps += 1;
+            self.waited.overslept = true;
         }
     }
 
     #[inline(always)]
     fn spin(&mut self, source: &mut impl Source) -> usize {
         // The clock is first read after a while: a fast device is done before that.
-        for _ in 0..SPINS_PER_CLOCK {
+        for look in 0..SPINS_PER_CLOCK {
             let ended = source.reap();
             if ended > 0 {
+                self.waited.exact = look > 0;
                 return ended;
             }
         }
@@ -154,6 +241,7 @@ impl Gap {
                     let ended = source.reap();
                     // A stray ends nothing.
                     if ended > 0 {
+                        self.waited.exact = true;
                         return ended;
                     }
                 }

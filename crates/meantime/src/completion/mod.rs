@@ -1,14 +1,21 @@
 //! Completion: how to spend the gap between the doorbell and the completion entry.
 //!
 //! One mechanism ([`Gap::wait`]) serves every policy: sleep for a while the policy names, spin for a budget, then stop
-//! burning the CPU – by interrupt on a queue that has one, by growing sleeps on one that has not.
+//! burning the CPU – by interrupt on a queue that has one, by growing sleeps on one that has not. What a policy makes of what
+//! was seen before is [`Learning`].
 
 pub mod calibrate;
+mod class;
 mod gap;
-mod mean;
+mod learning;
+mod plan;
 mod policy;
+mod published;
 pub mod steer;
 
-pub use gap::{Gap, GapCounters, Source};
-pub use mean::{HalfMean, HalfMin};
-pub use policy::{ParsePolicyError, Policy};
+pub use class::{Class, Kind};
+pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
+pub use learning::{Flight, Learning};
+pub use plan::{MAX_STAGES, Plan, Stage};
+pub use policy::{Goal, ParsePolicyError, Policy};
+pub use published::{Choice, HalfMean, HalfMin, Rule, Sample};

@@ -91,10 +91,14 @@ impl Shared {
             }
             Policy::Poll => self.polls.get_or_init(|| Rings::try_polling(self, policy)).clone(),
             Policy::HybridMin => Rings::try_polling(self, policy),
-            Policy::HybridFixed(_) | Policy::HybridHalfMean => Err(
+            Policy::HybridFixed(_) | Policy::HybridHalfMean | Policy::HybridBucket => Err(
                 "Linux has no such sleep before polling since 6.4 (io_poll_delay was removed); use hybrid-min, io_uring's own"
                     .to_owned(),
             ),
+            _ => Err(format!(
+                "the kernel decides how its own I/O is waited for, and has no {policy}: use interrupt, poll or hybrid-min, or \
+                 drive the device by a URI of our own driver"
+            )),
         }
     }
 
