@@ -264,13 +264,13 @@ fn a_panic_anywhere_leaves_the_other_tasks_ready() {
     let root = catch_unwind(AssertUnwindSafe(|| executor.block_on(async { panic!("root") })));
     assert!(root.is_err());
     let sum = executor.block_on(async {
-        let mut sum: u64 = 0;
+        let mut sum = 0;
         for other in others {
             sum += other.await;
         }
         sum
     });
-    assert_eq!(sum, (0..70).sum());
+    assert_eq!(sum, (0..70).sum::<i32>());
 
     // A future that panics while it is dropped: that is its outcome.
     let bomb = Bomb;

@@ -15,7 +15,7 @@ pub mod steer;
 
 pub use class::{Class, Kind};
 pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
-pub use learning::{Flight, Learning};
+pub use learning::{Expected, Flight, Learning};
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
 pub use published::{Choice, HalfMean, HalfMin, Rule, Sample};

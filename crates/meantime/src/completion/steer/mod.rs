@@ -39,6 +39,7 @@ pub use state::{QueueFigures, QueueState};
 
 use super::policy::Policy;
 use request::{Progress, REQUEST_BYTES_MAX, RequestCell};
+use state::PolicyWords;
 use words::SeqWords;
 
 /// A channel in use publishes this often, in ns, unless it waits for a single I/O for longer.
@@ -203,6 +204,9 @@ pub struct Helm {
     steer: Arc<Steer>,
     /// When to publish next.
     due_ns: u64,
+    /// The policy last published, and its text: making that allocates.
+    policy: Policy,
+    policy_words: PolicyWords,
 }
 
 impl Helm {
@@ -210,15 +214,16 @@ impl Helm {
     pub fn new(device: &str, policy: Policy, now_ns: u64) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let figures = QueueFigures { published_ns: now_ns, ..QueueFigures::default() };
+        let policy_words = state::policy_words(&policy.to_string());
         let steer = Arc::new(Steer {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             device: device.to_owned(),
-            words: SeqWords::new(state::to_words(&policy.to_string(), &figures)),
+            words: SeqWords::new(state::to_words(&policy_words, &figures)),
             request: RequestCell::new(),
             closed: AtomicBool::new(false),
         });
         registry::add(&steer);
-        Self { steer, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS) }
+        Self { steer, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
     }
 
     /// What others have of it.
@@ -233,7 +238,7 @@ impl Helm {
     }
 
     /// Shows `figures` as those of `now_ns`; which thread this is, and what CPU time it has had, is found here. Some hundred
-    /// nanoseconds: two system calls. Nothing is locked.
+    /// nanoseconds: two system calls. Nothing is locked, and nothing allocated unless the policy is another one.
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
         self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
@@ -244,7 +249,11 @@ impl Helm {
             published_ns: now_ns,
             ..*figures
         };
-        self.steer.words.write(&state::to_words(&policy.to_string(), &figures));
+        if policy != self.policy {
+            self.policy = policy;
+            self.policy_words = state::policy_words(&policy.to_string());
+        }
+        self.steer.words.write(&state::to_words(&self.policy_words, &figures));
     }
 
     /// The policy that somebody outside asks for, if anybody does; [`Helm::answer`] is to follow. One load if nobody does.

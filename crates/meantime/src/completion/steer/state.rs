@@ -52,9 +52,9 @@ figures! {
     fallbacks,
     /// Times the thread blocked for an interrupt.
     blocks,
-    /// The device time that is expected of I/O like the last one, in ns: half of them are quicker. 0: no estimate.
+    /// The device time that the policy expects, in ns: half of the I/Os are quicker, or the mean if it goes by that. 0: it has none.
     expected_ns,
-    /// The device time that few I/Os fall short of, in ns: what a sleep goes by. 0: no estimate.
+    /// The device time that few I/Os fall short of, in ns. 0: the policy has none.
     expected_low_ns,
     /// CPU time of the thread that published, over its whole life, in ns.
     thread_cpu_ns,
@@ -81,10 +81,17 @@ pub struct QueueState {
     pub figures: QueueFigures,
 }
 
-pub(super) fn to_words(policy: &str, figures: &QueueFigures) -> [u64; WORDS] {
+/// A policy's text.
+pub(super) type PolicyWords = [u64; POLICY_WORDS];
+
+pub(super) fn policy_words(policy: &str) -> PolicyWords {
+    pack(policy)
+}
+
+pub(super) fn to_words(policy: &PolicyWords, figures: &QueueFigures) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     words[..FIGURES].copy_from_slice(&figures.values());
-    words[FIGURES..].copy_from_slice(&pack::<POLICY_WORDS>(policy));
+    words[FIGURES..].copy_from_slice(policy);
     words
 }
 
@@ -102,7 +109,7 @@ mod tests {
         let figures = QueueFigures::from_values(std::array::from_fn(|at| at as u64 + 100));
         assert_eq!((figures.ended, figures.published_ns), (100, 113));
         assert_eq!(QueueFigures::NAMES[5], "sleeps");
-        let (policy, read) = from_words(&to_words("hybrid=2us", &figures));
+        let (policy, read) = from_words(&to_words(&policy_words("hybrid=2us"), &figures));
         assert_eq!((policy.as_str(), read), ("hybrid=2us", figures));
     }
 }

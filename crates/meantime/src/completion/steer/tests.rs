@@ -89,9 +89,9 @@ fn a_state_is_never_torn() {
                 }
             });
         }
-        for number in (1..20_000).filter(|number| number % 1_000 != 0) {
-            let figures = QueueFigures::from_values([number; 14]);
-            helm.publish(number, Policy::HybridFixed(number), &figures);
+        for number in (1..20_000u32).filter(|number| number % 1_000 != 0) {
+            let figures = QueueFigures::from_values([number.into(); 14]);
+            helm.publish(number.into(), Policy::HybridFixed(number), &figures);
         }
         drop(helm);
     });
@@ -102,7 +102,7 @@ fn many_askers_and_one_channel_neither_lose_nor_mix_answers() {
     let mut helm = Helm::new("mem:1M", Policy::Poll, 0);
     let steer = Arc::clone(helm.steer());
     std::thread::scope(|scope| {
-        let askers: Vec<_> = (1..=3u64)
+        let askers: Vec<_> = (1..=3u32)
             .map(|asker| {
                 let steer = &steer;
                 scope.spawn(move || {
@@ -136,6 +136,6 @@ fn many_askers_and_one_channel_neither_lose_nor_mix_answers() {
                 helm.answer(Err(policy));
             }
         }
-        assert!(askers.into_iter().map(|asker| asker.join().unwrap()).sum::<u64>() > 100);
+        assert!(askers.into_iter().map(|asker| asker.join().unwrap()).sum::<u32>() > 100);
     });
 }
