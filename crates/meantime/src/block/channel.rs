@@ -439,7 +439,11 @@ impl NvmeChannel {
             Err(error) => return Err(Rejected { error, request }),
         };
         let slot = self.table.take_free();
-        if looked && policy == Policy::Poll && slot.is_some() {
+        if looked
+            && policy == Policy::Poll
+            && slot.is_some()
+            && self.times.take_sample(self.polled.queue.told_ns())
+        {
             request.policy = Some(SAMPLED);
         }
         self.start_in(slot, request, claim)
@@ -604,8 +608,7 @@ impl NvmeChannel {
                 in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
                 now_ns,
             };
-            self.times.count += 1;
-            self.times.sum_ns += sample.device_ns;
+            self.times.add(sample.device_ns);
             self.learning.record(timed.policy, &sample, waited);
         }
     }
