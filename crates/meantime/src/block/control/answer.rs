@@ -22,6 +22,9 @@ pub(super) enum Next {
 
 const USE: &str = r#"use {"get":"queues"} or {"set":{"queue":1,"policy":"poll"}}"#;
 
+/// How many queues an error lists.
+const QUEUES_NAMED_MAX: usize = 16;
+
 pub(super) fn error(text: impl std::fmt::Display) -> Value {
     json!({ "error": text.to_string() })
 }
@@ -38,12 +41,22 @@ pub(super) fn obey(line: &[u8]) -> Next {
                     Err(refused) => Next::Answer(error(refused)),
                 }
             }
-            None => Next::Answer(error(format_args!(
-                r#"there is no queue {queue}; those there are, are listed by {{"get":"queues"}}"#
-            ))),
+            None => Next::Answer(error(no_queue(queue))),
         },
         Err(why) => Next::Answer(error(why)),
     }
+}
+
+fn no_queue(queue: u64) -> String {
+    let mut others: Vec<String> = steer::channels().iter().map(|steer| steer.id().to_string()).collect();
+    if others.is_empty() {
+        return format!("there is no queue {queue}: the process has none at present");
+    }
+    if others.len() > QUEUES_NAMED_MAX {
+        others.truncate(QUEUES_NAMED_MAX);
+        others.push("…".to_owned());
+    }
+    format!("there is no queue {queue}; there are {}", others.join(", "))
 }
 
 /// The answer to a change.

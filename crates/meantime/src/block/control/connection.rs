@@ -163,8 +163,9 @@ impl Connection {
         let Some(Pending { asked, policy, before, .. }) = self.pending.take() else { return };
         // Withdrawing gives the answer again if there was one.
         let outcome = answered.and_then(|()| asked.withdraw());
-        if outcome.is_ok() {
-            changes.push(Change { queue: id, before, after: policy.to_string() });
+        let after = policy.to_string();
+        if outcome.is_ok() && before != after {
+            changes.push(Change { queue: id, before, after });
         }
         self.say(&answer::outcome(id, policy, &outcome));
     }
