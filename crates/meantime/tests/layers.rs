@@ -9,10 +9,13 @@ const RANKS: [&str; 4] = ["hw", "nvme", "completion", "block"];
 /// Files that may contain `unsafe`, relative to the repository.
 const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/clock.rs",
+    "crates/meantime/src/hw/cpu.rs",
     "crates/meantime/src/hw/dma.rs",
     "crates/meantime/src/hw/floor.rs",
     "crates/meantime/src/hw/mmio.rs",
     "crates/meantime/src/hw/pages.rs",
+    "crates/meantime/src/hw/pause.rs",
+    "crates/meantime/src/hw/sched.rs",
     "crates/meantime/src/hw/uring.rs",
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/tests",

@@ -47,7 +47,10 @@ fn every_policy_shows_what_it_does() {
             Policy::Poll => assert!((5..100).contains(&figures.timed), "samples: {}", figures.timed),
             Policy::Interrupt => assert!(figures.blocks > IOS / 2),
             Policy::HybridFixed(_) => assert_eq!(figures.sleeps, figures.ended),
-            _ => assert_eq!(figures.timed, figures.ended),
+            // Of I/O that it does not sleep in, it times some.
+            _ => {
+                assert!(figures.timed > 100 && figures.expected_ns > 5_000 && figures.expected_low_ns > 5_000)
+            }
         }
         drop(channel);
         assert!(steer.is_closed() && steer::channel(steer.id()).is_none());
@@ -58,7 +61,7 @@ fn every_policy_shows_what_it_does() {
 fn a_policy_is_changed_from_outside() {
     let rig = Rig::new(ssd("optane"));
     let (mut channel, steer) = alone(&rig, Policy::Poll);
-    let mut run = |channel: &mut NvmeChannel| (0..IOS).for_each(|n| put(channel, n % 8..n % 8 + 1, n));
+    let run = |channel: &mut NvmeChannel| (0..IOS).for_each(|n| put(channel, n % 8..n % 8 + 1, n));
     let asked = steer.ask(Policy::HybridFixed(3_000)).expect("nobody else asks");
     assert_eq!(asked.answer(), None, "the channel was not used yet");
     run(&mut channel);

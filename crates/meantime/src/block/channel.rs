@@ -8,8 +8,10 @@ use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use crate::completion::adaptive::{Estimate, SleepCosts};
 use crate::completion::steer::Helm;
 use crate::completion::{Gap, GapCounters, Learning, Policy, Sample, Source, Way};
+use crate::hw::clock::thread_cpu_ns;
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
@@ -30,6 +32,9 @@ pub struct ChannelCounters {
 
 /// How often a wait looks before it reads a clock: about 200 ns' worth.
 const FIRST_LOOKS: u32 = 128;
+
+/// Of how many requests under way the likely end is compared.
+const COMPARED: usize = 16;
 
 /// A queue, the state of waiting on it, and what waits to be sent to it.
 struct Lane {
@@ -210,6 +215,10 @@ impl<P: Probe> Source for View<'_, P> {
             None => false,
         }
     }
+
+    fn cpu_ns(&self) -> u64 {
+        if self.queue.clock().is_real() { thread_cpu_ns() } else { 0 }
+    }
 }
 
 /// Two lanes at once.
@@ -271,7 +280,12 @@ impl NvmeChannel {
             let backlog = VecDeque::with_capacity(usize::from(depth));
             Lane { queue, gap: Gap::default(), backlog }
         };
-        let mut learning = Learning::default();
+        // Virtual time passes exactly.
+        let costs = (!polled.clock().is_real()).then(SleepCosts::none);
+        let mut learning = Learning::new(costs);
+        if interrupt.is_some() {
+            learning.allow_interrupts();
+        }
         learning.prepare(policy);
         let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
         Self {
@@ -314,6 +328,11 @@ impl NvmeChannel {
     /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
     pub fn mean_device_time_ns(&self) -> u64 {
         self.learning.mean_ns()
+    }
+
+    /// What the channel's policy goes by at present; `None` if it does not estimate.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.learning.estimate(self.policy)
     }
 
     /// The clock that this device's time is measured by.
@@ -370,7 +389,7 @@ impl NvmeChannel {
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
-        if matches!(request.policy.unwrap_or(self.policy), Policy::Adaptive(_)) {
+        if self.learning.polls(request.policy.unwrap_or(self.policy)) {
             return self.start_polled::<true>(request, claim);
         }
         self.start_long(request, claim)
@@ -415,9 +434,14 @@ impl NvmeChannel {
     #[inline(never)]
     fn start_timed(&mut self, slot: u16, policy: Policy) {
         let lbio = self.table.get_mut(slot);
-        lbio.policy = policy;
         let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
-        let now_ns = self.take_time(slot, op, bytes);
+        let class = self.table.class(op, bytes, self.table.active());
+        if self.learning.skips(policy, class) {
+            return;
+        }
+        self.table.get_mut(slot).policy = policy;
+        let now_ns = self.clock().now_ns();
+        self.table.take_time(slot, class, now_ns);
         self.show(now_ns);
     }
 
@@ -598,6 +622,9 @@ impl NvmeChannel {
             (Some(_), _) => Some(self.polled.gap.waited()),
             (None, _) => None,
         };
+        if let Some(waited) = waited {
+            self.learning.slept(waited, now_ns);
+        }
         for timed in self.table.timed.drain(..) {
             let sample = Sample {
                 class: timed.flight.class,
@@ -636,6 +663,19 @@ impl NvmeChannel {
         let told_ns = lane.queue.told_ns();
         self.learn(Some(flight.interrupted));
         self.show(told_ns);
+    }
+
+    /// The request without a ticket that is likely to end first, as far as that matters: no more than the first few are looked at.
+    fn next_to_end(&self) -> Option<u16> {
+        let first = self.table.queued_slots().next()?;
+        if !matches!(self.table.get(first).policy, Policy::Adaptive(_) | Policy::Auto) {
+            return Some(first);
+        }
+        let end_ns = |slot: &u16| {
+            let flight = self.table.get(*slot).flight();
+            flight.submitted_ns + self.learning.soonest_ns(flight.class)
+        };
+        self.table.queued_slots().take(COMPARED).min_by_key(end_ns)
     }
 
     /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
@@ -763,7 +803,7 @@ impl BlockChannel for NvmeChannel {
                 self.wait_on_both(&());
                 continue;
             }
-            let slot = self.table.queued_slot()?;
+            let slot = self.next_to_end()?;
             self.wait_on(slot, &());
         }
     }
@@ -782,7 +822,7 @@ impl BlockChannel for NvmeChannel {
             if self.table.queued() == 0 {
                 return;
             }
-            let Some(slot) = self.table.queued_slot() else { return };
+            let Some(slot) = self.next_to_end() else { return };
             self.wait_on(slot, &Until(stop));
         }
     }
@@ -806,6 +846,9 @@ impl BlockChannel for NvmeChannel {
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError> {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
+        }
+        if policy.may_interrupt() && self.interrupt.is_none() {
+            tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
         }
         self.learning.prepare(policy);
         self.policy = policy;

@@ -31,13 +31,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
 pub use rates::{QueueRates, Snapshot, rates};
 pub use registry::{channel, channels};
 pub use state::{QueueFigures, QueueState};
 
 use super::policy::Policy;
+use crate::hw::clock::thread_cpu_ns;
 use request::{Progress, REQUEST_BYTES_MAX, RequestCell};
 use state::PolicyWords;
 use words::SeqWords;
@@ -242,9 +241,8 @@ impl Helm {
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
         self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let figures = QueueFigures {
-            thread_cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+            thread_cpu_ns: thread_cpu_ns(),
             thread_id: rustix::thread::gettid().as_raw_nonzero().get() as u64,
             published_ns: now_ns,
             ..*figures
