@@ -1,5 +1,7 @@
 //! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the slots of its requests.
 
+mod steering;
+
 use std::collections::VecDeque;
 
 use super::device::BlockInfo;
@@ -7,11 +9,13 @@ use super::lbio::{Claim, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::adaptive::{Estimate, SleepCosts};
+use crate::completion::steer::Helm;
 use crate::completion::{Gap, GapCounters, Learning, Policy, Sample, Source, Way};
 use crate::hw::clock::thread_cpu_ns;
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
+use steering::{SAMPLED, Times};
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -143,6 +147,8 @@ pub struct NvmeChannel {
     interrupt: Option<Lane>,
     table: Table,
     learning: Learning,
+    times: Times,
+    helm: Helm,
     policy: Policy,
     plugged: bool,
     /// The most blocks that are one command wherever they begin, and no more than there are; 0 if that depends on where.
@@ -281,11 +287,14 @@ impl NvmeChannel {
             learning.allow_interrupts();
         }
         learning.prepare(policy);
+        let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
         Self {
             ns,
             info,
             heap,
             learning,
+            times: Times::default(),
+            helm,
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
@@ -433,24 +442,34 @@ impl NvmeChannel {
         self.table.get_mut(slot).policy = policy;
         let now_ns = self.clock().now_ns();
         self.table.take_time(slot, class, now_ns);
+        self.show(now_ns);
     }
 
-    /// From now on the time of `slot` is taken.
+    /// From now on the time of `slot` is taken: what time it is.
     #[inline]
-    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) {
+    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) -> u64 {
         let class = self.table.class(op, bytes, self.table.active());
         let now_ns = self.clock().now_ns();
         self.table.take_time(slot, class, now_ns);
+        now_ns
     }
 
     #[inline(never)]
     #[allow(clippy::result_large_err)]
-    fn start_long(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+    fn start_long(&mut self, mut request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        if let Err(error) = self.check(&request, policy).and_then(|()| self.make_current(policy)) {
-            return Err(Rejected { error, request });
-        }
+        let looked = match self.check(&request, policy).and_then(|()| self.make_current(policy)) {
+            Ok(looked) => looked,
+            Err(error) => return Err(Rejected { error, request }),
+        };
         let slot = self.table.take_free();
+        if looked
+            && policy == Policy::Poll
+            && slot.is_some()
+            && self.times.take_sample(self.polled.queue.told_ns())
+        {
+            request.policy = Some(SAMPLED);
+        }
         self.start_in(slot, request, claim)
     }
 
@@ -464,25 +483,28 @@ impl NvmeChannel {
         self.learning.interrupts(policy, class)
     }
 
-    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up with a reset.
-    fn make_current(&mut self, policy: Policy) -> Result<(), SubmitError> {
+    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up with a reset. Whether it had to look.
+    fn make_current(&mut self, policy: Policy) -> Result<bool, SubmitError> {
+        let mut looked = false;
         if !policy.wants_interrupt() {
-            self.make_lane_current(false)?;
+            looked |= self.make_lane_current(false)?;
         }
         if policy.may_interrupt() && self.interrupt.is_some() {
-            self.make_lane_current(true)?;
+            looked |= self.make_lane_current(true)?;
         }
-        Ok(())
+        Ok(looked)
     }
 
-    fn make_lane_current(&mut self, interrupt: bool) -> Result<(), SubmitError> {
+    fn make_lane_current(&mut self, interrupt: bool) -> Result<bool, SubmitError> {
         let (lane, table, ns) = self.split(interrupt);
-        if !lane.queue.is_current() {
+        let look = !lane.queue.is_current();
+        if look {
             let now_ns = lane.queue.clock().now_ns();
             lane.queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
             lane.after_reap(table, ns);
         }
-        lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))
+        lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))?;
+        Ok(look)
     }
 
     /// Starts `request`, which was checked, in `slot`, if there is one.
@@ -503,9 +525,7 @@ impl NvmeChannel {
         self.table.fill(slot, request, blocks, policy, claim);
         let lbio = self.table.get_mut(slot);
         (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
-        if policy.wants_times() {
-            self.take_time(slot, op, bytes);
-        }
+        let timed_ns = policy.wants_times().then(|| self.take_time(slot, op, bytes));
         let plugged = self.plugged;
         let (lane, table, ns) = self.split(interrupt);
         if lane.backlog.is_empty() && lane.send(table, ns, slot) {
@@ -518,6 +538,13 @@ impl NvmeChannel {
         if !plugged {
             lane.queue.ring_doorbell();
         }
+        // In the gap, where looking at the clock costs an interrupted I/O nothing.
+        let now_ns = match timed_ns {
+            Some(now_ns) => now_ns,
+            None if interrupt => lane.queue.clock().now_ns(),
+            None => lane.queue.told_ns(),
+        };
+        self.show(now_ns);
         Ok(slot)
     }
 
@@ -608,6 +635,7 @@ impl NvmeChannel {
                 in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
                 now_ns,
             };
+            self.times.add(sample.device_ns);
             self.learning.record(timed.policy, &sample, waited);
         }
     }
@@ -631,7 +659,10 @@ impl NvmeChannel {
             lane.gap.wait(&mut View { queue: &mut lane.queue, table, probe }, way);
         }
         lane.after_reap(table, ns);
+        // Slow I/O that is polled comes by the long way too rarely.
+        let told_ns = lane.queue.told_ns();
         self.learn(Some(flight.interrupted));
+        self.show(told_ns);
     }
 
     /// The request without a ticket that is likely to end first, as far as that matters: no more than the first few are looked at.
@@ -780,6 +811,7 @@ impl BlockChannel for NvmeChannel {
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         self.ring_all();
         if self.policy == Policy::Poll && self.polls_until_any_done() {
+            self.learn(None);
             return;
         }
         while !self.table.has_done() && !stop() {

@@ -26,6 +26,8 @@
 
 mod any;
 mod channel;
+#[cfg(feature = "control")]
+pub mod control;
 mod device;
 mod executor;
 pub mod futures;

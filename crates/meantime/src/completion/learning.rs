@@ -20,6 +20,15 @@ pub struct Flight {
     pub waited: bool,
 }
 
+/// The device time that a policy goes by, in ns; 0: it goes by none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// What half of the I/Os fall short of, or the mean if the policy goes by that.
+    pub median_ns: u64,
+    /// What few I/Os fall short of.
+    pub low_ns: u64,
+}
+
 /// What one thread's channel has learned of its device. Belongs to the channel.
 #[derive(Debug, Default)]
 pub struct Learning {
@@ -113,6 +122,19 @@ impl Learning {
     /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
     pub fn mean_ns(&self) -> u64 {
         self.mean.mean_ns()
+    }
+
+    /// How long the device is expected to take, for whoever looks from outside.
+    pub fn expected(&self, policy: Policy) -> Expected {
+        match policy {
+            Policy::HybridHalfMean => Expected { median_ns: self.mean.mean_ns(), low_ns: 0 },
+            // Half of it is slept.
+            Policy::HybridMin => Expected { median_ns: 0, low_ns: 2 * self.min.sleep_ns() },
+            _ => self.estimate(policy).map_or(Expected::default(), |estimate| Expected {
+                median_ns: estimate.median_ns as u64,
+                low_ns: estimate.low_ns as u64,
+            }),
+        }
     }
 
     /// There is a queue with an interrupt.

@@ -14,11 +14,12 @@ mod plan;
 mod policy;
 mod published;
 pub mod sim;
+pub mod steer;
 
 pub use auto::{Auto, Mode};
 pub use class::{Class, Kind};
 pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
-pub use learning::{Flight, Learning};
+pub use learning::{Expected, Flight, Learning};
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
 pub use published::{

@@ -15,6 +15,7 @@ use super::super::uri::KernelEngine;
 use super::Shared;
 use super::state::{SWEEPS, State};
 use crate::completion::Policy;
+use crate::completion::steer::{Helm, QueueFigures};
 use crate::hw::dma::Iova;
 use crate::hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
 use crate::hw::{Clock, DmaBuf, HwError};
@@ -180,10 +181,16 @@ pub struct KernelChannel {
     swept_ns: u64,
     /// Looks, counted so that a busy channel sweeps as well.
     looks: u32,
+    /// Requests started.
+    started: u64,
+    helm: Helm,
 }
 
 /// How many looks that found something go by between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
+
+/// How many requests are started between two looks whether to publish: a reading of the clock each.
+const STARTS_PER_CLOCK: u64 = 16;
 
 impl KernelChannel {
     pub(super) fn new(
@@ -202,7 +209,21 @@ impl KernelChannel {
         let clock = Clock::real();
         let swept_ns = clock.now_ns();
         let (state, policy) = (State::new(depth), options.policy);
-        Ok(Self { info, shared, way, state, policy, plugged: false, broken: None, clock, swept_ns, looks: 0 })
+        let helm = Helm::new(&info.uri, policy, swept_ns);
+        Ok(Self {
+            info,
+            shared,
+            way,
+            state,
+            policy,
+            plugged: false,
+            broken: None,
+            clock,
+            swept_ns,
+            looks: 0,
+            started: 0,
+            helm,
+        })
     }
 
     /// Checks what the caller can get wrong; what the kernel is to do.
@@ -265,8 +286,29 @@ impl KernelChannel {
         Ok(UringIo { op, tag: 0, offset_bytes, bytes, data })
     }
 
+    /// Shows what this channel does, and changes its policy if somebody outside asks for that. Between two requests: with a depth of 1
+    /// nothing is under way then, which another kind of polling needs.
+    #[cold]
+    fn show(&mut self) {
+        let now_ns = self.clock.now_ns();
+        if !self.helm.is_due(now_ns) {
+            return;
+        }
+        if let Some(policy) = self.helm.take_request() {
+            let outcome = self.set_policy(policy);
+            self.helm.answer(outcome);
+        }
+        let in_flight = self.state.table.active() as u64;
+        // How the kernel waits, and for how long, is its own affair.
+        let figures = QueueFigures { ended: self.started - in_flight, in_flight, ..QueueFigures::default() };
+        self.helm.publish(now_ns, self.policy, &figures);
+    }
+
     #[allow(clippy::result_large_err)]
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        if self.started.is_multiple_of(STARTS_PER_CLOCK) {
+            self.show();
+        }
         let policy = request.policy.unwrap_or(self.policy);
         if self.state.orphans() >= usize::from(self.depth()) {
             self.wait_for_orphans();
@@ -280,6 +322,7 @@ impl KernelChannel {
         };
         let flushes = request.fua && request.op == Op::WriteZeroes;
         self.state.table.fill(slot, request, 0, policy, claim);
+        self.started += 1;
         // Only transfers can be polled.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
         let polled = has_data && policy != Policy::Interrupt;
