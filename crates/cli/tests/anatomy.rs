@@ -112,7 +112,7 @@ fn what_cannot_be_is_one_line() {
         (1, &["--device", "mem:1M?model=nome"], "nome"),
         (2, &["--device", "mem:1M,mem:1M"], "twice"),
         (2, &["--device", "mem:1M,"], "empty"),
-        (2, &["--completion", "nap"], "interrupt, poll, hybrid"),
+        (2, &["--completion", "nap"], "interrupt, poll, adaptive"),
         (2, &["--completion", "poll,poll"], "twice"),
         (2, &["--rw", "randrw"], "one after the other"),
         (2, &["--rw", "sideways"], "randread"),

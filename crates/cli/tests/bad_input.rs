@@ -62,7 +62,7 @@ fn job_keys_on_the_command_line() {
     refused(&["--runtime", "1x"], &["--runtime=1x"]);
     refused(&["--size", "1"], &["--size=1", "512"]);
     refused(&["--time-based"], &["runtime"]);
-    refused(&["--completion", "pole"], &["pole", "interrupt, poll, hybrid"]);
+    refused(&["--completion", "pole"], &["pole", "interrupt, poll, adaptive"]);
     refused(&["--completion", "poll,poll"], &["twice"]);
     refused(&["--completion", "adaptive"], &["adaptive"]);
     refused(&["--verify", "md5"], &["--verify=md5", "crc32c"]);

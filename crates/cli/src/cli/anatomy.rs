@@ -10,7 +10,7 @@ pub struct AnatomyArgs {
     /// Devices to look at, e.g. mem:256M?model=fast12; several are compared
     #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',', default_value = "mem:64M?model=optane", long_help = texts::DEVICE)]
     pub device: Vec<String>,
-    /// Ways to wait to compare: interrupt, poll, hybrid, hybrid=2us
+    /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us
     #[arg(long, value_name = "LIST", default_value = "interrupt,poll,hybrid", long_help = COMPLETION)]
     pub completion: String,
     /// Direction and order: read, write, randread, randwrite

@@ -17,7 +17,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',', long_help = texts::DEVICE)]
     pub device: Vec<String>,
 
-    /// Ways to wait to compare: interrupt, poll, hybrid, hybrid=2us
+    /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us
     #[arg(long, value_name = "LIST", long_help = texts::COMPLETION)]
     pub completion: Option<String>,
 
