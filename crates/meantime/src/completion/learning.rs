@@ -6,6 +6,7 @@ use super::class::Class;
 use super::gap::{Waited, Way};
 use super::policy::{Goal, Policy};
 use super::published::{Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts};
+use super::soonest::{Sight, Soonest};
 
 /// An I/O under way, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,7 @@ pub struct Learning {
     /// Whether there is a queue with an interrupt.
     can_interrupt: bool,
     adaptive: Option<Box<Adaptive>>,
+    soonest: Soonest,
 }
 
 impl Learning {
@@ -219,6 +221,18 @@ impl Learning {
         {
             adaptive.slept(waited, now_ns);
         }
+    }
+
+    /// Takes in when an I/O of `class` was complete, for [`Learning::earliest_ns`].
+    #[inline]
+    pub fn record_sight(&mut self, class: Class, sight: Sight) {
+        self.soonest.record(class, sight);
+    }
+
+    /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of all
+    /// I/O while there is work for the gap, whatever its policy. `None`: not known.
+    pub fn earliest_ns(&self, class: Class) -> Option<u64> {
+        self.soonest.estimate_ns(class)
     }
 
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {
