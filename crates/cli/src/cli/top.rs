@@ -46,7 +46,7 @@ OUTPUT
     thread        the thread that uses it
     policy        how its requests are waited for
     IOPS          commands ended per second; idle: none
-    mean          mean time of an I/O from submission to having been seen, in µs. Of every I/O for policies that take the time, else of up to 200 \
+    mean          mean time of an I/O from submission to having been seen, in µs. Of all or many I/Os where the policy needs their times, else of up to 200 \
 samples a second; – where none is taken (interrupt, kernel: devices)
     expected      the device time that the policy goes by, in µs, and how far off the mean is; after ≥, the least that it expects; – if it goes by none
     CPU           CPU time of the thread, in percent of the time that passed, whatever it was for
