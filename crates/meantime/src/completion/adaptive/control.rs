@@ -5,8 +5,8 @@ use crate::hw::clock::thread_cpu_ns;
 
 /// Prices are powers of two. At the highest, 1 in 1,000 sleeps too long.
 const HIGHEST_PRICE_LOG2: f32 = 10.0;
-/// Below that (2 in 3 sleep too long) a budget of latency is not used up: it would buy next to no CPU.
-const LOWEST_PRICE_LOG2: f32 = -1.0;
+/// A budget of latency is not used up where a hundredth of the latency would buy less than two of the CPU.
+const WORTH: f32 = 2.0;
 /// Where the CPU is what counts, lateness is nearly free.
 const CPU_PRICE_LOG2: f32 = -6.0;
 /// Where a percentile is what counts, it is cheap.
@@ -36,6 +36,9 @@ pub struct Control {
     ios: u32,
     late_ns: f32,
     device_ns: f32,
+    cpu_ns: f32,
+    /// For latency: below that price lateness buys too little.
+    lowest_log2: f32,
     /// For a share of the CPU: when it was last looked at, and what had been used then.
     cpu_since_ns: u64,
     cpu_used_ns: u64,
@@ -54,6 +57,8 @@ pub struct Ended {
     pub total_ns: f32,
     /// How much of that nobody looked because of a sleep, as far as can be known.
     pub late_ns: f32,
+    /// CPU that was to be burnt for it, in ns.
+    pub cpu_ns: f32,
     /// When it was seen.
     pub now_ns: u64,
 }
@@ -72,6 +77,8 @@ impl Control {
             ios: 0,
             late_ns: 0.0,
             device_ns: 0.0,
+            cpu_ns: 0.0,
+            lowest_log2: 0.0,
             cpu_since_ns: 0,
             cpu_used_ns: 0,
             margin_ns: 2.0 * wake_ns,
@@ -114,7 +121,7 @@ impl Control {
         match self.goal {
             // Down to sleeps 32 times as long as the device takes.
             Goal::Cpu(_) => CPU_PRICE_LOG2 - 5.0,
-            _ => LOWEST_PRICE_LOG2,
+            _ => self.lowest_log2,
         }
     }
 
@@ -142,6 +149,7 @@ impl Control {
         self.ios += 1;
         self.late_ns += ended.late_ns;
         self.device_ns += ended.total_ns - ended.late_ns;
+        self.cpu_ns += ended.cpu_ns;
         self.ios >= STEP_IOS && self.step(ended.now_ns)
     }
 
@@ -161,6 +169,8 @@ impl Control {
     fn step(&mut self, now_ns: u64) -> bool {
         let off = match self.goal {
             Goal::Latency(permille) => {
+                let worth = WORTH * self.cpu_ns / self.device_ns.max(1.0);
+                self.lowest_log2 = worth.max(1e-6).log2().clamp(CPU_PRICE_LOG2, 1.0);
                 let budget_ns = LATENCY_AIM * f32::from(permille) / 1000.0 * self.device_ns;
                 self.late_ns / budget_ns.max(1.0) - 1.0
             }
@@ -183,7 +193,7 @@ impl Control {
         };
         let moved = (GAIN * off).clamp(*STEP_LOG2.start(), *STEP_LOG2.end());
         self.price_log2 = (self.price_log2 + moved).clamp(self.lowest(), HIGHEST_PRICE_LOG2);
-        (self.ios, self.late_ns, self.device_ns) = (0, 0.0, 0.0);
+        (self.ios, self.late_ns, self.device_ns, self.cpu_ns) = (0, 0.0, 0.0, 0.0);
         true
     }
 }
@@ -198,7 +208,7 @@ mod tests {
 
     fn feed(control: &mut Control, count: u32, total_ns: f32, late_ns: f32) {
         for n in 0..count {
-            control.record(&Ended { total_ns, late_ns, now_ns: u64::from(n) * 10_000 });
+            control.record(&Ended { total_ns, late_ns, cpu_ns: 2_500.0, now_ns: u64::from(n) * 10_000 });
         }
     }
 

@@ -40,7 +40,7 @@ const EXPLORE_AFTER: u32 = 32;
 /// And one in so many in any case: what is slept through is not seen otherwise.
 const EXPLORE_EVERY: u32 = 64;
 /// How little what is known of a range of times is trusted.
-const DOUBT: f32 = 0.2;
+const DOUBT: f32 = 0.03;
 /// What happens to fewer than so many of its class is a surprise.
 const SURPRISING: f32 = 0.02;
 /// So many surprises at a time mean that the device has changed; each I/O that is none takes an eighth of one away.
@@ -153,9 +153,9 @@ impl Model {
             self.surprise += 1.0;
             if self.surprise >= SURPRISES {
                 self.times.forget();
-                self.surprise = 0.0;
+                (self.surprise, self.seen) = (0.0, 0);
                 self.replan_after = FIRST_IOS;
-                self.since_plan = FIRST_IOS;
+                self.since_plan = 0;
             }
         } else {
             self.surprise = (self.surprise - 0.125).max(0.0);
@@ -374,7 +374,8 @@ impl Adaptive {
         let overslept = waited.is_some_and(|waited| waited.overslept);
         let more_ns = waited.map_or(0, |waited| waited.in_vain_ns);
         let late_ns = model.observe(device_ns, exact, overslept, more_ns);
-        let ended = Ended { total_ns: device_ns as f32, late_ns, now_ns };
+        let cpu_ns = model.plans[control].planned.cpu_ns;
+        let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns, now_ns };
         if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
         }

@@ -12,9 +12,6 @@ const BINS: usize = OCTAVES * BINS_PER_OCTAVE + 1;
 const GROWTH: f32 = 1.0 + 1.0 / 1_024.0;
 /// Weights are made smaller when the newest is this large.
 const LARGEST_WEIGHT: f32 = 65_536.0;
-/// What all that was seen before a change of regime is worth, in observations.
-const REMEMBERED: f32 = 0.125;
-
 /// The most points of a [`Support`].
 pub const MAX_POINTS: usize = 64;
 
@@ -105,10 +102,9 @@ impl Times {
         self.total / self.weight
     }
 
-    /// What comes from now on counts much more than what was before: the device has changed.
+    /// What was before counts no more: the device has changed.
     pub fn forget(&mut self) {
-        self.scale(REMEMBERED / self.total.max(REMEMBERED));
-        self.weight = 1.0;
+        *self = Self::default();
     }
 
     /// The distribution: the estimate of Kaplan and Meier, from above, since the censored observations are upper limits. An I/O that took at most
@@ -127,7 +123,7 @@ impl Times {
             self.high -= 1;
             self.bins[self.high] = Bin::default();
         }
-        if self.low == self.high {
+        if self.low >= self.high {
             (self.low, self.high) = (BINS, 0);
             return Support::default();
         }
