@@ -8,7 +8,7 @@ mod wake;
 
 use super::class::Class;
 use super::gap::Waited;
-use super::plan::{Plan, Stage};
+use super::plan::{MAX_STAGES, Plan, Stage};
 use super::policy::Goal;
 use control::{Control, Ended};
 use planner::Planned;
@@ -37,10 +37,14 @@ const REPLAN_SPIN_IOS: u32 = 1_024;
 const SPIN_SAMPLE: u32 = 8;
 /// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
 const EXPLORE_AFTER: u32 = 32;
-/// And one in so many in any case: what is slept through is not seen otherwise.
-const EXPLORE_EVERY: u32 = 64;
-/// How little what is known of a range of times is trusted.
+/// And one in so many in any case, what is slept through being unseen otherwise; fewer if that took more than this part of the CPU.
+const EXPLORE_EVERY: u32 = 48;
+const EXPLORE_SHARE: f32 = 0.03;
+/// How little what is known of a range of times is trusted: if it is narrow, anything in it is about as likely.
 const DOUBT: f32 = 0.03;
+const DOUBT_NARROW: f32 = 0.3;
+/// A range is narrow if it is no wider than that part of its upper end.
+const NARROW: f32 = 0.3;
 /// What happens to fewer than so many of its class is a surprise.
 const SURPRISING: f32 = 0.02;
 /// So many surprises at a time mean that the device has changed; each I/O that is none takes an eighth of one away.
@@ -61,6 +65,7 @@ struct Model {
     /// How many times in a row an I/O was woken for early in vain, and one more; 0: none is.
     exploring: u32,
     unexplored: u32,
+    explore_every: u32,
     surprise: f32,
     random: u32,
     skipped: u32,
@@ -91,6 +96,7 @@ impl Model {
             oversleeps_in_a_row: 0,
             exploring: 0,
             unexplored: 0,
+            explore_every: EXPLORE_EVERY,
             surprise: 0.0,
             random: 0x9e37_79b9,
             skipped: 0,
@@ -130,8 +136,9 @@ impl Model {
                 // It was looked for in vain when some usually have ended: it took what such ones take, or, so that this does not confirm itself, anything
                 // in between.
                 let known = self.support.draw_between_ns(more, at, random);
+                let doubt = if at - more < NARROW * at { DOUBT_NARROW } else { DOUBT };
                 let drawn = match known {
-                    Some(ns) if self.random() > DOUBT => ns,
+                    Some(ns) if self.random() > doubt => ns,
                     _ => more + random * (at - more),
                 };
                 self.times.exactly(drawn as u64);
@@ -177,7 +184,7 @@ impl Model {
     fn explores(&mut self) -> bool {
         if self.exploring == 0 {
             self.unexplored += 1;
-            if self.oversleeps_in_a_row >= EXPLORE_AFTER || self.unexplored >= EXPLORE_EVERY {
+            if self.oversleeps_in_a_row >= EXPLORE_AFTER || self.unexplored >= self.explore_every {
                 self.unexplored = 0;
                 self.exploring = 1;
             }
@@ -185,14 +192,24 @@ impl Model {
         self.exploring > 0
     }
 
-    /// A sleep that ends well before the I/O is likely to: half as long each time that it was not.
-    fn early(&self, wake: &Groups) -> Plan {
+    /// The sleeps of `usual`, but that the first ends well before the I/O is likely to: half as long each time that it was not.
+    fn early(&self, wake: &Groups, usual: &Plan) -> Plan {
         let soonest_ns = 0.97 * self.soonest_ns as f32 - wake[GROUPS - 1];
         let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
-        if self.exploring > 3 || until_ns < 500.0 {
+        if self.exploring > 3 {
             return Plan::SPIN;
         }
-        Plan::of(&[Stage { from_ns: 0, until_ns: until_ns as u32 }])
+        let mut plan = Plan::SPIN;
+        if until_ns >= SHORTEST_SLEEP_NS as f32 {
+            plan.push(Stage { from_ns: 0, until_ns: until_ns as u32 });
+        }
+        let median_ns = self.support.quantile_ns(0.5) as u32;
+        usual
+            .stages()
+            .iter()
+            .filter(|stage| stage.from_ns > median_ns)
+            .for_each(|stage| drop(plan.push(*stage)));
+        plan.with_patience_ns(usual.patience_ns())
     }
 }
 
@@ -316,7 +333,8 @@ impl Adaptive {
             return Plan::SPIN;
         }
         if model.explores() {
-            return model.early(self.wake.groups(model.soonest_ns, now_ns));
+            let usual = model.plans[control].planned.plan;
+            return model.early(self.wake.groups(model.soonest_ns, now_ns), &usual);
         }
         let entry = &model.plans[control];
         let price = self.controls[control].price();
@@ -346,9 +364,18 @@ impl Adaptive {
         if let Some(limit_ns) = control.limit_ns() {
             planned.plan = within(limit_ns, &planned.plan);
         }
-        // Longer than anything seen: no reason to burn more.
+        // Longer than anything seen, or more sleeps than a plan has: no reason to burn more.
         let longest_ns = model.support.quantile_ns(1.0);
-        planned.plan = planned.plan.with_patience_ns(PATIENCE_NS + 2 * longest_ns as u64);
+        let patience_ns = match planned.plan.stages() {
+            stages if stages.len() == MAX_STAGES => {
+                u64::from(stages[MAX_STAGES - 1].until_ns) + groups[GROUPS / 2] as u64
+            }
+            _ => PATIENCE_NS + 2 * longest_ns as u64,
+        };
+        planned.plan = planned.plan.with_patience_ns(patience_ns);
+        let explored_ns = model.support.mean_ns() - model.soonest_ns as f32 + 2.0 * groups[GROUPS / 2];
+        model.explore_every =
+            EXPLORE_EVERY.max((explored_ns / (EXPLORE_SHARE * planned.cpu_ns.max(1.0))) as u32).min(1_024);
         if !planned.plan.is_spin() {
             model.replan_after = model.replan_after.min(REPLAN_IOS);
         }
