@@ -142,23 +142,29 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
     // Forwards: the sleeps that come one after the other.
     let mut plan = Plan::SPIN;
     let mut m = 0;
+    // Where the first that wakes up from the sleep before goes to sleep again at once.
+    let mut at_once = None;
     while m < n && plan.stages().len() < MAX_STAGES {
         if until[m] == f32::NEG_INFINITY {
-            m += 1;
+            (m, at_once) = (m + 1, None);
             continue;
         }
-        let from = match m {
-            0 => 0.0,
+        let from = match (m, at_once) {
+            (_, Some(from)) => from,
+            (0, _) => 0.0,
             // A point stands for its neighbourhood: half way to the next one, or a little later than it.
             _ => ns[m - 1] + (0.5 * (ns[m] - ns[m - 1])).min(0.03 * ns[m - 1]),
         };
         if until[m] - from >= SHORTEST_SLEEP_NS {
             plan.push(Stage { from_ns: from as u32, until_ns: until[m] as u32 });
         }
-        // On from where the sleeper usually runs; who runs earlier spins until there.
-        let runs = until[m] + typical_wake;
-        let passed = ns[m..n].iter().take_while(|ns| **ns <= runs).count();
-        m += passed.max(1);
+        // On from where the sleeper usually runs.
+        let passed = |runs: f32| m + ns[m..n].iter().take_while(|ns| **ns <= runs).count();
+        let (soonest, usual) = (passed(until[m] + wake[0]), passed(until[m] + typical_wake));
+        let again = soonest > m && soonest < n && until[soonest] != f32::NEG_INFINITY;
+        let clear = again && until[m] + wake[0] > 1.015 * ns[soonest - 1];
+        at_once = clear.then_some(until[m] + wake[0]);
+        m = usual.max(m + 1);
     }
     Planned { plan, late_ns: best[0].late, cpu_ns: best[0].cpu }
 }
