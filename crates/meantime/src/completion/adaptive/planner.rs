@@ -153,7 +153,7 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
             (_, Some(from)) => from,
             (0, _) => 0.0,
             // A point stands for its neighbourhood: half way to the next one, or a little later than it.
-            _ => ns[m - 1] + (0.5 * (ns[m] - ns[m - 1])).min(0.03 * ns[m - 1]),
+            _ => ns[m - 1] + (0.5 * (ns[m] - ns[m - 1])).min(0.015 * ns[m - 1]),
         };
         if until[m] - from >= SHORTEST_SLEEP_NS {
             plan.push(Stage { from_ns: from as u32, until_ns: until[m] as u32 });
@@ -162,7 +162,7 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
         let passed = |runs: f32| m + ns[m..n].iter().take_while(|ns| **ns <= runs).count();
         let (soonest, usual) = (passed(until[m] + wake[0]), passed(until[m] + typical_wake));
         let again = soonest > m && soonest < n && until[soonest] != f32::NEG_INFINITY;
-        let clear = again && until[m] + wake[0] > 1.015 * ns[soonest - 1];
+        let clear = again && until[m] + wake[0] > 1.01 * ns[soonest - 1];
         at_once = clear.then_some(until[m] + wake[0]);
         m = usual.max(m + 1);
     }
@@ -224,7 +224,7 @@ mod tests {
     fn what_missed_its_usual_time_is_slept_for() {
         let support = Support::of(&[(10_000.0, 0.9), (100_000.0, 0.1)]);
         let planned = plan(&support, &[13_000.0; GROUPS], 2_000.0, 10.0);
-        assert_eq!(planned.plan.stages(), [stage(10_300, 87_000)]);
+        assert_eq!(planned.plan.stages(), [stage(10_150, 87_000)]);
         assert!((planned.cpu_ns - 10_200.0).abs() < 1.0 && planned.late_ns.abs() < 1.0, "{planned:?}");
     }
 
@@ -233,7 +233,7 @@ mod tests {
     fn two_modes_are_met_both() {
         let support = Support::of(&[(20_000.0, 0.5), (40_000.0, 0.5)]);
         let planned = plan(&support, &WAKE_2_US, 1_000.0, 3.0);
-        assert_eq!(planned.plan.stages(), [stage(0, 18_000), stage(20_600, 38_000)]);
+        assert_eq!(planned.plan.stages(), [stage(0, 18_000), stage(20_300, 38_000)]);
         assert!((planned.cpu_ns - 1_500.0).abs() < 1.0, "{planned:?}");
         // If lateness is nearly free, one sleep through both: late by 20 for one in two.
         let planned = plan(&support, &WAKE_2_US, 1_000.0, 0.01);
