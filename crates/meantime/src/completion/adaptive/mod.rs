@@ -42,9 +42,9 @@ const EXPLORE_EVERY: u32 = 48;
 const EXPLORE_SHARE: f32 = 0.03;
 /// How little what is known of a range of times is trusted: if it is narrow, anything in it is about as likely.
 const DOUBT: f32 = 0.03;
-const DOUBT_NARROW: f32 = 0.3;
+const DOUBT_NARROW: f32 = 0.5;
 /// A range is narrow if it is no wider than that part of its upper end.
-const NARROW: f32 = 0.3;
+const NARROW: f32 = 0.7;
 /// What happens to fewer than so many of its class is a surprise.
 const SURPRISING: f32 = 0.02;
 /// So many surprises at a time mean that the device has changed; each I/O that is none takes an eighth of one away.
