@@ -15,6 +15,7 @@ mod machine;
 mod output;
 mod report;
 mod signal;
+mod waits;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Anatomy(args) => anatomy::run(args),
+        Command::Waits(args) => waits::run(args),
         Command::Competitor(args) => competitor::run(args),
     };
     done.unwrap_or_else(|failure| {

@@ -60,12 +60,13 @@ pub fn cpu_against_latency(out: &mut Markup, device: &str, runs: &[&Run], ranges
     );
 }
 
-fn box_around((x, y): (f64, f64)) -> [f64; 4] {
+/// The area of a point at this place: left, upper, right and lower end.
+pub fn box_around((x, y): (f64, f64)) -> [f64; 4] {
     [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
 }
 
 /// Beside, above or below a point, where nothing else is: anchor, place, and the area taken.
-fn free_place(
+pub fn free_place(
     label: &str,
     (x, y): (f64, f64),
     taken: &[[f64; 4]],
