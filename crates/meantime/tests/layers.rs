@@ -9,6 +9,7 @@ const RANKS: [&str; 4] = ["hw", "nvme", "completion", "block"];
 /// Files that may contain `unsafe`, relative to the repository.
 const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/clock.rs",
+    "crates/meantime/src/hw/cpu.rs",
     "crates/meantime/src/hw/dma.rs",
     "crates/meantime/src/hw/floor.rs",
     "crates/meantime/src/hw/mmio.rs",

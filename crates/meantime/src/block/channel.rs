@@ -6,7 +6,9 @@ use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use crate::completion::adaptive::SleepCosts;
 use crate::completion::{Gap, GapCounters, Learning, Policy, Sample, Source, Way};
+use crate::hw::clock::thread_cpu_ns;
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
@@ -26,6 +28,9 @@ pub struct ChannelCounters {
 
 /// How often a wait looks before it reads a clock: about 200 ns' worth.
 const FIRST_LOOKS: u32 = 128;
+
+/// Of how many requests under way the likely end is compared.
+const COMPARED: usize = 16;
 
 /// A queue, the state of waiting on it, and what waits to be sent to it.
 struct Lane {
@@ -204,6 +209,10 @@ impl<P: Probe> Source for View<'_, P> {
             None => false,
         }
     }
+
+    fn cpu_ns(&self) -> u64 {
+        if self.queue.clock().is_real() { thread_cpu_ns() } else { 0 }
+    }
 }
 
 /// Two lanes at once.
@@ -265,7 +274,12 @@ impl NvmeChannel {
             let backlog = VecDeque::with_capacity(usize::from(depth));
             Lane { queue, gap: Gap::default(), backlog }
         };
-        let mut learning = Learning::default();
+        // Virtual time passes exactly.
+        let costs = (!polled.clock().is_real()).then(SleepCosts::none);
+        let mut learning = Learning::new(costs);
+        if interrupt.is_some() {
+            learning.allow_interrupts();
+        }
         learning.prepare(policy);
         Self {
             ns,
@@ -361,7 +375,7 @@ impl NvmeChannel {
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
-        if matches!(request.policy.unwrap_or(self.policy), Policy::Adaptive(_)) {
+        if self.learning.polls(request.policy.unwrap_or(self.policy)) {
             return self.start_polled::<true>(request, claim);
         }
         self.start_long(request, claim)
@@ -406,9 +420,14 @@ impl NvmeChannel {
     #[inline(never)]
     fn start_timed(&mut self, slot: u16, policy: Policy) {
         let lbio = self.table.get_mut(slot);
-        lbio.policy = policy;
         let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
-        self.take_time(slot, op, bytes);
+        let class = self.table.class(op, bytes, self.table.active());
+        if self.learning.skips(policy, class) {
+            return;
+        }
+        self.table.get_mut(slot).policy = policy;
+        let now_ns = self.clock().now_ns();
+        self.table.take_time(slot, class, now_ns);
     }
 
     /// From now on the time of `slot` is taken.
@@ -571,6 +590,9 @@ impl NvmeChannel {
             (Some(_), _) => Some(self.polled.gap.waited()),
             (None, _) => None,
         };
+        if let Some(waited) = waited {
+            self.learning.slept(waited, now_ns);
+        }
         for timed in self.table.timed.drain(..) {
             let sample = Sample {
                 class: timed.flight.class,
@@ -605,6 +627,19 @@ impl NvmeChannel {
         }
         lane.after_reap(table, ns);
         self.learn(Some(flight.interrupted));
+    }
+
+    /// The request without a ticket that is likely to end first, as far as that matters: no more than the first few are looked at.
+    fn next_to_end(&self) -> Option<u16> {
+        let first = self.table.queued_slots().next()?;
+        if !matches!(self.table.get(first).policy, Policy::Adaptive(_) | Policy::Auto) {
+            return Some(first);
+        }
+        let end_ns = |slot: &u16| {
+            let flight = self.table.get(*slot).flight();
+            flight.submitted_ns + self.learning.soonest_ns(flight.class)
+        };
+        self.table.queued_slots().take(COMPARED).min_by_key(end_ns)
     }
 
     /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
@@ -732,7 +767,7 @@ impl BlockChannel for NvmeChannel {
                 self.wait_on_both(&());
                 continue;
             }
-            let slot = self.table.queued_slot()?;
+            let slot = self.next_to_end()?;
             self.wait_on(slot, &());
         }
     }
@@ -750,7 +785,7 @@ impl BlockChannel for NvmeChannel {
             if self.table.queued() == 0 {
                 return;
             }
-            let Some(slot) = self.table.queued_slot() else { return };
+            let Some(slot) = self.next_to_end() else { return };
             self.wait_on(slot, &Until(stop));
         }
     }
@@ -774,6 +809,9 @@ impl BlockChannel for NvmeChannel {
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError> {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
+        }
+        if policy.may_interrupt() && self.interrupt.is_none() {
+            tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
         }
         self.learning.prepare(policy);
         self.policy = policy;

@@ -429,10 +429,11 @@ impl Table {
         }
     }
 
-    /// A request without a ticket that is under way.
-    pub(crate) fn queued_slot(&self) -> Option<u16> {
-        let queued = |lbio: &Lbio| lbio.state == State::Active && lbio.claim.is_queued();
-        self.lbios.iter().position(queued).map(|slot| slot as u16)
+    /// The requests without a ticket that are under way.
+    pub(crate) fn queued_slots(&self) -> impl Iterator<Item = u16> + '_ {
+        let queued = |lbio: &&Lbio| lbio.state == State::Active && lbio.claim.is_queued();
+        let slots = (0..self.depth).filter(move |slot| queued(&self.get(*slot)));
+        slots.take(self.queued)
     }
 }
 

@@ -28,6 +28,10 @@ pub trait Source {
     /// Blocks until the queue's interrupt or for `timeout_ns`. An interrupt that came before counts. False, at once, if the
     /// queue has no interrupt.
     fn wait_interrupt(&self, timeout_ns: u64) -> bool;
+    /// CPU time that this thread has used, in ns; 0 if that is not known.
+    fn cpu_ns(&self) -> u64 {
+        0
+    }
 }
 
 /// What the waits of a queue came to.
@@ -70,7 +74,12 @@ pub struct Wake {
     pub slept_ns: u64,
     /// How much later than that the thread ran again, in ns.
     pub late_ns: u64,
+    /// The CPU time that the thread paid for it, in ns; 0 if it was not looked at, which is a system call.
+    pub cpu_ns: u64,
 }
+
+/// Of one planned sleep in so many, the CPU time is taken.
+const CPU_SAMPLE: u64 = 32;
 
 /// What one wait was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -167,15 +176,7 @@ impl Gap {
                 if left_ns == 0 {
                     continue;
                 }
-                self.counters.sleeps += 1;
-                source.sleep_ns(left_ns);
-                let woken_ns = source.now_ns();
-                let late_ns = woken_ns.saturating_sub(now_ns + left_ns);
-                self.waited.slept_ns += left_ns;
-                if let Some(wake) = self.waited.wakes.get_mut(usize::from(self.waited.wake_count)) {
-                    *wake = Wake { slept_ns: left_ns, late_ns };
-                    self.waited.wake_count += 1;
-                }
+                let woken_ns = self.sleep_until(source, now_ns, left_ns);
                 let ended = source.reap();
                 if ended > 0 {
                     self.counters.oversleeps += 1;
@@ -197,11 +198,36 @@ impl Gap {
             if ended > 0 {
                 return ended;
             }
-            if stages.peek().is_none() && now_ns.saturating_sub(spun_since_ns) >= self.spin_budget_ns {
+            let impatient = now_ns.saturating_sub(spun_since_ns) >= self.spin_budget_ns
+                || now_ns.saturating_sub(since_ns) >= plan.patience_ns();
+            if stages.peek().is_none() && impatient {
                 self.counters.fallbacks += 1;
                 return self.wait_blocked(source);
             }
         }
+    }
+
+    /// Sleeps from `now_ns` on; when the thread ran again.
+    fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> u64 {
+        let takes_cpu = self.counters.sleeps.is_multiple_of(CPU_SAMPLE);
+        self.counters.sleeps += 1;
+        let (mut now_ns, mut left_ns, mut used_ns) = (now_ns, left_ns, 0);
+        if takes_cpu {
+            used_ns = source.cpu_ns();
+            let read_ns = source.now_ns();
+            left_ns = left_ns.saturating_sub(read_ns - now_ns).max(1);
+            now_ns = read_ns;
+        }
+        source.sleep_ns(left_ns);
+        let woken_ns = source.now_ns();
+        let late_ns = woken_ns.saturating_sub(now_ns + left_ns);
+        let cpu_ns = if takes_cpu { source.cpu_ns() - used_ns } else { 0 };
+        self.waited.slept_ns += left_ns;
+        if let Some(wake) = self.waited.wakes.get_mut(usize::from(self.waited.wake_count)) {
+            *wake = Wake { slept_ns: left_ns, late_ns, cpu_ns };
+            self.waited.wake_count += 1;
+        }
+        woken_ns
     }
 
     #[inline(never)]

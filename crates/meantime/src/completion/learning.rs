@@ -1,10 +1,11 @@
 //! What a queue has learned, and how each policy makes a way to wait of it.
 
+use super::adaptive::{Adaptive, Estimate, SleepCosts};
+use super::auto::{Auto, Mode};
 use super::class::Class;
 use super::gap::{Waited, Way};
-use super::plan::Plan;
-use super::policy::Policy;
-use super::published::{Choice, HalfMean, HalfMin, Rule, Sample};
+use super::policy::{Goal, Policy};
+use super::published::{Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts};
 
 /// An I/O under way, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +25,89 @@ pub struct Flight {
 pub struct Learning {
     mean: HalfMean,
     min: HalfMin,
+    bucket: Option<Box<HybridBucket>>,
+    ehp: Option<Box<Ehp>>,
+    pas: Option<Box<Pas>>,
+    dpas: Option<Box<Dpas>>,
+    wake_costs: Option<WakeCosts>,
+    costs: Option<SleepCosts>,
+    auto: Auto,
+    /// Whether there is a queue with an interrupt.
+    can_interrupt: bool,
+    adaptive: Option<Box<Adaptive>>,
 }
 
 impl Learning {
-    /// Makes room for what `policy` learns, so that its I/O does not have to.
+    /// Nothing yet. `costs` are what sleeping costs; `None`: this machine's, measured when a policy needs them.
+    pub fn new(costs: Option<SleepCosts>) -> Self {
+        Self { costs, ..Self::default() }
+    }
+
+    /// The published rules that need to know what waking costs take this for it, not what is measured on this machine.
+    pub fn assume(&mut self, costs: WakeCosts) {
+        self.wake_costs = Some(costs);
+    }
+
+    /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O does not have to.
     pub fn prepare(&mut self, policy: Policy) {
-        let _ = policy;
+        if matches!(policy, Policy::Adaptive(_) | Policy::Auto) {
+            self.adaptive();
+        }
+        self.rule(policy);
+    }
+
+    #[inline]
+    fn adaptive(&mut self) -> &mut Adaptive {
+        let costs = &self.costs;
+        self.adaptive.get_or_insert_with(|| {
+            let costs = costs.clone().unwrap_or_else(|| SleepCosts::of_this_machine().clone());
+            Box::new(Adaptive::new(costs))
+        })
+    }
+
+    /// Whether an I/O of `class` need not be timed, and is polled for: nothing is to be gained by sleeping.
+    #[inline]
+    pub fn skips(&mut self, policy: Policy, class: Class) -> bool {
+        match policy {
+            Policy::Adaptive(goal) => self.adaptive().skips(goal, class),
+            Policy::Auto => match self.auto.mode() {
+                Mode::Poll => self.adaptive().samples(class),
+                Mode::Adaptive => self.adaptive().skips(Goal::default(), class),
+                Mode::Interrupt => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Whether I/O of `policy` goes to the polled queue without further questions, timed.
+    #[inline]
+    pub fn polls(&self, policy: Policy) -> bool {
+        match policy {
+            Policy::Adaptive(_) => true,
+            Policy::Auto => self.auto.mode() != Mode::Interrupt,
+            _ => false,
+        }
+    }
+
+    /// Which way [`Policy::Auto`] has chosen.
+    pub fn auto(&self) -> &Auto {
+        &self.auto
+    }
+
+    /// The time in ns since submission that an I/O of `class` is not expected to end before; 0 if nothing is known.
+    #[inline]
+    pub fn soonest_ns(&self, class: Class) -> u64 {
+        self.adaptive.as_ref().map_or(0, |adaptive| adaptive.soonest_ns(class))
+    }
+
+    /// What `policy` goes by at present; nothing for those that do not estimate.
+    pub fn estimate(&self, policy: Policy) -> Option<Estimate> {
+        let goal = match policy {
+            Policy::Adaptive(goal) => goal,
+            Policy::Auto => Goal::default(),
+            _ => return None,
+        };
+        self.adaptive.as_ref().map(|adaptive| adaptive.estimate(goal))
     }
 
     /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
@@ -37,24 +115,30 @@ impl Learning {
         self.mean.mean_ns()
     }
 
+    /// There is a queue with an interrupt.
+    pub fn allow_interrupts(&mut self) {
+        self.can_interrupt = true;
+    }
+
     /// Whether an I/O of `class` is to go to the queue with an interrupt. Asked when it is submitted, if there is such a queue and
     /// [`Policy::may_interrupt`].
     pub fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
+            Policy::Auto => self.auto.interrupts(),
             _ => self.rule(policy).is_some_and(|rule| rule.choose(class) == Choice::Interrupt),
         }
     }
 
-    /// How to wait for `flight`.
+    /// How to wait for `flight`. Called in its gap.
     #[inline]
     pub fn way(&mut self, policy: Policy, flight: &Flight) -> Way {
         match policy {
             _ if flight.interrupted => Way::Interrupt,
             Policy::Poll => Way::Poll,
-            Policy::Adaptive(_) | Policy::Auto => {
-                Way::Planned { plan: Plan::SPIN, since_ns: flight.submitted_ns }
-            }
+            Policy::Adaptive(goal) => self.planned(goal, flight),
+            Policy::Auto if self.auto.mode() == Mode::Poll => Way::Poll,
+            Policy::Auto => self.planned(Goal::default(), flight),
             _ if flight.waited => Way::Poll,
             Policy::HybridFixed(ns) => Way::Sleep(u64::from(ns)),
             _ => match self.rule(policy).map(|rule| rule.choose(flight.class)) {
@@ -68,16 +152,64 @@ impl Learning {
     /// Takes in an I/O that ended well in a wait that was like `waited`; `None`: it was found without waiting.
     #[inline]
     pub fn record(&mut self, policy: Policy, sample: &Sample, waited: Option<&Waited>) {
-        let _ = waited;
+        let goal = match policy {
+            Policy::Adaptive(goal) => Some(goal),
+            Policy::Auto => Some(Goal::default()),
+            _ => None,
+        };
+        if let Some(goal) = goal {
+            // An interrupt says only that it had ended.
+            let waited = waited.filter(|_| !sample.interrupted);
+            self.adaptive().record(goal, sample.class, sample.device_ns, waited, sample.now_ns);
+            if policy == Policy::Auto {
+                self.steer(sample);
+            }
+            return;
+        }
         if let Some(rule) = self.rule(policy) {
             rule.record(sample);
         }
     }
 
+    /// For `auto`: an I/O has ended, and perhaps it is time to choose anew.
+    fn steer(&mut self, sample: &Sample) {
+        let Some(adaptive) = &mut self.adaptive else { return };
+        if sample.interrupted {
+            self.auto.interrupted(sample.device_ns, adaptive.mean_ns(sample.class));
+        }
+        if self.auto.is_due(sample.now_ns) {
+            let outlook = adaptive.outlook(Goal::default(), sample.now_ns);
+            self.auto.look(sample.now_ns, &outlook, self.can_interrupt);
+        }
+    }
+
+    #[inline]
+    fn planned(&mut self, goal: Goal, flight: &Flight) -> Way {
+        let plan = self.adaptive().plan(goal, flight.class, flight.submitted_ns);
+        if plan.is_spin() { Way::Poll } else { Way::Planned { plan, since_ns: flight.submitted_ns } }
+    }
+
+    /// Takes in how late the planned sleeps of a wait ended.
+    #[inline]
+    pub fn slept(&mut self, waited: &Waited, now_ns: u64) {
+        if let Some(adaptive) = &mut self.adaptive
+            && !waited.wakes().is_empty()
+        {
+            adaptive.slept(waited, now_ns);
+        }
+    }
+
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {
+        let costs = self.wake_costs;
         Some(match policy {
             Policy::HybridHalfMean => &mut self.mean,
             Policy::HybridMin => &mut self.min,
+            Policy::HybridBucket => &mut **self.bucket.get_or_insert_default(),
+            Policy::Ehp => &mut **self
+                .ehp
+                .get_or_insert_with(|| Box::new(Ehp::new(costs.unwrap_or_else(WakeCosts::of_this_machine)))),
+            Policy::Pas => &mut **self.pas.get_or_insert_default(),
+            Policy::Dpas => &mut **self.dpas.get_or_insert_default(),
             _ => return None,
         })
     }

@@ -4,6 +4,8 @@
 //! burning the CPU – by interrupt on a queue that has one, by growing sleeps on one that has not. What a policy makes of what
 //! was seen before is [`Learning`].
 
+pub mod adaptive;
+mod auto;
 pub mod calibrate;
 mod class;
 mod gap;
@@ -12,9 +14,12 @@ mod plan;
 mod policy;
 mod published;
 
+pub use auto::{Auto, Mode};
 pub use class::{Class, Kind};
 pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
 pub use learning::{Flight, Learning};
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
-pub use published::{Choice, HalfMean, HalfMin, Rule, Sample};
+pub use published::{
+    Choice, Dpas, DpasMode, Ehp, HalfMean, HalfMin, HybridBucket, OPTANE_THETA, Pas, Rule, Sample, WakeCosts,
+};

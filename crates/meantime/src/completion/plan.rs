@@ -17,11 +17,14 @@ pub const MAX_STAGES: usize = 3;
 pub struct Plan {
     stages: [Stage; MAX_STAGES],
     count: u8,
+    /// 0: no end.
+    patience_ns: u64,
 }
 
 impl Plan {
     /// No sleep at all.
-    pub const SPIN: Self = Self { stages: [Stage { from_ns: 0, until_ns: 0 }; MAX_STAGES], count: 0 };
+    pub const SPIN: Self =
+        Self { stages: [Stage { from_ns: 0, until_ns: 0 }; MAX_STAGES], count: 0, patience_ns: 0 };
 
     /// The first sleeps of `stages`, as many as there can be.
     pub fn of(stages: &[Stage]) -> Self {
@@ -38,6 +41,19 @@ impl Plan {
         *place = stage;
         self.count += 1;
         true
+    }
+
+    /// The same, that no longer burns the CPU once the I/O has been under way for `patience_ns` and the sleeps are over.
+    #[must_use]
+    pub fn with_patience_ns(mut self, patience_ns: u64) -> Self {
+        self.patience_ns = patience_ns;
+        self
+    }
+
+    /// After how long the I/O is not spun for any more, in ns since submission.
+    #[inline(always)]
+    pub fn patience_ns(&self) -> u64 {
+        if self.patience_ns == 0 { u64::MAX } else { self.patience_ns }
     }
 
     /// The sleeps.

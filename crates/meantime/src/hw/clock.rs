@@ -227,6 +227,12 @@ impl Source {
     }
 }
 
+/// CPU time that this thread has used, in ns. A system call.
+pub fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 fn real_sleep(duration_ns: u64) {
     thread_local! {
         static SLACK_SET: Cell<bool> = const { Cell::new(false) };

@@ -24,3 +24,12 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
         source: errno.into(),
     })
 }
+
+/// How often this thread was taken off its CPU for another one's sake.
+pub fn involuntary_switches() -> u64 {
+    // SAFETY: an all-zero rusage is valid, being integers throughout.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: getrusage writes to the structure it is given, which lives here.
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    if failed != 0 { 0 } else { usage.ru_nivcsw as u64 }
+}

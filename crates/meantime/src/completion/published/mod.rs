@@ -1,9 +1,19 @@
 //! Published rules for how long to sleep before polling: to be measured against, not to be recommended.
 
+mod bucket;
+mod costs;
+mod dpas;
+mod ehp;
 mod mean;
+mod pas;
 
 use super::class::Class;
+pub use bucket::HybridBucket;
+pub use costs::WakeCosts;
+pub use dpas::{Dpas, DpasMode, OPTANE_THETA};
+pub use ehp::Ehp;
 pub use mean::{HalfMean, HalfMin};
+pub use pas::Pas;
 
 /// What a rule wants for an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +45,8 @@ pub struct Sample {
 
 /// A rule.
 pub trait Rule {
-    /// How the next I/O, of `class`, is waited for. Asked at its submission.
+    /// How an I/O of `class` is waited for. Asked at its submission, if there is an interrupt to be chosen, and again when it is waited
+    /// for: asked twice, it says the same.
     fn choose(&mut self, class: Class) -> Choice;
     /// Takes in an I/O that has ended.
     fn record(&mut self, sample: &Sample);
@@ -62,5 +73,16 @@ impl Rule for HalfMin {
     #[inline]
     fn record(&mut self, sample: &Sample) {
         HalfMin::record(self, sample.device_ns, sample.slept_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An I/O at depth 1 that was neither slept for nor interrupted.
+    pub fn sample(class: Class, device_ns: u64, now_ns: u64) -> Sample {
+        let (slept_ns, overslept, interrupted, in_flight) = (0, false, false, 1);
+        Sample { class, device_ns, slept_ns, overslept, interrupted, in_flight, now_ns }
     }
 }

@@ -1,0 +1,419 @@
+//! Our own way to wait: for each I/O, sleeps that are worth while by the distributions of device time and wake cost seen here, at a price of
+//! lateness that holds the goal.
+
+mod control;
+mod planner;
+mod times;
+mod wake;
+
+use super::class::Class;
+use super::gap::Waited;
+use super::plan::{Plan, Stage};
+use super::policy::Goal;
+use control::{Control, Ended};
+use planner::Planned;
+pub use planner::plan;
+use times::Times;
+pub use times::{MAX_POINTS, Support};
+pub use wake::{GROUPS, Groups, SleepCosts, WakeCost};
+
+/// The most classes of I/O that are told apart at a time; further ones share.
+const MODELS: usize = 32;
+/// The most goals at a time; a further one takes the place of the first.
+const GOALS: usize = 4;
+/// How much longer than twice the longest time seen to spin for an I/O.
+const PATIENCE_NS: u64 = 50_000;
+/// No class.
+const NONE: u8 = u8::MAX;
+
+/// Before so many I/Os of a class nothing is slept.
+const FIRST_IOS: u32 = 4;
+/// Plans are made anew after 4, 8, 16 … so many I/Os; and so many where no sleep pays.
+const REPLAN_IOS: u32 = 64;
+const REPLAN_SPIN_IOS: u32 = 1_024;
+/// Of I/Os for which no sleep pays, the time of one in so many is taken.
+const SPIN_SAMPLE: u32 = 8;
+/// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
+const EXPLORE_AFTER: u32 = 32;
+/// So many surprises at a time mean that the device has changed; each I/O that is none takes a tenth of one away.
+const SURPRISES: f32 = 3.0;
+
+/// What is known of one class of I/O.
+#[derive(Debug)]
+struct Model {
+    times: Times,
+    support: Support,
+    /// What 1 in 50 falls below.
+    soonest_ns: u64,
+    /// I/Os since the last plan, and how many may pass.
+    since_plan: u32,
+    replan_after: u32,
+    plans: [Entry; GOALS],
+    oversleeps_in_a_row: u32,
+    exploring: u32,
+    surprise: f32,
+    skipped: u32,
+    seen: u32,
+    /// I/Os since the last outlook.
+    recent: u32,
+    /// One of the classes that this is of.
+    class: Class,
+}
+
+/// A plan towards one goal.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    planned: Planned,
+    price: f32,
+    made: bool,
+}
+
+impl Model {
+    fn new(class: Class) -> Self {
+        Self {
+            times: Times::default(),
+            support: Support::default(),
+            soonest_ns: 0,
+            since_plan: 0,
+            replan_after: FIRST_IOS,
+            plans: [Entry::default(); GOALS],
+            oversleeps_in_a_row: 0,
+            exploring: 0,
+            surprise: 0.0,
+            skipped: 0,
+            seen: 0,
+            recent: 0,
+            class,
+        }
+    }
+
+    /// What is known, taken together anew.
+    #[inline(never)]
+    fn refresh(&mut self) {
+        self.support = self.times.support();
+        self.soonest_ns = self.support.quantile_ns(0.02) as u64;
+        self.since_plan = 0;
+        self.plans.iter_mut().for_each(|entry| entry.made = false);
+    }
+
+    /// An I/O took `ns`, or that at most.
+    fn observe(&mut self, ns: u64, exact: bool, overslept: bool) {
+        self.seen = self.seen.saturating_add(1);
+        self.since_plan += 1;
+        self.recent += 1;
+        let at = ns as f32;
+        let mut surprising = false;
+        if exact {
+            self.times.exactly(ns);
+            if self.seen > 2 * FIRST_IOS && self.support.count > 0 {
+                let support = &self.support;
+                surprising = at > 1.1 * support.quantile_ns(0.995) || at < 0.85 * support.quantile_ns(0.02);
+            }
+            (self.oversleeps_in_a_row, self.exploring) = (0, 0);
+        } else {
+            self.times.at_most(ns);
+            if overslept {
+                self.oversleeps_in_a_row += 1;
+                if self.exploring > 0 {
+                    // Woken for early, and still too late.
+                    surprising = true;
+                    self.exploring += 1;
+                }
+            }
+        }
+        if surprising {
+            self.surprise += 1.0;
+            if self.surprise >= SURPRISES {
+                self.times.forget();
+                self.surprise = 0.0;
+                self.replan_after = FIRST_IOS;
+                self.since_plan = FIRST_IOS;
+            }
+        } else {
+            self.surprise = (self.surprise - 0.1).max(0.0);
+        }
+    }
+
+    /// Whether this I/O is to be woken for early.
+    fn explores(&mut self) -> bool {
+        if self.exploring == 0 && self.oversleeps_in_a_row >= EXPLORE_AFTER {
+            self.exploring = 1;
+        }
+        self.exploring > 0
+    }
+
+    /// A sleep that ends well before the I/O is likely to: half as long each time that it was not.
+    fn early(&self, wake: &Groups) -> Plan {
+        let soonest_ns = 0.97 * self.soonest_ns as f32 - wake[GROUPS - 1];
+        let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
+        if self.exploring > 3 || until_ns < 500.0 {
+            return Plan::SPIN;
+        }
+        Plan::of(&[Stage { from_ns: 0, until_ns: until_ns as u64 }])
+    }
+}
+
+/// What is known of the last class of I/O, for people.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Estimate {
+    /// Median device time, in ns.
+    pub median_ns: f32,
+    /// The time that 1 in 10 falls below, in ns.
+    pub low_ns: f32,
+    /// The mean, in ns.
+    pub mean_ns: f32,
+    /// What a ns of lateness is worth at present, in ns of CPU.
+    pub price: f32,
+    /// Whether the goal can be held, as far as is known.
+    pub held: bool,
+}
+
+/// What is to be expected of an I/O, on average over the classes of late.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Outlook {
+    /// Device time, in ns; 0 if nothing is known.
+    pub device_ns: f32,
+    /// CPU burnt while waiting by plan, in ns.
+    pub planned_cpu_ns: f32,
+    /// How late it is seen by plan, in ns.
+    pub planned_late_ns: f32,
+    /// CPU that a sleep costs, in ns.
+    pub sleep_cpu_ns: f32,
+    /// How late an interrupt's waiter runs, in ns.
+    pub interrupt_late_ns: f32,
+}
+
+/// What `adaptive` has learned on one channel.
+#[derive(Debug)]
+pub struct Adaptive {
+    wake: WakeCost,
+    models: Vec<Model>,
+    index: [u8; Class::COUNT],
+    controls: Vec<Control>,
+    last: usize,
+}
+
+impl Adaptive {
+    /// Nothing yet, where sleeping costs what `costs` says. Allocates all that it will need.
+    pub fn new(costs: SleepCosts) -> Self {
+        Self {
+            wake: WakeCost::new(costs),
+            models: Vec::with_capacity(MODELS),
+            index: [NONE; Class::COUNT],
+            controls: Vec::with_capacity(GOALS),
+            last: 0,
+        }
+    }
+
+    fn control(&mut self, goal: Goal) -> usize {
+        if let Some(at) = self.controls.iter().position(|control| control.goal() == goal) {
+            return at;
+        }
+        let wake_ns = self.wake.groups(20_000, 0)[GROUPS - 1];
+        let control = Control::new(goal, wake_ns);
+        if self.controls.len() < GOALS {
+            self.controls.push(control);
+            return self.controls.len() - 1;
+        }
+        self.controls[0] = control;
+        self.models.iter_mut().for_each(|model| model.plans[0].made = false);
+        0
+    }
+
+    #[inline]
+    fn model(&mut self, class: Class) -> usize {
+        match self.index[class.index()] {
+            NONE => self.new_model(class),
+            at => usize::from(at),
+        }
+    }
+
+    #[cold]
+    fn new_model(&mut self, class: Class) -> usize {
+        let at = if self.models.len() < MODELS {
+            self.models.push(Model::new(class));
+            self.models.len() - 1
+        } else {
+            class.index() % MODELS
+        };
+        self.index[class.index()] = at as u8;
+        at
+    }
+
+    /// Whether the time of an I/O of `class` need not be taken, and it can be polled for: no sleep pays, and one in a few is enough to see that
+    /// change.
+    #[inline]
+    pub fn skips(&mut self, goal: Goal, class: Class) -> bool {
+        let at = self.index[class.index()];
+        let Some(model) = self.models.get_mut(usize::from(at)) else { return false };
+        let Some(control) = self.controls.iter().position(|control| control.goal() == goal) else {
+            return false;
+        };
+        let entry = &model.plans[control];
+        if !entry.made || !entry.planned.plan.is_spin() || model.replan_after < REPLAN_IOS {
+            return false;
+        }
+        model.skipped += 1;
+        !model.skipped.is_multiple_of(SPIN_SAMPLE)
+    }
+
+    /// The plan for an I/O of `class`. Called in its gap.
+    #[inline]
+    pub fn plan(&mut self, goal: Goal, class: Class, now_ns: u64) -> Plan {
+        let control = self.control(goal);
+        let at = self.model(class);
+        self.last = at;
+        let model = &mut self.models[at];
+        if model.since_plan >= model.replan_after {
+            model.refresh();
+            let limit = REPLAN_SPIN_IOS;
+            model.replan_after = (2 * model.replan_after).min(limit);
+        }
+        if model.seen < FIRST_IOS || model.support.count == 0 {
+            return Plan::SPIN;
+        }
+        if model.explores() {
+            return model.early(self.wake.groups(model.soonest_ns, now_ns));
+        }
+        let entry = &model.plans[control];
+        let price = self.controls[control].price();
+        if entry.made && (entry.price == price || price / entry.price < 1.3 && entry.price / price < 1.3) {
+            return entry.planned.plan;
+        }
+        self.make_plan(control, at, class, now_ns)
+    }
+
+    #[inline(never)]
+    fn make_plan(&mut self, control: usize, at: usize, class: Class, now_ns: u64) -> Plan {
+        let Self { wake, models, controls, .. } = self;
+        let (model, control_at, control) = (&mut models[at], control, &controls[control]);
+        let typical_ns = model.support.quantile_ns(0.25);
+        let cpu_ns = wake.cpu_ns();
+        let groups = *wake.groups((typical_ns * 0.8) as u64, now_ns);
+        // Several in flight: each of them may be late by one sleep.
+        let in_flight = (1u32 << class.depth()) as f32;
+        let price = control.price();
+        let mut planned = planner::plan(&model.support, &groups, cpu_ns, price * in_flight);
+        let stretch_ns = control.stretch() * model.support.mean_ns();
+        if stretch_ns > 0.0 {
+            let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
+            let stage = Stage { from_ns: 0, until_ns: until_ns + stretch_ns as u64 };
+            planned.plan = Plan::of(&[stage]);
+        }
+        if let Some(limit_ns) = control.limit_ns() {
+            planned.plan = within(limit_ns, &model.support, cpu_ns);
+        }
+        // Longer than anything seen: no reason to burn more.
+        let longest_ns = model.support.quantile_ns(1.0);
+        planned.plan = planned.plan.with_patience_ns(PATIENCE_NS + 2 * longest_ns as u64);
+        if !planned.plan.is_spin() {
+            model.replan_after = model.replan_after.min(REPLAN_IOS);
+        }
+        model.plans[control_at] = Entry { planned, price, made: true };
+        planned.plan
+    }
+
+    /// Takes in the sleeps of a wait.
+    #[inline]
+    pub fn slept(&mut self, waited: &Waited, now_ns: u64) {
+        for wake in waited.wakes() {
+            self.wake.record(*wake, now_ns);
+        }
+    }
+
+    /// Takes in an I/O of `class` that was found complete `device_ns` after its submission: in a wait like `waited`, or by chance.
+    #[inline]
+    pub fn record(&mut self, goal: Goal, class: Class, device_ns: u64, waited: Option<&Waited>, now_ns: u64) {
+        let control = self.control(goal);
+        let at = self.model(class);
+        let model = &mut self.models[at];
+        let exact = waited.is_some_and(|waited| waited.exact);
+        let overslept = waited.is_some_and(|waited| waited.overslept);
+        model.observe(device_ns, exact, overslept);
+        let late_ns = if overslept { model.support.late_ns(device_ns as f32) } else { 0.0 };
+        let ended = Ended { total_ns: device_ns as f32, late_ns, now_ns };
+        if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {
+            self.models.iter_mut().for_each(|model| model.plans[control].made = false);
+        }
+    }
+
+    /// Whether the time of an I/O of `class`, for which is polled, need not be taken.
+    #[inline]
+    pub fn samples(&mut self, class: Class) -> bool {
+        let Some(model) = self.models.get_mut(usize::from(self.index[class.index()])) else { return false };
+        model.skipped += 1;
+        model.seen > SPIN_SAMPLE * FIRST_IOS && !model.skipped.is_multiple_of(SPIN_SAMPLE)
+    }
+
+    /// What I/O of `class` takes on average, in ns; 0 if nothing is known.
+    pub fn mean_ns(&self, class: Class) -> f32 {
+        let model = self.models.get(usize::from(self.index[class.index()]));
+        model.map_or(0.0, |model| model.support.mean_ns())
+    }
+
+    /// What is to be expected of the I/O of late; what is of late begins anew.
+    pub fn outlook(&mut self, goal: Goal, now_ns: u64) -> Outlook {
+        let control = self.control(goal);
+        let mut outlook = Outlook {
+            sleep_cpu_ns: self.wake.cpu_ns(),
+            interrupt_late_ns: self.wake.interrupt_late_ns(),
+            ..Outlook::default()
+        };
+        let mut weight = 0.0;
+        for at in 0..self.models.len() {
+            let recent = std::mem::take(&mut self.models[at].recent) as f32;
+            if recent == 0.0 {
+                continue;
+            }
+            if self.models[at].support.count == 0 || self.models[at].since_plan > 0 {
+                self.models[at].refresh();
+            }
+            if !self.models[at].plans[control].made {
+                let class = self.models[at].class;
+                self.make_plan(control, at, class, now_ns);
+            }
+            let model = &self.models[at];
+            let planned = &model.plans[control].planned;
+            outlook.device_ns += recent * model.support.mean_ns();
+            outlook.planned_cpu_ns += recent * planned.cpu_ns;
+            outlook.planned_late_ns += recent * planned.late_ns;
+            weight += recent;
+        }
+        if weight > 0.0 {
+            outlook.device_ns /= weight;
+            outlook.planned_cpu_ns /= weight;
+            outlook.planned_late_ns /= weight;
+        }
+        outlook
+    }
+
+    /// The time that I/O of `class` is not expected to end before, since submission in ns; 0 if nothing is known.
+    pub fn soonest_ns(&self, class: Class) -> u64 {
+        let model = self.models.get(usize::from(self.index[class.index()]));
+        model.map_or(0, |model| model.soonest_ns)
+    }
+
+    /// For people.
+    pub fn estimate(&self, goal: Goal) -> Estimate {
+        let control = self.controls.iter().find(|control| control.goal() == goal);
+        let Some(model) = self.models.get(self.last) else {
+            return Estimate { held: true, ..Estimate::default() };
+        };
+        Estimate {
+            median_ns: model.support.quantile_ns(0.5),
+            low_ns: model.support.quantile_ns(0.1),
+            mean_ns: model.support.mean_ns(),
+            price: control.map_or(0.0, Control::price),
+            held: control.is_none_or(Control::is_held),
+        }
+    }
+}
+
+/// One sleep that ends at `limit_ns`, if it is worth its CPU.
+fn within(limit_ns: f32, support: &Support, cpu_ns: f32) -> Plan {
+    let saved_ns: f32 = support.points().map(|(ns, mass)| ns.min(limit_ns) * mass).sum();
+    if saved_ns <= cpu_ns || limit_ns < 500.0 {
+        return Plan::SPIN;
+    }
+    Plan::of(&[Stage { from_ns: 0, until_ns: limit_ns as u64 }])
+}

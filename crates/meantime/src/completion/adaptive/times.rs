@@ -1,0 +1,337 @@
+//! The distribution of device times of one class of I/O, learned from exact and from censored observations.
+
+/// Bins to a doubling: each is about 4 to 6 % wide, and keeps the mean of what fell into it.
+const BINS_PER_OCTAVE: usize = 16;
+/// Times below 256 ns fall into the first bin.
+const FIRST_OCTAVE: u32 = 8;
+/// The last bin takes 16 ms and more.
+const OCTAVES: usize = 16;
+const BINS: usize = OCTAVES * BINS_PER_OCTAVE + 1;
+
+/// An observation weighs this much less with each that comes after it: 256 of them are remembered.
+const GROWTH: f32 = 1.0 + 1.0 / 256.0;
+/// Weights are made smaller when the newest is this large.
+const LARGEST_WEIGHT: f32 = 65_536.0;
+/// What all that was seen before a change of regime is worth, in observations.
+const REMEMBERED: f32 = 0.125;
+
+/// The most points of a [`Support`].
+pub const MAX_POINTS: usize = 64;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Bin {
+    /// Weight of exact observations, and their weighted sum in ns.
+    exact: f32,
+    sum_ns: f32,
+    /// Weight of those that only say "at most": their limit fell into this bin.
+    at_most: f32,
+}
+
+/// What was observed, the recent more than the old.
+#[derive(Debug, Clone)]
+pub struct Times {
+    bins: [Bin; BINS],
+    /// The bins in use are `low..high`.
+    low: usize,
+    high: usize,
+    weight: f32,
+    /// The weight of all observations.
+    total: f32,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { bins: [Bin::default(); BINS], low: BINS, high: 0, weight: 1.0, total: 0.0 }
+    }
+}
+
+#[inline(always)]
+fn bin_of(ns: u64) -> usize {
+    let ns = ns.max(1 << FIRST_OCTAVE);
+    let octave = u64::BITS - 1 - ns.leading_zeros();
+    let within = (ns >> (octave - BINS_PER_OCTAVE.ilog2())) as usize & (BINS_PER_OCTAVE - 1);
+    (((octave - FIRST_OCTAVE) as usize) * BINS_PER_OCTAVE + within).min(BINS - 1)
+}
+
+impl Times {
+    /// An I/O took `ns`.
+    #[inline]
+    pub fn exactly(&mut self, ns: u64) {
+        let weight = self.next_weight();
+        let bin = self.bin_mut(ns);
+        bin.exact += weight;
+        bin.sum_ns += weight * ns as f32;
+    }
+
+    /// An I/O took `ns` at most: it was found complete then, and nobody had looked before.
+    #[inline]
+    pub fn at_most(&mut self, ns: u64) {
+        let weight = self.next_weight();
+        self.bin_mut(ns).at_most += weight;
+    }
+
+    #[inline(always)]
+    fn next_weight(&mut self) -> f32 {
+        self.weight *= GROWTH;
+        if self.weight > LARGEST_WEIGHT {
+            self.scale(1.0 / LARGEST_WEIGHT);
+        }
+        self.total += self.weight;
+        self.weight
+    }
+
+    #[inline(always)]
+    fn bin_mut(&mut self, ns: u64) -> &mut Bin {
+        let at = bin_of(ns);
+        self.low = self.low.min(at);
+        self.high = self.high.max(at + 1);
+        &mut self.bins[at]
+    }
+
+    #[cold]
+    fn scale(&mut self, factor: f32) {
+        for bin in &mut self.bins[..self.high] {
+            bin.exact *= factor;
+            bin.sum_ns *= factor;
+            bin.at_most *= factor;
+        }
+        self.weight *= factor;
+        self.total *= factor;
+    }
+
+    /// How many observations of equal weight this is worth.
+    #[cfg(test)]
+    fn count(&self) -> f32 {
+        self.total / self.weight
+    }
+
+    /// What comes from now on counts much more than what was before: the device has changed.
+    pub fn forget(&mut self) {
+        self.scale(REMEMBERED / self.total.max(REMEMBERED));
+        self.weight = 1.0;
+    }
+
+    /// The distribution: the estimate of Kaplan and Meier, from above, since the censored observations are upper limits. An I/O that took at most
+    /// so long counts as the others did that took at most so long; it never makes the device slower than it is.
+    ///
+    /// Mass below everything that was seen exactly is put on the smallest exact time.
+    pub fn support(&mut self) -> Support {
+        // What has faded away is not looked at again.
+        let faint = self.total * 1e-5;
+        let is_faint = |bin: &Bin| bin.exact + bin.at_most <= faint;
+        while self.low < self.high && is_faint(&self.bins[self.low]) {
+            self.bins[self.low] = Bin::default();
+            self.low += 1;
+        }
+        while self.high > self.low && is_faint(&self.bins[self.high - 1]) {
+            self.high -= 1;
+            self.bins[self.high] = Bin::default();
+        }
+        if self.low == self.high {
+            (self.low, self.high) = (BINS, 0);
+            return Support::default();
+        }
+        let used = &self.bins[self.low..self.high];
+        let mut support = Support::default();
+        let mut at_risk: f32 = used.iter().map(|bin| bin.exact + bin.at_most).sum();
+        let mut mass_below = 1.0f32;
+        for bin in used.iter().rev() {
+            if bin.exact > faint {
+                let share = (bin.exact / at_risk).min(1.0);
+                support.push_below(bin.sum_ns / bin.exact, mass_below * share);
+                mass_below *= 1.0 - share;
+            }
+            at_risk -= bin.exact + bin.at_most;
+        }
+        support.finish(mass_below)
+    }
+}
+
+/// A distribution as a few points.
+#[derive(Debug, Clone, Copy)]
+pub struct Support {
+    /// In rising order, in ns.
+    pub ns: [f32; MAX_POINTS],
+    /// How likely each is.
+    pub mass: [f32; MAX_POINTS],
+    /// How many points.
+    pub count: usize,
+}
+
+impl Default for Support {
+    fn default() -> Self {
+        Self { ns: [0.0; MAX_POINTS], mass: [0.0; MAX_POINTS], count: 0 }
+    }
+}
+
+impl Support {
+    /// The distribution of equally likely `samples`, at most [`MAX_POINTS`] of them.
+    pub fn of(samples: &[(f32, f32)]) -> Self {
+        let mut support = Self::default();
+        for &(ns, mass) in samples.iter().rev() {
+            support.push_below(ns, mass);
+        }
+        support.finish(0.0)
+    }
+
+    /// Points come from the largest down; while there is no room, neighbours are put together.
+    fn push_below(&mut self, ns: f32, mass: f32) {
+        if mass <= 0.0 {
+            return;
+        }
+        if self.count == MAX_POINTS {
+            for pair in 0..MAX_POINTS / 2 {
+                let (a, b) = (2 * pair, 2 * pair + 1);
+                let mass = self.mass[a] + self.mass[b];
+                let ns = (self.ns[a] * self.mass[a] + self.ns[b] * self.mass[b]) / mass;
+                (self.ns[pair], self.mass[pair]) = (ns, mass);
+            }
+            self.count = MAX_POINTS / 2;
+        }
+        (self.ns[self.count], self.mass[self.count]) = (ns, mass);
+        self.count += 1;
+    }
+
+    fn finish(mut self, mass_below: f32) -> Self {
+        let count = self.count;
+        if count > 0 {
+            self.mass[count - 1] += mass_below;
+        }
+        self.ns[..count].reverse();
+        self.mass[..count].reverse();
+        self
+    }
+
+    /// The points: times in ns, and how likely they are.
+    pub fn points(&self) -> impl DoubleEndedIterator<Item = (f32, f32)> + '_ {
+        self.ns[..self.count].iter().copied().zip(self.mass[..self.count].iter().copied())
+    }
+
+    /// The mean in ns; 0 if nothing is known.
+    pub fn mean_ns(&self) -> f32 {
+        self.points().map(|(ns, mass)| ns * mass).sum()
+    }
+
+    /// The time that the fraction `q` does not exceed, in ns; 0 if nothing is known.
+    pub fn quantile_ns(&self, q: f32) -> f32 {
+        let mut below = 0.0;
+        for (ns, mass) in self.points() {
+            below += mass;
+            if below >= q {
+                return ns;
+            }
+        }
+        self.ns[..self.count].last().copied().unwrap_or(0.0)
+    }
+
+    /// How much of `at_most_ns` was not the device's, on average, if an I/O was found complete then.
+    pub fn late_ns(&self, at_most_ns: f32) -> f32 {
+        let (mut below, mut sum) = (0.0, 0.0);
+        for (ns, mass) in self.points() {
+            if ns > at_most_ns {
+                break;
+            }
+            below += mass;
+            sum += mass * ns;
+        }
+        if below > 0.0 { at_most_ns - sum / below } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_rise_and_are_narrow() {
+        let mut last = 0;
+        for ns in (1..30_000_000u64).step_by(97) {
+            let bin = bin_of(ns);
+            assert!(bin >= last && bin < BINS);
+            last = bin;
+        }
+        assert_eq!(bin_of(256), 0);
+        assert_eq!(bin_of(512), BINS_PER_OCTAVE);
+        assert_eq!(bin_of(u64::MAX), BINS - 1);
+        assert_eq!(bin_of(10_000), bin_of(10_100));
+        assert_ne!(bin_of(10_000), bin_of(11_000));
+    }
+
+    #[test]
+    fn a_constant_is_one_point_exactly_there() {
+        let mut times = Times::default();
+        (0..1_000).for_each(|_| times.exactly(10_037));
+        let support = times.support();
+        assert_eq!(support.count, 1);
+        assert!((support.ns[0] - 10_037.0).abs() < 1.0 && (support.mass[0] - 1.0).abs() < 1e-5);
+    }
+
+    /// By hand: 10, 20, 30 µs seen exactly, and one that took at most 25. From above: 30 is one of four, 1/4. The one that took at most 25 is no
+    /// more to be seen below that; of the two left 20 is one, and gets half of what is left, 3/8; 10 the other half. So the upper limit counts as half
+    /// a 20 and half a 10.
+    #[test]
+    fn an_upper_limit_counts_as_those_below_it() {
+        let mut times = Times::default();
+        // Weights that differ by 0.4 % an observation: the figures are good to 2 %.
+        times.exactly(10_000);
+        times.exactly(20_000);
+        times.exactly(30_000);
+        times.at_most(25_000);
+        let support = times.support();
+        let masses: Vec<f32> = support.points().map(|(_, mass)| mass).collect();
+        let expected = [0.375, 0.375, 0.25];
+        for (mass, expected) in masses.iter().zip(expected) {
+            assert!((mass - expected).abs() < 0.01, "{masses:?}");
+        }
+    }
+
+    #[test]
+    fn oversleeps_do_not_inflate() {
+        let mut times = Times::default();
+        (0..20).for_each(|_| times.exactly(10_000));
+        let before = times.support().mean_ns();
+        (0..2_000).for_each(|n| if n % 32 == 0 { times.exactly(10_000) } else { times.at_most(25_000) });
+        let after = times.support().mean_ns();
+        assert!((after - before).abs() < 1.0, "{before} {after}");
+    }
+
+    #[test]
+    fn a_change_takes_over_after_forgetting() {
+        let mut times = Times::default();
+        (0..1_000).for_each(|_| times.exactly(10_000));
+        times.forget();
+        (0..3).for_each(|_| times.exactly(60_000));
+        let mean_ns = times.support().mean_ns();
+        assert!(mean_ns > 58_000.0, "{mean_ns}");
+        assert!(times.count() < 5.0);
+    }
+
+    #[test]
+    fn wide_distributions_keep_their_mean_in_few_points() {
+        let mut times = Times::default();
+        let mut sum = 0;
+        for n in 0..256u64 {
+            let ns = 1_000 + n * n * 150;
+            times.exactly(ns);
+            sum += ns;
+        }
+        let support = times.support();
+        assert!(support.count <= MAX_POINTS);
+        // The newest weigh up to e times more than the oldest.
+        let mean_ns = support.mean_ns();
+        assert!(mean_ns > sum as f32 / 256.0 && mean_ns < 1.5 * sum as f32 / 256.0);
+        assert!((support.points().map(|(_, mass)| mass).sum::<f32>() - 1.0).abs() < 1e-3);
+        assert!(support.points().zip(support.points().skip(1)).all(|(a, b)| a.0 < b.0));
+    }
+
+    #[test]
+    fn lateness_is_what_is_beyond_the_mean_below() {
+        let support = Support::of(&[(10.0, 0.5), (20.0, 0.25), (100.0, 0.25)]);
+        assert_eq!(support.late_ns(5.0), 0.0);
+        assert_eq!(support.late_ns(15.0), 5.0);
+        assert!((support.late_ns(30.0) - (30.0 - 40.0 / 3.0)).abs() < 1e-4);
+        assert_eq!(support.quantile_ns(0.5), 10.0);
+        assert_eq!(support.quantile_ns(0.51), 20.0);
+        assert_eq!(support.quantile_ns(1.0), 100.0);
+    }
+}
