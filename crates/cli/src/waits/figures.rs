@@ -3,6 +3,7 @@
 use meantime::block::ChannelCounters;
 
 use crate::bench::results::JobResult;
+use crate::bench::schedule::median;
 use crate::report::stats::{RunResult, SLOWEST_ONE_IN};
 
 use super::grid::GridCell;
@@ -20,6 +21,8 @@ pub struct Figures {
     pub mean_ns: f64,
     /// p50, p99 and p99.9.
     pub percentiles_ns: [u64; 3],
+    /// The mean latency of each turn; 0 for one without I/O.
+    pub means_ns: Vec<f64>,
     /// What the slowest one in 6,000 reached; `None` with fewer I/Os.
     pub slowest_ns: Option<u64>,
     /// The slowest.
@@ -57,6 +60,7 @@ impl Figures {
     /// Of a result of the bench.
     pub fn of(result: JobResult) -> Self {
         let counters: Vec<ChannelCounters> = result.threads.iter().map(|totals| totals.counters).collect();
+        let means_ns = result.state.means_ns.clone();
         let result = result.into_result();
         let latency = result.latency();
         let gaps = || counters.iter().flat_map(|of| [of.polled_waits, of.interrupt_waits]);
@@ -66,6 +70,7 @@ impl Figures {
             errors: result.errors,
             mean_ns: latency.mean_ns(),
             percentiles_ns: [50.0, 99.0, 99.9].map(|at| latency.percentile_ns(at)),
+            means_ns,
             slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN),
             max_ns: latency.max_ns(),
             iops: result.iops(),
@@ -127,12 +132,14 @@ pub struct References {
 }
 
 /// Classic polling, which all others are held against.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Baseline {
     /// Its mean latency.
     pub mean_ns: f64,
     /// Its CPU.
     pub cpu_percent: f64,
+    /// The mean latency of each turn; of two in a round, their mean.
+    pub means_ns: Vec<f64>,
     /// By how much the means of two runs of it differ, as a part of the mean; `None` if it ran once.
     pub mean_spread: Option<f64>,
     /// By how many percent of a CPU they differ.
@@ -143,19 +150,38 @@ pub struct Baseline {
 const LEAST_MEAN_SPREAD: f64 = 0.01;
 const LEAST_CPU_SPREAD_PERCENT: f64 = 1.0;
 
+/// Whoever polls and is alone on a CPU has more of it.
+const ALONE_CPU_PERCENT: f64 = 85.0;
+
 impl Baseline {
     /// Of `poll`, which may have run `again`.
     pub fn of(poll: &Figures, again: Option<&Figures>) -> Self {
         let Some(again) = again else {
-            return Self { mean_ns: poll.mean_ns, cpu_percent: poll.cpu_percent, ..Self::default() };
+            return Self {
+                mean_ns: poll.mean_ns,
+                cpu_percent: poll.cpu_percent,
+                means_ns: poll.means_ns.clone(),
+                ..Self::default()
+            };
         };
         let mean_ns = (poll.mean_ns + again.mean_ns) / 2.0;
         Self {
             mean_ns,
             cpu_percent: (poll.cpu_percent + again.cpu_percent) / 2.0,
+            means_ns: poll
+                .means_ns
+                .iter()
+                .zip(&again.means_ns)
+                .map(|(one, other)| (one + other) / 2.0)
+                .collect(),
             mean_spread: (mean_ns > 0.0).then(|| (poll.mean_ns - again.mean_ns).abs() / mean_ns),
             cpu_spread_percent: Some((poll.cpu_percent - again.cpu_percent).abs()),
         }
+    }
+
+    /// Whether other programs had much of the CPU: then figures of live runs are worth little.
+    pub fn is_crowded(&self) -> bool {
+        self.cpu_percent < ALONE_CPU_PERCENT
     }
 
     /// Means that differ by less, as a part of the mean, are alike.
@@ -189,7 +215,16 @@ pub struct CellResult {
 impl CellResult {
     /// The mean of `way` over that of `poll`.
     pub fn mean_over_poll(&self, way: &Figures) -> Option<f64> {
-        self.poll.filter(|poll| poll.mean_ns > 0.0 && way.ios > 0).map(|poll| way.mean_ns / poll.mean_ns)
+        let poll = self.poll.as_ref().filter(|poll| poll.mean_ns > 0.0 && way.ios > 0)?;
+        Some(way.mean_ns / poll.mean_ns)
+    }
+
+    /// The same turn by turn: the median. What hits single turns only, whosever, does not show in it.
+    pub fn mean_over_poll_by_turns(&self, way: &Figures) -> Option<f64> {
+        let turns = way.means_ns.iter().zip(&self.poll.as_ref()?.means_ns);
+        let ratios: Vec<f64> =
+            turns.filter(|(way, poll)| **way > 0.0 && **poll > 0.0).map(|(way, poll)| way / poll).collect();
+        median(&ratios)
     }
 
     /// The CPU of `way` over that of the informed policy.
@@ -205,7 +240,7 @@ impl CellResult {
 
     /// Whether `one` is as good as `other` in mean latency and in CPU, and better in one of them: more than two runs of `poll` differ.
     pub fn dominates(&self, one: &Figures, other: &Figures) -> bool {
-        let Some(poll) = self.poll.filter(|_| one.ios > 0 && other.ios > 0) else { return false };
+        let Some(poll) = self.poll.as_ref().filter(|_| one.ios > 0 && other.ios > 0) else { return false };
         let (slack, cpu_slack_percent) = (1.0 + poll.mean_tolerance(), poll.cpu_tolerance_percent());
         let quicker = one.mean_ns * slack < other.mean_ns;
         let slower = other.mean_ns * slack < one.mean_ns;
@@ -251,6 +286,19 @@ mod tests {
         assert_eq!(dominated(1), ["poll", "c", "e"]);
         assert_eq!(dominated(2), ["poll", "e"]);
         assert_eq!(dominated(4), ["e"]);
+    }
+
+    #[test]
+    fn turns_are_held_against_those_of_their_round() {
+        let turns = |way: Figures, means_ns: &[f64]| Figures { means_ns: means_ns.to_vec(), ..way };
+        let (poll, again) = (turns(way("poll", 10.0, 98.0), &[10.0, 30.0, 10.0]), way("poll", 10.0, 98.0));
+        let again = turns(again, &[10.0, 10.0, 20.0]);
+        let mut cell = cell(&[], (10.0, 98.0), (10.0, 98.0));
+        cell.poll = Some(Baseline::of(&poll, Some(&again)));
+        // Against 10, 20 and 15: 1.1, 1.2 and 2; a turn without I/O does not count.
+        assert_eq!(cell.mean_over_poll_by_turns(&turns(again.clone(), &[11.0, 24.0, 30.0])), Some(1.2));
+        assert_eq!(cell.mean_over_poll_by_turns(&turns(again.clone(), &[11.0, 0.0])), Some(1.1));
+        assert_eq!(cell.mean_over_poll_by_turns(&turns(again, &[])), None);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub fn json(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> V
 }
 
 fn cell(result: &CellResult) -> Value {
-    let poll = result.poll.map(|poll| {
+    let poll = result.poll.as_ref().map(|poll| {
         json!({
             "mean_ns": poll.mean_ns,
             "cpu_percent": poll.cpu_percent,
@@ -88,6 +88,7 @@ fn way(cell: &CellResult, way: &Figures) -> Value {
         "cpu_percent": way.cpu_percent,
         "iops_per_cpu_percent": way.iops_per_cpu_percent(),
         "mean_over_poll": cell.mean_over_poll(way),
+        "mean_over_poll_by_turns": cell.mean_over_poll_by_turns(way),
         "cpu_over_informed": cell.cpu_over_informed(way),
         "mean_above_oracle_ns": over_oracle,
         "cpu_above_oracle_percent": cell.cpu_above_oracle_percent(way),
@@ -116,6 +117,7 @@ fn summary(summary: &Summary) -> Value {
         "cells": summary.cells,
         "mean_over_poll": ratio(&summary.mean_over_poll),
         "cells_within_1_03": summary.as_quick_cells,
+        "cells_within_1_03_by_turns": summary.as_quick_cells_by_turns,
         "cpu_percent_median": summary.cpu_percent,
         "cpu_over_informed": ratio(&summary.cpu_over_informed),
         "cpu_above_oracle_percent_median": summary.cpu_above_oracle_percent,

@@ -32,7 +32,7 @@ pub fn range(cells: &[&CellResult]) -> (f64, f64) {
 
 /// Both references, each with its mean over that of poll, and its CPU.
 fn references(cell: &CellResult) -> Vec<(&'static str, (f64, f64))> {
-    let poll_ns = cell.poll.map_or(0.0, |poll| poll.mean_ns);
+    let poll_ns = cell.poll.as_ref().map_or(0.0, |poll| poll.mean_ns);
     let Some(references) = cell.references.filter(|_| poll_ns > 0.0) else { return Vec::new() };
     let at = |of: &Reference| (of.mean_ns / poll_ns, of.cpu_percent);
     vec![("informed", at(&references.informed)), ("oracle", at(&references.oracle))]

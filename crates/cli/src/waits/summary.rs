@@ -18,6 +18,8 @@ pub struct Summary {
     pub mean_over_poll: Option<Ratio>,
     /// Cells in which that is at most [`AS_QUICK`].
     pub as_quick_cells: usize,
+    /// Cells in which the median turn's is; `None` where there were no turns.
+    pub as_quick_cells_by_turns: Option<usize>,
     /// CPU in percent: the median of the cells.
     pub cpu_percent: Option<f64>,
     /// CPU over that of the informed policy.
@@ -78,10 +80,13 @@ fn summary(name: &str, cells: &[CellResult]) -> Summary {
         median(&found.iter().filter_map(|(cell, way)| of(cell, way)).collect::<Vec<_>>())
     };
     let over_poll = ratios(CellResult::mean_over_poll);
+    let by_turns = ratios(CellResult::mean_over_poll_by_turns);
+    let quick = |ratios: &[(f64, String)]| ratios.iter().filter(|(ratio, _)| *ratio <= AS_QUICK).count();
     let mut summary = Summary {
         completion: name.to_owned(),
         cells: found.len(),
-        as_quick_cells: over_poll.iter().filter(|(ratio, _)| *ratio <= AS_QUICK).count(),
+        as_quick_cells: quick(&over_poll),
+        as_quick_cells_by_turns: (!by_turns.is_empty()).then(|| quick(&by_turns)),
         mean_over_poll: Ratio::of(&over_poll),
         cpu_percent: middle(&|_, way| Some(way.cpu_percent)),
         cpu_over_informed: Ratio::of(&ratios(CellResult::cpu_over_informed)),

@@ -24,12 +24,17 @@ pub struct Column {
 }
 
 /// The columns of a cell's table.
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 17] = [
     Column { heading: "mean\nµs", explained: "mean latency", figure: |_, way| done(way, us(way.mean_ns)) },
     Column {
         heading: "×\npoll",
         explained: "the mean over that of poll",
         figure: |cell, way| cell.mean_over_poll(way).map(ratio),
+    },
+    Column {
+        heading: "by\nturns",
+        explained: "the mean over that of poll, turn by turn: the median",
+        figure: |cell, way| cell.mean_over_poll_by_turns(way).map(ratio),
     },
     Column {
         heading: "p50\nµs",
@@ -135,7 +140,9 @@ pub fn cell_table(cell: &CellResult) -> String {
 /// What is to be known beside a cell's rows.
 pub fn below(cell: &CellResult) -> String {
     let mut parts = Vec::new();
-    if let Some((mean, cpu)) = cell.poll.and_then(|poll| poll.mean_spread.zip(poll.cpu_spread_percent)) {
+    if let Some((mean, cpu)) =
+        cell.poll.as_ref().and_then(|poll| poll.mean_spread.zip(poll.cpu_spread_percent))
+    {
         parts.push(format!("poll twice differs by {} and {cpu:.1} % of a CPU", percent_of(mean)));
     }
     if let Some(references) = cell.references {
@@ -148,6 +155,12 @@ pub fn below(cell: &CellResult) -> String {
     let (repeated, disturbed) = cell.moved_turns;
     if repeated + disturbed > 0 {
         parts.push(format!("the CPUs moved: {repeated} turns repeated, {disturbed} counted all the same"));
+    }
+    if let Some(poll) = cell.poll.as_ref().filter(|poll| poll.is_crowded()) {
+        parts.push(format!(
+            "poll had {:.0} % of the CPU: other programs were running, and these figures are worth little",
+            poll.cpu_percent
+        ));
     }
     if parts.is_empty() { String::new() } else { format!("{}\n", parts.join("; ")) }
 }
@@ -201,6 +214,9 @@ pub fn verdict(of: &Summary) -> String {
         "{word}  {}: at most {AS_QUICK} × poll in {} of {}",
         of.completion, of.as_quick_cells, of.cells
     );
+    if let Some(cells) = of.as_quick_cells_by_turns {
+        let _ = write!(line, " (by the median turn: {cells})");
+    }
     if !of.dominates.is_empty() {
         let list: Vec<String> =
             of.dominates.iter().map(|(other, cells)| format!("{other} in {cells}")).collect();
