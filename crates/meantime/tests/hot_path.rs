@@ -6,7 +6,7 @@ use std::process::Command;
 use meantime::block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
-use meantime::completion::Policy;
+use meantime::completion::{Goal, Policy};
 use meantime::hw::DmaBuf;
 
 #[path = "common/counting.rs"]
@@ -58,11 +58,12 @@ fn nothing_is_allocated_or_freed() {
     depth_32(&mut channel, &mut bufs, 10_000);
     assert_eq!(allocations() - before, 0, "allocations on the path of an I/O");
     let mut large = large;
-    for policy in [Policy::HybridBucket, Policy::Ehp, Policy::Pas, Policy::Dpas] {
+    let ours = [Policy::ADAPTIVE, Policy::Adaptive(Goal::P99(50_000)), Policy::Auto];
+    for policy in [Policy::HybridBucket, Policy::Ehp, Policy::Pas, Policy::Dpas].into_iter().chain(ours) {
         channel.set_policy(policy).expect("a polled policy");
-        large = depth_1(&mut channel, large, 10);
-        let before = allocations();
         large = depth_1(&mut channel, large, 300);
+        let before = allocations();
+        large = depth_1(&mut channel, large, 1_000);
         assert_eq!(allocations() - before, 0, "allocations under {policy}");
     }
     // The counter does count.

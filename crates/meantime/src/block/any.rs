@@ -9,6 +9,7 @@ use super::probe::Probe;
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use super::stamps::StampSource;
 use crate::completion::Policy;
+use crate::completion::adaptive::Estimate;
 use crate::hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
 /// A block device. Matched once, outside of the loop, its kinds cost nothing; used as it is, a predictable branch.
@@ -85,6 +86,16 @@ impl Channel {
         match self {
             Self::Nvme(channel) => channel.counters(),
             Self::Kernel(_) => ChannelCounters::default(),
+        }
+    }
+}
+
+impl Channel {
+    /// What the channel's policy goes by at present; `None` if it does not estimate.
+    pub fn estimate(&self) -> Option<Estimate> {
+        match self {
+            Self::Nvme(channel) => channel.estimate(),
+            Self::Kernel(_) => None,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::device::BlockInfo;
 use super::lbio::{Claim, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
-use crate::completion::adaptive::SleepCosts;
+use crate::completion::adaptive::{Estimate, SleepCosts};
 use crate::completion::{Gap, GapCounters, Learning, Policy, Sample, Source, Way};
 use crate::hw::clock::thread_cpu_ns;
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
@@ -319,6 +319,11 @@ impl NvmeChannel {
     /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
     pub fn mean_device_time_ns(&self) -> u64 {
         self.learning.mean_ns()
+    }
+
+    /// What the channel's policy goes by at present; `None` if it does not estimate.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.learning.estimate(self.policy)
     }
 
     /// The clock that this device's time is measured by.

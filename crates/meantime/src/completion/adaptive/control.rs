@@ -3,8 +3,14 @@
 use super::super::policy::Goal;
 use crate::hw::clock::thread_cpu_ns;
 
-/// Prices are powers of two of this range: from one at which sleeping is as good as free of lateness, to one at which it hardly ever is.
-const PRICES_LOG2: std::ops::RangeInclusive<f32> = -6.0..=10.0;
+/// Prices are powers of two. At the highest, 1 in 1,000 sleeps too long.
+const HIGHEST_PRICE_LOG2: f32 = 10.0;
+/// Below that (2 in 3 sleep too long) a budget of latency is not used up: it would buy next to no CPU.
+const LOWEST_PRICE_LOG2: f32 = -1.0;
+/// Where the CPU is what counts, lateness is nearly free.
+const CPU_PRICE_LOG2: f32 = -6.0;
+/// Where a percentile is what counts, it is cheap.
+const TAIL_PRICE_LOG2: f32 = -4.0;
 /// Where to begin: 1 in 9 sleeps too long.
 const FIRST_PRICE_LOG2: f32 = 3.0;
 /// How many I/Os make a step.
@@ -56,8 +62,8 @@ impl Control {
     /// Towards `goal`, from nothing. `wake_ns` is about how late sleepers run.
     pub fn new(goal: Goal, wake_ns: f32) -> Self {
         let price_log2 = match goal {
-            // No more CPU than needed; the margin keeps the time.
-            Goal::P99(_) | Goal::P999(_) => *PRICES_LOG2.start(),
+            // The margin keeps the time.
+            Goal::P99(_) | Goal::P999(_) => TAIL_PRICE_LOG2,
             _ => FIRST_PRICE_LOG2,
         };
         Self {
@@ -82,12 +88,12 @@ impl Control {
 
     /// What a ns of lateness is worth, in ns of CPU.
     pub fn price(&self) -> f32 {
-        self.price_log2.max(*PRICES_LOG2.start()).exp2()
+        self.price_log2.max(CPU_PRICE_LOG2).exp2()
     }
 
     /// How much longer than planned to sleep, as a share of the device time: only if not even free lateness brings the CPU down enough.
     pub fn stretch(&self) -> f32 {
-        (PRICES_LOG2.start() - self.price_log2).max(0.0).exp2() - 1.0
+        (CPU_PRICE_LOG2 - self.price_log2).max(0.0).exp2() - 1.0
     }
 
     /// No sleep may end later than so long after submission; `None`: it may.
@@ -104,10 +110,21 @@ impl Control {
         }
     }
 
-    /// Whether the goal can be held, as far as is known: a percentile that the device itself exceeds cannot.
+    fn lowest(&self) -> f32 {
+        match self.goal {
+            // Down to sleeps 32 times as long as the device takes.
+            Goal::Cpu(_) => CPU_PRICE_LOG2 - 5.0,
+            _ => LOWEST_PRICE_LOG2,
+        }
+    }
+
+    /// Whether the goal can be held, as far as is known. A percentile that the device itself exceeds cannot, nor can a share of the CPU that not even
+    /// the longest sleeps get down to.
     pub fn is_held(&self) -> bool {
-        let Some((_, share)) = self.bound() else { return true };
-        self.seen < (3.0 / share) as u32 || self.beyond_by_device < share
+        match self.bound() {
+            Some((_, share)) => self.seen < (3.0 / share) as u32 || self.beyond_by_device < share,
+            None => self.price_log2 > self.lowest() || !matches!(self.goal, Goal::Cpu(_)),
+        }
     }
 
     /// Takes in an I/O. True if the price has moved enough for plans to be made anew.
@@ -164,12 +181,8 @@ impl Control {
             }
             Goal::P99(_) | Goal::P999(_) => 0.0,
         };
-        let lowest = match self.goal {
-            Goal::Cpu(_) => PRICES_LOG2.start() - 5.0,
-            _ => *PRICES_LOG2.start(),
-        };
         let moved = (GAIN * off).clamp(*STEP_LOG2.start(), *STEP_LOG2.end());
-        self.price_log2 = (self.price_log2 + moved).clamp(lowest, *PRICES_LOG2.end());
+        self.price_log2 = (self.price_log2 + moved).clamp(self.lowest(), HIGHEST_PRICE_LOG2);
         (self.ios, self.late_ns, self.device_ns) = (0, 0.0, 0.0);
         true
     }
@@ -198,7 +211,7 @@ mod tests {
         feed(&mut control, 1_600, 10_000.0, 0.0);
         assert!(control.price() < price);
         feed(&mut control, 100_000, 10_000.0, 0.0);
-        assert_eq!(control.price(), (-6.0f32).exp2());
+        assert_eq!(control.price(), 0.5);
         assert_eq!(control.stretch(), 0.0);
     }
 

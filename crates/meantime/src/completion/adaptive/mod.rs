@@ -23,6 +23,8 @@ const MODELS: usize = 32;
 const GOALS: usize = 4;
 /// How much longer than twice the longest time seen to spin for an I/O.
 const PATIENCE_NS: u64 = 50_000;
+/// A shorter sleep is none.
+const SHORTEST_SLEEP_NS: u64 = 500;
 /// No class.
 const NONE: u8 = u8::MAX;
 
@@ -301,7 +303,7 @@ impl Adaptive {
             planned.plan = Plan::of(&[stage]);
         }
         if let Some(limit_ns) = control.limit_ns() {
-            planned.plan = within(limit_ns, &model.support, cpu_ns);
+            planned.plan = within(limit_ns, &planned.plan);
         }
         // Longer than anything seen: no reason to burn more.
         let longest_ns = model.support.quantile_ns(1.0);
@@ -409,11 +411,16 @@ impl Adaptive {
     }
 }
 
-/// One sleep that ends at `limit_ns`, if it is worth its CPU.
-fn within(limit_ns: f32, support: &Support, cpu_ns: f32) -> Plan {
-    let saved_ns: f32 = support.points().map(|(ns, mass)| ns.min(limit_ns) * mass).sum();
-    if saved_ns <= cpu_ns || limit_ns < 500.0 {
-        return Plan::SPIN;
+/// The sleeps of `plan`, none of them beyond `limit_ns`.
+fn within(limit_ns: f32, plan: &Plan) -> Plan {
+    let limit_ns = limit_ns as u64;
+    let mut within = Plan::SPIN;
+    for stage in plan.stages() {
+        // What has begun after the limit has missed it already.
+        let until_ns = if stage.from_ns < limit_ns { stage.until_ns.min(limit_ns) } else { stage.until_ns };
+        if until_ns > stage.from_ns + SHORTEST_SLEEP_NS {
+            within.push(Stage { until_ns, ..*stage });
+        }
     }
-    Plan::of(&[Stage { from_ns: 0, until_ns: limit_ns as u64 }])
+    within
 }
