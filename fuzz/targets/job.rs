@@ -15,8 +15,8 @@ mod job;
 mod competitor;
 
 use job::{
-    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, IODEPTH_MAX, Job, JobError, NUMJOBS_MAX, Origin,
-    SECTOR_BYTES, Sizes, ZONES_MAX,
+    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, HOGS_MAX, IODEPTH_MAX, Job, JobError, NUMJOBS_MAX, Origin,
+    PM_QOS_MAX_US, SECTOR_BYTES, SETTINGS_MAX, Sizes, ZONES_MAX,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -94,6 +94,11 @@ fn check_job(job: &Job) {
     assert!(job.runtime.is_none_or(|time| !time.is_zero()));
     assert!(job.cpus_allowed.is_sorted_by(|a, b| a < b));
     assert!(job.cpus_allowed.last().is_none_or(|cpu| *cpu <= CPU_MAX));
+    assert!(job.hogs <= HOGS_MAX && job.scheds.len() <= SETTINGS_MAX && job.pm_qos_us.len() <= SETTINGS_MAX);
+    assert!(job.pm_qos_us.iter().flatten().all(|us| *us <= PM_QOS_MAX_US));
+    for class in &job.scheds {
+        assert_eq!(class.to_string().parse(), Ok(*class));
+    }
     check_extent(job.offset);
     assert_ne!(job.offset, Extent::Percent(100));
     for size in [job.size, job.io_size].into_iter().flatten() {

@@ -50,11 +50,45 @@ fn calibrate_has_the_agreed_keys() {
     for (row, free) in rows.iter().zip(report["oversleep"].as_array().unwrap()) {
         assert_eq!((&row["sleep_us"], &row["count"]), (&free["sleep_us"], &free["count"]));
     }
+    // The ways of sleeping, each with what it costs: user-mode waits are there if the CPU has them.
+    for (group, without) in [("sleep_cpu", 0), ("oversleep_by_way", 1)] {
+        let rows = report[group].as_array().unwrap();
+        let ways: Vec<&str> = rows.iter().map(|row| row["way"].as_str().unwrap()).collect();
+        let expected = [
+            "nanosleep",
+            "nanosleep",
+            "clock_nanosleep",
+            "clock_nanosleep",
+            "eventfd",
+            "eventfd",
+            "futex",
+            "futex",
+        ];
+        assert_eq!(ways[..8 - 2 * without], expected[2 * without..], "{group}");
+        assert!(ways[8 - 2 * without..].iter().all(|way| *way == "user"), "{group}");
+        assert!(
+            rows.iter()
+                .all(|row| row["median_ns"].as_u64().unwrap() > 0 && row["count"].as_u64().unwrap() > 0)
+        );
+        assert_eq!(report["pm_qos"][group].as_array().unwrap().len(), if held { rows.len() } else { 0 });
+    }
+    // Where the kernel counts it, a share.
+    let waited = &report["waited_percent"];
+    assert!(waited.is_null() || (0.0..=100.0).contains(&waited.as_f64().unwrap()), "{waited}");
     assert!(report["idle"]["states"].is_array() && report["idle"]["boot_options"].is_array());
     if report["cpu"] != report["peer_cpu"] {
         assert_eq!(report["pm_qos"]["eventfd_wake"].as_array().unwrap().len(), if held { 3 } else { 0 });
         assert!(report["cacheline_rtt_ns"].as_u64().unwrap() > 0);
         assert_eq!(report["eventfd_wake"].as_array().unwrap().len(), 3);
+        assert_eq!(report["futex_wake"].as_array().unwrap().len(), 3);
+        // How much of an interrupt is the idle state.
+        let costs = report["idle_cost"].as_array().unwrap();
+        assert_eq!(costs.len(), if held { 3 } else { 0 });
+        for (cost, wake) in costs.iter().zip(report["eventfd_wake"].as_array().unwrap()) {
+            let percent = cost["idle_state_percent"].as_f64().unwrap();
+            assert!((0.0..=100.0).contains(&percent), "{cost}");
+            assert_eq!((&cost["idle_us"], &cost["wake_ns"]), (&wake["idle_us"], &wake["median_ns"]));
+        }
     }
 }
 
@@ -62,7 +96,13 @@ fn calibrate_has_the_agreed_keys() {
 fn calibrate_tells_how_the_cpus_idle() {
     let dir = tempfile::tempdir().unwrap();
     let ran = succeed(dir.path(), &["calibrate", "--quick"]);
-    for word in ["oversleep of nanosleep 1 ms", "PM QoS 0", "C-states: driver", "Measured on CPU"] {
+    for word in [
+        "oversleep of nanosleep 1 ms",
+        "CPU time of an eventfd that times out, 10 µs",
+        "PM QoS 0",
+        "C-states: driver",
+        "Measured on CPU",
+    ] {
         assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
     }
     let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();

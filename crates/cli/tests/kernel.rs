@@ -108,6 +108,83 @@ fn a_competing_program_gets_what_is_left() {
     }
 }
 
+/// A program that runs on the hogs' CPU as well would change how much they get; that they share one CPU never does.
+#[test]
+fn hogs_share_one_cpu() {
+    let dir = directory();
+    let args = ["bench", "--device", "mem:4M?model=nand", "--completion", "interrupt,poll,hybrid=20us"];
+    let hogs = ["--hog", "2", "--json", "out.json"];
+    let ran = succeed(dir.path(), &[&args[..], &SHORT, &["--time-based"], &hogs].concat());
+    for word in ["rival", "hogs", "poll, 2 hogs", "competitor_share_percent"] {
+        assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
+    }
+    let report = json(&dir.path().join("out.json"));
+    for job in report["jobs"].as_array().unwrap() {
+        let share = job["extra"]["competitor_share_percent"].as_f64().unwrap();
+        assert!((0.0..=100.0).contains(&share), "{share}");
+        assert!(job["extra"]["competitor_ns_per_io"].as_f64().unwrap() >= 0.0);
+        assert!(job["competitor_percent"].as_f64().unwrap() >= 0.0);
+        assert_eq!(job["job options"]["hog"], "2");
+    }
+    // The page tells them from I/O without hogs.
+    let text = succeed(dir.path(), &["report", "out.json", "--text"]).stdout;
+    assert!(text.contains("interrupt, 2 hogs"), "{text}");
+}
+
+/// Not everybody may have a real-time class, and not every kernel has slices; what is in a row was in force in its turns.
+#[test]
+fn classes_and_limits_are_compared_or_refused_with_the_reason() {
+    let dir = directory();
+    let args = ["bench", "--device", "mem:4M", "--completion", "poll", "--json", "out.json"];
+    let ran = |more: &[&str]| run(dir.path(), &[&args[..], &SHORT, &["--time-based"], more].concat());
+    for (list, reasons) in [
+        ("other,slice:1ms", ["6.12", "seccomp"]),
+        ("rr:1,fifo:2", ["CAP_SYS_NICE", "would keep the software SSD's from running"]),
+    ] {
+        let ran = ran(&["--sched", list]);
+        if ran.code == Some(0) {
+            let report = json(&dir.path().join("out.json"));
+            let classes: Vec<&str> = report["jobs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|job| job["job options"]["sched"].as_str().unwrap())
+                .collect();
+            assert_eq!(classes.join(","), list);
+            assert!(classes.iter().all(|class| ran.stdout.contains(class)), "{}", ran.stdout);
+        } else {
+            assert!(
+                ran.code == Some(1) && reasons.iter().any(|why| ran.stderr.contains(why)),
+                "{}",
+                ran.stderr
+            );
+            assert!(ran.stdout.is_empty());
+        }
+    }
+    let limits = ran(&["--pm-qos=none,0"]);
+    if limits.code == Some(0) {
+        let report = json(&dir.path().join("out.json"));
+        assert_eq!(report["jobs"][0]["job options"]["pm_qos"], "none");
+        assert_eq!(report["jobs"][1]["job options"]["pm_qos"], "0");
+        assert!(limits.stdout.contains("poll, PM QoS 0") && limits.stdout.contains("poll, no PM QoS"));
+    } else {
+        assert!(
+            limits.stderr.contains("/dev/cpu_dma_latency") && limits.stdout.is_empty(),
+            "{}",
+            limits.stderr
+        );
+    }
+    for (option, word) in [
+        ("--sched=rt", "use other, rr:N"),
+        ("--sched=slice:1us", "0.1 to 100 ms"),
+        ("--pm-qos=-1", "negative"),
+        ("--hog=65", "0 to 64"),
+    ] {
+        let ran = ran(&[option]);
+        assert!(ran.code == Some(2) && ran.stderr.contains(word), "{option}: {:?} {}", ran.code, ran.stderr);
+    }
+}
+
 #[test]
 fn what_is_read_is_not_replaced_by_a_result() {
     let dir = directory();

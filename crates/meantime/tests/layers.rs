@@ -14,6 +14,8 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/floor.rs",
     "crates/meantime/src/hw/mmio.rs",
     "crates/meantime/src/hw/pages.rs",
+    "crates/meantime/src/hw/pause.rs",
+    "crates/meantime/src/hw/sched.rs",
     "crates/meantime/src/hw/uring.rs",
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/tests",

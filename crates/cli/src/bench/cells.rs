@@ -20,8 +20,8 @@ use crate::failure::{Failure, named};
 /// The CPUs of a job's threads: what the job says, else all but the group's software SSDs', if any is left. With a competing program, that
 /// program's.
 pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
-    match group.competitor() {
-        Some((of, _)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
+    match group.rivals() {
+        Some((of, ..)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
         None => any_cpus(plan, group, devices),
     }
 }
@@ -96,7 +96,7 @@ fn cell_work(
     let ios_max = group::ios_max(plan, devices, device, thread).map_or(usize::MAX, |ios| ios as usize);
     let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
     let task = Task { work, warm_up, shape: Shape::of(job), log, number_ios: job.number_ios };
-    Ok(CellWork::new(channel, cell.device, task))
+    Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task))
 }
 
 fn unverified(plan: &JobPlan, spec: PatternSpec) -> Work {

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use meantime::block::{BlockDevice, BlockInfo, Device, KernelEngine, NvmeDevice, Uri};
+use meantime::hw::{PmQos, SchedClass, pm_qos};
 
 use super::cells;
 use super::devices::Devices;
-use super::group::Group;
+use super::group::{Group, PmQosSetting};
 use super::plan::JobPlan;
 use crate::failure::Failure;
 use crate::figures;
@@ -30,6 +31,7 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failur
         }
     }
     check_overlaps(group, devices)?;
+    check_settings(group, devices)?;
     if floor {
         check_floor(group, devices)?;
     }
@@ -143,6 +145,8 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
     let (uri, controller) = (&device.info().uri, device.controller());
     // One entry of a queue stays empty, and the parts of split requests need one more.
     let depth_max = u32::from(controller.max_queue_entries()) - 2;
+    // Under each setting a cell of its own, with channels of its own.
+    let settings = group.settings();
     let (mut threads, mut queues, mut interrupts) = (0, 0, 0);
     let users = || group.plans.iter().filter(|plan| plan.devices.contains(&index));
     for plan in users() {
@@ -153,11 +157,11 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
                 format_args!("iodepth={} is more than {uri} can take; at most {depth_max}", job.iodepth),
             ));
         }
-        let waiting = plan.policies.iter().filter(|policy| policy.wants_interrupt()).count();
+        let waiting = plan.policies.iter().filter(|policy| policy.wants_interrupt()).count() * settings;
         threads += numjobs;
         interrupts += numjobs * waiting;
         // Each thread has a polled queue pair per policy, and one with a vector for interrupts.
-        queues += numjobs * (plan.policies.len() + waiting);
+        queues += numjobs * (plan.policies.len() * settings + waiting);
     }
     let Some(first) = users().next() else { return Ok(()) };
     let (queues_max, vectors) =
@@ -166,9 +170,10 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
         return Err(wrong(
             &first.job.name,
             format_args!(
-                "{threads} threads × {} policies need {queues} queue pairs (interrupt takes two) and {uri} has {queues_max}; \
+                "{threads} threads × {} policies{} need {queues} queue pairs (interrupt takes two) and {uri} has {queues_max}; \
                  use fewer threads or policies, {}or queues=",
                 first.policies.len(),
+                if settings > 1 { format!(" × {settings} settings (sched, pm_qos)") } else { String::new() },
                 if group.plans.len() > 1 { "stonewall between jobs, " } else { "" }
             ),
         ));
@@ -196,6 +201,62 @@ fn check_cpus(job: &Job) -> Result<(), Failure> {
             format_args!("cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"),
         )),
     }
+}
+
+/// Rights that are missing are found before anything runs.
+fn check_settings(group: &Group, devices: &Devices) -> Result<(), Failure> {
+    for plan in &group.plans {
+        for class in plan.scheds.iter().flatten() {
+            check_class(plan, group, devices, *class)?;
+        }
+    }
+    for setting in group.pm_qos() {
+        if let PmQosSetting::Held(us) = setting {
+            hold_pm_qos(us).map_err(|what| wrong(&group.plans[0].job.name, format_args!("{what}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_class(plan: &JobPlan, group: &Group, devices: &Devices, class: SchedClass) -> Result<(), Failure> {
+    let name = &plan.job.name;
+    // On a thread of its own, which takes the class with it if it cannot be given back.
+    let tried = std::thread::spawn(move || class.apply_to_this_thread().map(drop)).join();
+    match tried {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(wrong(name, format_args!("sched={class}: {error}"))),
+        Err(_) => return Err(wrong(name, format_args!("sched={class}: cannot be tried"))),
+    }
+    let cpus = cells::thread_cpus(plan, group, devices);
+    let shared =
+        group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index)).find(|cpu| cpus.contains(cpu));
+    match shared {
+        Some(cpu) if class.is_real_time() => Err(wrong(
+            name,
+            format_args!(
+                "sched={class}: on CPU {cpu} the job's threads would keep the software SSD's from running; give each a CPU \
+                 (cpus_allowed, cpu=)"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Holds the limit on idling.
+pub fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
+    let held = PmQos::hold(i32::try_from(us).unwrap_or(i32::MAX));
+    held.map_err(|error| {
+        let what = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                "it needs root, or the right to write to that file (a udev rule can give it)"
+            }
+            std::io::ErrorKind::NotFound => {
+                "this kernel has no CPU idle management (CONFIG_CPU_IDLE), or a container hides the file"
+            }
+            _ => "leave pm_qos out",
+        };
+        format!("pm_qos={us}: {}: {error}; {what}", pm_qos::CPU_DMA_LATENCY)
+    })
 }
 
 /// Two spinning threads on one CPU would measure the scheduler.

@@ -5,8 +5,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use meantime::completion::Policy;
-
 use super::devices::Devices;
 use super::plan::{self, DEFAULT_RUNTIME, JobPlan};
 use crate::competitor::Kind;
@@ -30,6 +28,17 @@ pub struct Group {
     pub left_out: Vec<Cell>,
 }
 
+/// What the group asks of the kernel about idle CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PmQosSetting {
+    /// Nothing, and says nothing about it.
+    AsIs,
+    /// Explicitly nothing: to be compared with a limit.
+    Unlimited,
+    /// A limit in µs, held during the cell's turns.
+    Held(u32),
+}
+
 /// A cell of a group: indices into each plan's devices and policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
@@ -37,6 +46,10 @@ pub struct Cell {
     pub device: usize,
     /// Into [`JobPlan::policies`].
     pub policy: usize,
+    /// Into [`JobPlan::scheds`].
+    pub sched: usize,
+    /// How deep idle CPUs may fall asleep.
+    pub pm_qos: PmQosSetting,
 }
 
 impl Group {
@@ -49,16 +62,41 @@ impl Group {
     /// Its devices and policies, but for those that are left out.
     pub fn cells(&self) -> Vec<Cell> {
         let first = &self.plans[0];
-        let policies = first.policies.len();
-        (0..first.devices.len())
-            .flat_map(|device| (0..policies).map(move |policy| Cell { device, policy }))
-            .filter(|cell| !self.left_out.contains(cell))
-            .collect()
+        let limits = self.pm_qos();
+        let mut cells = Vec::new();
+        for device in 0..first.devices.len() {
+            for policy in 0..first.policies.len() {
+                for sched in 0..first.scheds.len() {
+                    cells.extend(limits.iter().map(|pm_qos| Cell { device, policy, sched, pm_qos: *pm_qos }));
+                }
+            }
+        }
+        cells.retain(|cell| !self.left_out.contains(cell));
+        cells
     }
 
-    /// The program that competes with the group's jobs, and the job that wants it.
-    pub fn competitor(&self) -> Option<(&JobPlan, Kind)> {
-        self.plans.iter().find_map(|plan| Some((plan, plan.job.competitor?)))
+    /// How often each device and policy is measured, under differing settings.
+    pub fn settings(&self) -> usize {
+        self.plans[0].scheds.len() * self.pm_qos().len()
+    }
+
+    /// The limits on idling to compare. They are those of the machine, so that they hold for all jobs of the group.
+    pub fn pm_qos(&self) -> Vec<PmQosSetting> {
+        let limits = self.plans.iter().map(|plan| &plan.job.pm_qos_us).find(|limits| !limits.is_empty());
+        match limits {
+            None => vec![PmQosSetting::AsIs],
+            Some(limits) => {
+                limits.iter().map(|us| us.map_or(PmQosSetting::Unlimited, PmQosSetting::Held)).collect()
+            }
+        }
+    }
+
+    /// The programs that compete with the group's jobs, and the job that wants them.
+    pub fn rivals(&self) -> Option<(&JobPlan, Kind, u32)> {
+        self.plans.iter().find_map(|plan| {
+            let (kind, count) = plan.job.rivals()?;
+            Some((plan, kind, count))
+        })
     }
 
     /// The indices of all devices, each once.
@@ -92,34 +130,45 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
         // Jobs of a file differ, as in fio; the first one's is that of a job by itself.
         let seed = seed.wrapping_add((at as u64) << 32);
         let begins = job.stonewall || groups.is_empty();
-        let plan = JobPlan { job, devices, policies, runtime, endless, group_id, seed, log_entries_max: 0 };
+        let scheds = match &job.scheds[..] {
+            [] => vec![None],
+            scheds => scheds.iter().copied().map(Some).collect(),
+        };
+        let log_entries_max = 0;
+        let plan =
+            JobPlan { job, devices, policies, scheds, runtime, endless, group_id, seed, log_entries_max };
         match groups.last_mut() {
             Some(group) if !begins => group.plans.push(plan),
             _ => groups.push(Group { plans: vec![plan], left_out: Vec::new() }),
         }
     }
     for group in &mut groups {
-        align_policies(group)?;
-        check_competitors(group)?;
+        align(group, "completion", "ways to wait", |plan| &mut plan.policies)?;
+        align(group, "sched", "scheduling classes", |plan| &mut plan.scheds)?;
+        check_shared(group)?;
     }
     share_log_memory(&mut groups);
     Ok(groups)
 }
 
-/// A job with one policy has it in every cell.
-fn align_policies(group: &mut Group) -> Result<(), Failure> {
-    let Some(most) = group.plans.iter().map(|plan| plan.policies.len()).max() else { return Ok(()) };
+/// A job with one value has it in every cell.
+fn align<T: Clone>(
+    group: &mut Group,
+    key: &str,
+    what: &str,
+    list: impl Fn(&mut JobPlan) -> &mut Vec<T>,
+) -> Result<(), Failure> {
+    let Some(most) = group.plans.iter_mut().map(|plan| list(plan).len()).max() else { return Ok(()) };
     for at in 0..group.plans.len() {
-        match group.plans[at].policies.len() {
-            1 => {
-                let policy: Policy = group.plans[at].policies[0];
-                group.plans[at].policies = vec![policy; most];
-            }
-            policies if policies != most => {
-                let other = group.plans.iter().find(|plan| plan.policies.len() == most);
-                let other = other.map_or("", |plan| plan.job.name.as_str());
+        let values = list(&mut group.plans[at]);
+        match &values[..] {
+            [one] => *values = vec![one.clone(); most],
+            values if values.len() != most => {
+                let count = values.len();
+                let other = group.plans.iter_mut().position(|plan| list(plan).len() == most);
+                let other = other.map_or("", |other| group.plans[other].job.name.as_str());
                 return Err(Failure::new(format_args!(
-                    "job {}: completion lists {policies} ways to wait, and job {other}, which runs at the same time, \
+                    "job {}: {key} lists {count} {what}, and job {other}, which runs at the same time, \
                      {most}; list as many, or one, or use stonewall",
                     group.plans[at].job.name
                 )));
@@ -130,25 +179,39 @@ fn align_policies(group: &mut Group) -> Result<(), Failure> {
     Ok(())
 }
 
-/// There is one CPU to compete for.
-fn check_competitors(group: &Group) -> Result<(), Failure> {
-    let Some((first, kind)) = group.competitor() else { return Ok(()) };
-    let other = group.plans.iter().find(|plan| plan.job.competitor.is_some_and(|other| other != kind));
-    match other {
-        Some(other) => Err(Failure::new(format_args!(
-            "job {}: competitor differs from that of job {}, which runs at the same time; give one, or use stonewall",
-            other.job.name, first.job.name
-        ))),
-        None => Ok(()),
-    }
+/// There is one CPU to compete for, and one machine to be idle.
+fn check_shared(group: &Group) -> Result<(), Failure> {
+    let one_of = |key: &str, differs: &dyn Fn(&Job, &Job) -> bool| {
+        for (at, plan) in group.plans.iter().enumerate() {
+            if let Some(other) = group.plans[..at].iter().find(|other| differs(&plan.job, &other.job)) {
+                return Err(Failure::new(format_args!(
+                    "job {}: {key} differs from that of job {}, which runs at the same time; give one, or use stonewall",
+                    plan.job.name, other.job.name
+                )));
+            }
+        }
+        Ok(())
+    };
+    one_of("competitor or hog", &|one, other| {
+        one.rivals().zip(other.rivals()).is_some_and(|(one, other)| one != other)
+    })?;
+    one_of("pm_qos", &|one, other| {
+        let [one, other] = [one, other].map(|job| &job.pm_qos_us);
+        !one.is_empty() && !other.is_empty() && one != other
+    })
 }
 
 fn share_log_memory(groups: &mut [Group]) {
     let available_bytes = machine::available_bytes().map_or(u64::MAX, |bytes| bytes / 4);
     let entries = LOGS_MAX_BYTES.min(available_bytes) / size_of::<LogEntry>() as u64;
-    let plans = || groups.iter().flat_map(|group| &group.plans).filter(|plan| plan.job.logs.any());
-    let logs: u64 = plans()
-        .map(|plan| plan.devices.len() as u64 * plan.policies.len() as u64 * u64::from(plan.job.numjobs))
+    // As many as there are threads and cells.
+    let logs: u64 = groups
+        .iter()
+        .map(|group| {
+            let logging = group.plans.iter().filter(|plan| plan.job.logs.any());
+            let threads: u64 = logging.map(|plan| u64::from(plan.job.numjobs)).sum();
+            threads * group.cells().len() as u64
+        })
         .sum();
     let share = (entries / logs.max(1)) as usize;
     for plan in groups.iter_mut().flat_map(|group| &mut group.plans) {
@@ -166,6 +229,8 @@ pub fn ios_max(plan: &JobPlan, devices: &Devices, index: usize, thread: usize) -
 
 #[cfg(test)]
 mod tests {
+    use meantime::completion::Policy;
+
     use super::*;
 
     fn grouped(text: &str) -> Result<Vec<Group>, Failure> {
@@ -193,6 +258,32 @@ mod tests {
         assert_eq!(groups[0].cells().len(), 2);
         assert!(grouped("[a]\ncompletion=interrupt,poll\n[b]\n").is_err());
         assert!(grouped("[a]\ncompletion=interrupt,poll\n[b]\nstonewall\n").is_ok());
+    }
+
+    #[test]
+    fn settings_are_compared_within_a_policy() {
+        let text =
+            "[a]\ncompletion=interrupt,poll\nsched=other,rr:1\npm_qos=none,0\n[b]\ncompletion=poll\nhog=2\n";
+        let groups = grouped(text).unwrap();
+        let cells = groups[0].cells();
+        assert_eq!((cells.len(), groups[0].settings()), (8, 4));
+        // With and without a limit next to each other.
+        assert_eq!(cells[0].pm_qos, PmQosSetting::Unlimited);
+        assert_eq!(cells[1], Cell { pm_qos: PmQosSetting::Held(0), ..cells[0] });
+        assert_eq!(groups[0].plans[1].scheds, [None; 2]);
+        assert_eq!(groups[0].rivals().map(|(_, kind, count)| (kind, count)), Some((Kind::Tsc, 2)));
+        assert_eq!(grouped("[a]\n").unwrap()[0].pm_qos(), [PmQosSetting::AsIs]);
+        for (one, other) in [
+            ("sched=other,rr:1", "sched=rr:1,rr:2,rr:3"),
+            ("pm_qos=0", "pm_qos=none"),
+            ("hog=1", "hog=2"),
+            ("hog=1", "competitor=8m"),
+        ] {
+            let text = |between: &str| format!("[a]\n{one}\n[b]\n{between}{other}\n");
+            assert!(grouped(&text("")).is_err(), "{one}, {other}");
+            assert!(grouped(&text("stonewall\n")).is_ok(), "{one}, {other}");
+        }
+        assert!(grouped("[a]\nhog=1\n[b]\ncompetitor=tsc\n").is_ok());
     }
 
     #[test]

@@ -59,6 +59,15 @@ pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, F
     };
     match left_out.iter().find(|(cell, _)| !needed(cell)) {
         Some((_, missing)) => Err(wrong(&missing.job, format_args!("{}", missing.why))),
-        None => Ok(left_out.into_iter().map(|(_, left_out)| left_out).collect()),
+        None => {
+            let mut said: Vec<LeftOut> = Vec::new();
+            for (_, one) in left_out {
+                // Once, under however many settings it was to be measured.
+                if !said.contains(&one) {
+                    said.push(one);
+                }
+            }
+            Ok(said)
+        }
     }
 }

@@ -158,7 +158,7 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
             "; floor ratio is the median,\nover all turns, of a turn's median latency to the floor around it";
     }
     if measured.results.iter().any(|result| result.competitor_percent.is_some()) {
-        text += ";\nrival: the share of its lone speed that a competing program on the same CPU kept";
+        text += ";\nrival: the share of their lone speed that the competing programs on the same CPU kept";
     }
     text += ".\n";
     let mut lines: Vec<String> = measured.left_out.iter().map(LeftOut::line).collect();

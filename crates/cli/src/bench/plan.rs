@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use meantime::block::BlockInfo;
 use meantime::completion::Policy;
+use meantime::hw::SchedClass;
 
 use super::pattern::PatternSpec;
 use crate::cli::BenchArgs;
@@ -29,6 +30,8 @@ pub struct JobPlan {
     pub devices: Vec<usize>,
     /// Ways to wait, one for each policy of the group.
     pub policies: Vec<Policy>,
+    /// Scheduling classes of its threads, one for each of the group (`None`: as they are).
+    pub scheds: Vec<Option<SchedClass>>,
     /// How long to measure each cell at most; `None`: until all is transferred.
     pub runtime: Option<Duration>,
     /// Whether to go on until the runtime is over.

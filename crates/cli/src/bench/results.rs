@@ -9,7 +9,7 @@ use super::usage::Usage;
 use super::worker::Totals;
 use crate::competitor::Sample;
 use crate::report::stats::TargetResult;
-use crate::report::{LogRows, RunResult};
+use crate::report::{LogRows, RunResult, Settings};
 
 /// What one job came to on one device with one policy.
 pub struct JobResult {
@@ -25,6 +25,8 @@ pub struct JobResult {
     pub block_bytes: u64,
     /// The policy.
     pub policy: Policy,
+    /// What the threads ran under.
+    pub settings: Settings,
     /// Which cell it was, if other jobs ran at the same time.
     pub cell: Option<usize>,
     /// These, by number: what each is called, and how it waits.
@@ -70,7 +72,9 @@ impl JobResult {
 
     /// As it is reported.
     pub fn into_result(self) -> RunResult {
-        let Self { plan, uri, medium, alone, policy, cell, beside, numjobs, state, threads, .. } = self;
+        let Self {
+            plan, uri, medium, alone, policy, settings, cell, beside, numjobs, state, threads, ..
+        } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
@@ -109,6 +113,15 @@ impl JobResult {
         if plan.verifies() {
             add("verified_blocks", checked as f64);
         }
+        if alone.is_some() && state.competed.at_ns > 0 {
+            // Tu of FAST'12: what of an I/O's time the competitors ran, by their own clock.
+            let share_percent = state.competed.share_percent();
+            add("competitor_share_percent", share_percent);
+            let ios = tally.read.ios + tally.write.ios;
+            if ios > 0 {
+                add("competitor_ns_per_io", share_percent / 100.0 * wall_ns as f64 / ios as f64);
+            }
+        }
         if !state.ratios.is_empty() {
             add("floor_pairs", state.ratios.len() as f64);
         }
@@ -127,6 +140,7 @@ impl JobResult {
             device: uri,
             medium,
             completion: policy.to_string(),
+            settings,
             options: plan.job.fio_options(),
             iodepth: plan.job.iodepth,
             numjobs,

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::cells;
+use super::checks;
 use super::devices::Devices;
 use super::fill;
-use super::group::{Cell, Group};
+use super::group::{Cell, Group, PmQosSetting};
 use super::pattern::Pattern;
 use super::plan::JobPlan;
 use super::progress::Progress;
@@ -13,11 +14,13 @@ use super::results::{self, JobResult};
 use super::schedule::{CellState, Rtts, Turns, warm_up_ns};
 use super::thread::{WorkerThread, received};
 use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, WARM_UP_NS, Worker};
-use crate::competitor::{Competitor, Sample};
+use crate::competitor::{Crowd, Sample};
 use crate::failure::{Failure, warn};
+use crate::report::Settings;
 use crate::signal;
 use meantime::block::BlockDevice;
 use meantime::completion::Policy;
+use meantime::hw::PmQos;
 
 /// How long a measurement of the floor is to take. Below, cold page tables show.
 const FLOOR_NS: u64 = 10_000_000;
@@ -51,9 +54,9 @@ struct Run<'a> {
     repeats_left: u64,
 }
 
-/// A competing program, and what it does alone.
+/// The competing programs, and what they do alone.
 struct Rival {
-    program: Competitor,
+    programs: Crowd,
     alone: Sample,
 }
 
@@ -113,11 +116,11 @@ pub fn run(
     run.finish()
 }
 
-/// Starts the program that is to compete with the group's jobs.
+/// Starts the programs that are to compete with the group's jobs.
 fn start_rival(group: &Group, devices: &Devices) -> Result<Option<Rival>, Failure> {
-    let Some((plan, kind)) = group.competitor() else { return Ok(None) };
+    let Some((plan, kind, count)) = group.rivals() else { return Ok(None) };
     let Some(&cpu) = cells::thread_cpus(plan, group, devices).first() else { return Ok(None) };
-    Ok(Some(Rival { program: Competitor::start(cpu, kind)?, alone: Sample::default() }))
+    Ok(Some(Rival { programs: Crowd::start(cpu, kind, count)?, alone: Sample::default() }))
 }
 
 impl JobRun<'_> {
@@ -161,15 +164,15 @@ impl Run<'_> {
         loop {
             let before = self.before_turn(cell)?;
             let competing = self.rival.as_mut().map(|rival| {
-                rival.alone += rival.program.alone(ALONE);
-                rival.program.resume();
-                rival.program.sample()
+                rival.alone += rival.programs.alone(ALONE);
+                rival.programs.resume();
+                rival.programs.sample()
             });
-            let reports = self.visit(at, &visits);
+            let reports = hold(cell.pm_qos).and_then(|_held| self.visit(at, &visits));
             let competed = self.rival.as_mut().zip(competing).map(|(rival, before)| {
-                let competed = rival.program.sample() - before;
-                rival.program.pause();
-                rival.program.check().map(|()| competed)
+                let competed = rival.programs.sample() - before;
+                rival.programs.pause();
+                rival.programs.check().map(|()| competed)
             });
             let reports = reports?;
             let competed = competed.transpose()?;
@@ -218,7 +221,8 @@ impl Run<'_> {
         };
         let asked: Vec<_> = visits.iter().map(ask).collect();
         let answers = asked.into_iter().map(|(job, answers)| {
-            Ok((job, answers.iter().map(received).collect::<Result<Vec<_>, Failure>>()?))
+            let reports = answers.iter().map(|answer| received(answer)?.map_err(Failure::new));
+            Ok((job, reports.collect::<Result<Vec<_>, Failure>>()?))
         });
         answers.collect()
     }
@@ -343,6 +347,15 @@ impl Run<'_> {
                     alone: self.rival.as_ref().map(|rival| rival.alone),
                     block_bytes: u64::from(self.devices.get(index).info().block_bytes),
                     policy: job.plan.policies[cell.policy],
+                    settings: Settings {
+                        sched: job.plan.scheds[cell.sched].map(|class| class.to_string()),
+                        pm_qos: match cell.pm_qos {
+                            PmQosSetting::AsIs => None,
+                            PmQosSetting::Unlimited => Some("none".to_owned()),
+                            PmQosSetting::Held(us) => Some(us.to_string()),
+                        },
+                        hogs: self.group.rivals().map_or(0, |(plan, ..)| plan.job.hogs),
+                    },
                     cell: several.then_some(at),
                     beside: beside(self.group, number, *cell),
                     numjobs: job.plan.job.numjobs,
@@ -355,6 +368,14 @@ impl Run<'_> {
         // After Ctrl-C some may not have had their turn.
         results.retain(JobResult::is_any);
         Ok(GroupOutcome { results, rtts: self.rtts })
+    }
+}
+
+/// Keeps idle CPUs from falling asleep deeper than `setting` says, until what this returns is dropped.
+fn hold(setting: PmQosSetting) -> Result<Option<PmQos>, Failure> {
+    match setting {
+        PmQosSetting::AsIs | PmQosSetting::Unlimited => Ok(None),
+        PmQosSetting::Held(us) => checks::hold_pm_qos(us).map(Some).map_err(Failure::new),
     }
 }
 

@@ -234,6 +234,7 @@ mod tests {
             job,
             devices: vec![0],
             policies: Vec::new(),
+            scheds: vec![None],
             runtime,
             endless,
             group_id: 0,

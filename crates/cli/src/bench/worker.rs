@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use meantime::block::{BlockChannel, Channel, ChannelCounters};
 use meantime::completion::calibrate;
-use meantime::hw::Clock;
 use meantime::hw::floor::Floor;
+use meantime::hw::{Clock, SchedClass, SchedError};
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
 use super::logs::Log;
@@ -54,6 +54,8 @@ pub struct CellWork {
     pub channel: Channel,
     /// Which of the worker's [`Slots`].
     pub slots: usize,
+    /// The thread's scheduling class in its turns.
+    sched: Option<SchedClass>,
     visited: Visited,
     total: Tally,
     total_usage: Usage,
@@ -75,10 +77,11 @@ struct Visited {
 
 impl CellWork {
     /// A cell at its beginning.
-    pub fn new(channel: Channel, slots: usize, task: Task) -> Self {
+    pub fn new(channel: Channel, slots: usize, sched: Option<SchedClass>, task: Task) -> Self {
         Self {
             channel,
             slots,
+            sched,
             visited: Visited {
                 warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
                 task,
@@ -315,16 +318,17 @@ impl Worker {
         Self { cells, slots, floors, clock: Clock::real() }
     }
 
-    /// Does I/O on `cell`, and keeps the figures apart until [`Worker::settle`].
-    pub fn visit(&mut self, cell: usize, visit: Visit) -> VisitReport {
+    /// Does I/O on `cell`, in its scheduling class, and keeps the figures apart until [`Worker::settle`].
+    pub fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
         let Self { cells, slots, clock, .. } = self;
-        let CellWork { channel, slots: device, visited, total_ns, .. } = &mut cells[cell];
+        let CellWork { channel, slots: device, sched, visited, total_ns, .. } = &mut cells[cell];
         let slots = &mut slots[*device];
+        let _class = sched.map(SchedClass::apply_to_this_thread).transpose()?;
         // The one place where the kind of channel is asked for: the loop inside knows it.
-        match channel {
+        Ok(match channel {
             Channel::Nvme(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
             Channel::Kernel(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
-        }
+        })
     }
 
     /// Reads back and checks what `cell` wrote, when time was up before its pass had ended.

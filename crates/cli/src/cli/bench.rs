@@ -161,6 +161,17 @@ pub struct JobArgs {
     /// that size); shown is which share of its lone speed it keeps
     #[arg(long, value_name = "KIND")]
     competitor: Option<String>,
+    /// Have so many programs that do nothing but use the CPU want the same one; shown is which share of it they keep
+    #[arg(long, value_name = "N")]
+    hog: Option<String>,
+    /// Scheduling classes of the job's threads to compare: other, rr:N, fifo:N (N from 1 to 99), slice:T (e.g. slice:1ms)
+    /// [default: as they are]
+    #[arg(long, value_name = "LIST")]
+    sched: Option<String>,
+    /// Hold /dev/cpu_dma_latency at so many microseconds, so that idle CPUs wake up in time; a list, in which none is no
+    /// limit, is compared [without a value: 0]
+    #[arg(long, value_name = "LIST", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
+    pm_qos: Option<String>,
     /// How many times to transfer the size [default: 1]
     #[arg(long, value_name = "N")]
     loops: Option<String>,
@@ -211,6 +222,9 @@ impl JobArgs {
             ("cpus-allowed", &self.cpus_allowed),
             ("loops", &self.loops),
             ("competitor", &self.competitor),
+            ("hog", &self.hog),
+            ("sched", &self.sched),
+            ("pm-qos", &self.pm_qos),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))).collect()
     }

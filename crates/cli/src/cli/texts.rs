@@ -55,6 +55,7 @@ A fio job file. Obeyed, with fio's meaning and units, are:
   pace        rate, rate_iops, thinktime, thinktime_spin, thinktime_blocks,
               latency_target, latency_window, latency_percentile, latency_run
   waiting     completion (as the option), hipri (completion=poll), competitor (as the option)
+  CPU         hog, sched, pm_qos (as the options)
   jobs        name, stonewall, group_reporting, new_group, cpus_allowed
   logs        write_lat_log, write_bw_log, write_iops_log, write_hist_log,
               log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
@@ -137,12 +138,24 @@ clat from there until the completion was seen, lat the whole. Then a table, a ro
     IOPS, CPU %   I/Os per second; user + system time of the waiting threads over wall time
     IOPS/CPU-%    what a percent of a CPU bought. Sleeping is not fully charged by the kernel.
     vs first      change of the mean latency against the device's first row
-    rival         with competitor: the share of its lone speed that the competing program kept
+    sched, PM QoS µs, hogs
+                  with the option of that name: the threads' scheduling class, the limit on
+                  idling that was held in this row's turns, and how many programs competed
+    rival         with competitor or hog: the share of their lone speed that the competing
+                  programs kept
     ¹, ², …       this device is another one than the job's first: what it is, below the table
     floor         see --floor; ratio 1.20 means 20 % above what two cores can do at best
 
   Below it, the machine. On a virtual machine CPUs move: the time a cache line takes between them is probed around \
 every turn, and turns in which it changed by more than half are repeated, which the report says.
+
+SCHEDULER AND POWER
+  With --sched, threads are in a class during their row's turns only; what is in force is read back, and a kernel that does something else is an error. rr and fifo \
+need CAP_SYS_NICE or an RLIMIT_RTPRIO, slices Linux 6.12 or later. A thread that polls in a real-time class leaves the others 5 % of its CPU. \
+--pm-qos needs root, or the right to write to /dev/cpu_dma_latency, which is held in that row's turns only and for all CPUs. Programs of --hog run on the CPU of the \
+job's first thread, to which all threads are bound then. Several classes and limits are compared in turns, as ways to wait are; in JSON, \
+\"job options\" has those of the row, and extra competitor_share_percent (the share of time in which the competing programs ran, by the time \
+stamp counter) and competitor_ns_per_io.
 
 VERIFY
   With --verify crc32c each block written carries its place, a number and checksums. When the range has been written \
@@ -162,6 +175,14 @@ EXAMPLES
 
   A fio job file, results for fio's tools:
     meantime bench jobs/qd1.fio --device 'mem:256M?model=fast12' --json result.json
+
+  What a program on the same CPU does to a thread that polls, and what cures it:
+    meantime bench --rw randread --device 'mem:256M?model=nand' --completion poll,interrupt \\
+        --hog 1 --sched other,rr:1,slice:100us
+
+  How much of an interrupt's latency is the idle state:
+    meantime bench --rw randread --device 'mem:256M?model=nand' --completion interrupt \\
+        --pm-qos=none,0
 
   How polling fares beside a writer that flushes, with a log of every read:
     printf '%s\\n' '[read]' rw=randread write_lat_log '[write]' rw=randwrite fsync=32 > j.fio
@@ -244,7 +265,7 @@ EXIT STATUS
 pub const CALIBRATE_ABOUT: &str = "\
 Measures what waiting costs on this machine, here and now: how long a cache line takes from one CPU to another and \
 back, what reading the clock costs, how late a thread runs that sleeps on an eventfd (the form an interrupt has \
-here), and how late short sleeps end. No figure of this kind is built into Meantime.
+here) or a futex, how late short sleeps end, by each way of sleeping, and what a sleep costs in CPU time. No figure of this kind is built into Meantime.
 
 Each is measured twice, in turns: as the machine is, and while /dev/cpu_dma_latency is held at 0 (PM QoS), so that no CPU enters a C-state \
 that takes time to leave. That needs root, or the right to write to that file; without, there is one set of figures. The C-states the \
@@ -257,11 +278,12 @@ pub const CALIBRATE_AFTER: &str = "\
 OUTPUT
   A row per measurement with median, p99 and maximum. The cache-line row says how far apart two cores are; no I/O \
 through a queue pair is quicker than such a trip. Sleeping instead of polling can pay only for I/Os that take \
-longer than the oversleep. What PM QoS takes off a wake-up is what leaving C-states costs; the rest is interrupt and scheduler.
+longer than the oversleep. The CPU time of a sleep is what the kernel charges its thread for (means of 16 sleeps): sleeping saves less than it seems. \
+What PM QoS takes off a wake-up is what leaving C-states costs, which is said below the table in time and per cent; the rest is interrupt and scheduler.
 
-  With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, eventfd_wake, oversleep with median_ns, p99_ns, max_ns, \
-mean_ns and count each; pm_qos (held, refused: why not, in_force_us: somebody else's limit) with the same under the limit; idle \
-(driver, governor, boot_options, states with name, description, exit_latency_us, residency_us, disabled).
+  With --json: cacheline_rtt_ns (the median), and cacheline_rtt, clock_read, eventfd_wake, futex_wake, oversleep (nanosleep), oversleep_by_way (the others), sleep_cpu \
+with median_ns, p99_ns, max_ns, mean_ns and count each; pm_qos (held, refused: why not, in_force_us: somebody else's limit) with the same under the limit; idle_cost \
+(idle_us, wake_ns, pm_qos_wake_ns, idle_state_ns, idle_state_percent); waited_percent (of the time, others had the CPU); idle (driver, governor, boot_options, states with name, description, exit_latency_us, residency_us, disabled).
 
 EXAMPLES
   meantime calibrate

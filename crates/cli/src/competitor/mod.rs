@@ -4,6 +4,7 @@
 //! stamp counter all the time; where two readings are far apart, it did not run (FAST 2012 measured so).
 
 mod body;
+mod crowd;
 mod kind;
 mod shared;
 
@@ -20,11 +21,15 @@ use rustix::process::{Pid, Signal};
 
 use crate::cli::CompetitorArgs;
 use crate::failure::Failure;
+pub use crowd::Crowd;
 pub use kind::Kind;
 use shared::Shared;
 
 /// How long it may take to start: to fill 4 GiB, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// It stops when it next runs.
+const UNTIL_STOPPED: Duration = Duration::from_micros(200);
 
 /// What it has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -164,11 +169,18 @@ impl Competitor {
 
     /// Stops it for a while.
     pub fn pause(&mut self) {
-        if !std::mem::replace(&mut self.paused, true) {
-            self.signal(Signal::STOP);
-            // It stops when it next runs.
-            std::thread::sleep(Duration::from_micros(200));
+        if self.ask_to_pause() {
+            std::thread::sleep(UNTIL_STOPPED);
         }
+    }
+
+    /// Without waiting until it has; true if it ran.
+    fn ask_to_pause(&mut self) -> bool {
+        let ran = !std::mem::replace(&mut self.paused, true);
+        if ran {
+            self.signal(Signal::STOP);
+        }
+        ran
     }
 
     /// Lets it go on.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::latency::{Latency, Shape, Steps};
 use super::model::{LeftOut, Moment, Run, Source};
 use super::workload::Workload;
-use crate::report::stats::SLOWEST_ONE_IN;
+use crate::report::stats::{SLOWEST_ONE_IN, Settings};
 
 /// What one file says.
 #[derive(Debug)]
@@ -108,7 +108,10 @@ fn run(
         let file = text(options, "filename").or_else(|| text(global, "filename"));
         file.map_or_else(|| "kernel: (a file of fio's)".to_owned(), |file| format!("kernel:{file}"))
     } else {
-        run.way = text(options, "completion").unwrap_or("unknown").to_owned();
+        let of = |key: &str| text(options, key).map(str::to_owned);
+        let hogs = text(options, "hog").and_then(|hogs| hogs.parse().ok()).unwrap_or(0);
+        let settings = Settings { sched: of("sched"), pm_qos: of("pm_qos"), hogs };
+        run.way = text(options, "completion").unwrap_or("unknown").to_owned() + &settings.words();
         run.cpu_percent = cpu_percent(job);
         text(options, "device").or_else(|| text(options, "filename")).unwrap_or("unknown").to_owned()
     };

@@ -1,7 +1,7 @@
 //! The results as the table that `bench` prints.
 
 use super::model::{Report, device_name};
-use crate::report::stats::SLOWEST_ONE_IN;
+use crate::report::stats::{SLOWEST_ONE_IN, Settings};
 use crate::report::table::{Row, WIDTH_COLUMNS, table_of};
 
 /// A table, and what keeps its rows from being compared.
@@ -20,6 +20,8 @@ pub fn text(report: &Report) -> String {
                     device: format!("{}{machine}", block.device),
                     medium: block.medium.clone(),
                     completion: run.label.clone(),
+                    // The label has them.
+                    settings: Settings::default(),
                     mean_ns: run.mean_ns(),
                     percentiles_ns: [50.0, 99.0, 99.9].map(|at| run.latency.percentile_ns(at)),
                     slowest_ns: run.slowest_ns.or_else(|| run.latency.slowest_1_in(SLOWEST_ONE_IN)),

@@ -86,6 +86,12 @@ const OBEYED: &[Key] = &[
     flag("hipri", &[]),
     key("completion", &[], "a list such as interrupt,poll,hybrid"),
     key("competitor", &[], "tsc, walk=8m (a working set of so much) or none"),
+    key("hog", &[], "a number from 0 to 64"),
+    key("sched", &[], "a list of other, rr:N, fifo:N and slice:T, such as other,rr:1"),
+    Key {
+        alone: Some("0"),
+        ..key("pm_qos", &[], "a list of times in microseconds and none, such as none,0")
+    },
 ];
 
 /// Keys that say the same thing in different words: what is said nearer to the job replaces what was said farther away.

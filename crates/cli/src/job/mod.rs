@@ -21,6 +21,8 @@ mod tests_of_keys;
 
 use std::time::Duration;
 
+use meantime::hw::SchedClass;
+
 use crate::competitor::Kind;
 
 pub use error::{JobError, Origin};
@@ -38,6 +40,12 @@ pub const NUMJOBS_MAX: u32 = 1024;
 pub const JOBS_MAX: usize = 1024;
 /// The highest CPU number `cpus_allowed` may name.
 pub const CPU_MAX: u32 = 4095;
+/// The most CPU-bound programs that may compete with a job.
+pub const HOGS_MAX: u32 = 64;
+/// The largest limit on idling, in µs: beyond it the kernel has none.
+pub const PM_QOS_MAX_US: u32 = 1_999_999_999;
+/// The most values of `sched` and of `pm_qos` that are compared.
+pub const SETTINGS_MAX: usize = 16;
 /// Every block size, size and offset is a multiple of this many bytes.
 pub const SECTOR_BYTES: u64 = 512;
 /// The largest block size.
@@ -163,6 +171,12 @@ pub struct Job {
     pub cpus_allowed: Vec<u32>,
     /// Our own key: a program that wants the job's CPU as well.
     pub competitor: Option<Kind>,
+    /// Our own key: so many programs that want the job's CPU and do nothing but use it.
+    pub hogs: u32,
+    /// Our own key: scheduling classes of the job's threads to compare; empty: as they are.
+    pub scheds: Vec<SchedClass>,
+    /// Our own key: limits on how deep idle CPUs fall asleep, in µs, to compare (`None`: no limit); empty: as it is.
+    pub pm_qos_us: Vec<Option<u32>>,
     /// The device's URI. The whole value: `:` separates nothing here.
     pub filename: Option<String>,
     /// How many times to do the whole job; 1 unless set.
@@ -215,6 +229,9 @@ impl Job {
             verify: Verify::None,
             cpus_allowed: Vec::new(),
             competitor: None,
+            hogs: 0,
+            scheds: Vec::new(),
+            pm_qos_us: Vec::new(),
             filename: None,
             loops: 1,
             completion: None,
@@ -244,6 +261,12 @@ impl Job {
     /// Whether `key` (its usual name: `bs`, not `blocksize`) was set.
     pub fn is_set(&self, key: &str) -> bool {
         self.set_keys.iter().any(|set| set.key == key)
+    }
+
+    /// The programs that want the job's CPU as well: what they do, and how many.
+    pub fn rivals(&self) -> Option<(Kind, u32)> {
+        let hogs = (self.hogs > 0).then_some((Kind::Tsc, self.hogs));
+        self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
     /// Whether the job issues reads.

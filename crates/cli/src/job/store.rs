@@ -1,6 +1,6 @@
 //! The values into their fields.
 
-use super::{Extent, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value};
+use super::{Extent, HOGS_MAX, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value};
 use super::{Generator, LogName};
 
 /// fio's int.
@@ -107,6 +107,9 @@ impl Job {
             "verify" => self.verify = value::verify(text)?,
             "cpus_allowed" => self.cpus_allowed = value::cpus(text)?,
             "competitor" => self.competitor = value::competitor(text)?,
+            "hog" => self.hogs = value::int(text, 0, u64::from(HOGS_MAX))? as u32,
+            "sched" => self.scheds = value::scheds(text)?,
+            "pm_qos" => self.pm_qos_us = value::pm_qos_us(text)?,
             "filename" => self.filename = Some(printable(text)?),
             "loops" => self.loops = value::int(text, 1, INT_MAX)?,
             "hipri" => self.hipri = flag(text)?,

@@ -236,3 +236,27 @@ fn amounts_and_groups() {
     assert!(error("io_size=0").contains("more than 0"));
     assert!(error("number_ios=0").contains("out of range"));
 }
+
+#[test]
+fn what_the_threads_compete_with_and_how() {
+    use meantime::hw::SchedClass::{Fifo, Other, RoundRobin, Slice};
+    let job = one("sched=other, rr:1,fifo:99,slice:0.1ms\npm_qos=none,0,1ms\nhog=3");
+    assert_eq!(job.scheds, [Other, RoundRobin(1), Fifo(99), Slice(100_000)]);
+    assert_eq!(job.pm_qos_us, [None, Some(0), Some(1_000)]);
+    assert_eq!(job.rivals(), Some((Kind::Tsc, 3)));
+    assert_eq!(one("pm_qos").pm_qos_us, [Some(0)]);
+    assert_eq!(one("hog=0").rivals(), None);
+    assert_eq!(one("competitor=8m").rivals(), Some((Kind::Walk { bytes: 8 << 20 }, 1)));
+    assert!(error("sched=rt").contains("use other, rr:N"));
+    assert!(error("sched=rr:0").contains("from 1 to 99"));
+    assert!(error("sched=slice:50us").contains("0.1 to 100 ms"));
+    assert!(error("sched=rr:1,rr:1").contains("rr:1 is listed twice"));
+    assert!(error("sched=rr:1,").contains("no scheduling class"));
+    assert!(error("sched").contains("needs a value"));
+    assert!(error("pm_qos=-1").contains("negative"));
+    assert!(error("pm_qos=2000s").contains("say none"));
+    assert!(error("pm_qos=1ms,1000").contains("twice"));
+    assert!(error("hog=65").contains("0 to 64"));
+    assert!(invalid("hog=1\ncompetitor=tsc").contains("same CPU"));
+    assert!(warnings("hog=1\ncompetitor=none").is_empty());
+}

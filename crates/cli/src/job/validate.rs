@@ -16,6 +16,7 @@ const ONE_OF: &[(&str, &str, &str)] = &[
     ("rate", "latency_target", "one says how fast to go, the other finds it out"),
     ("thinktime", "latency_target", "pauses would be taken for the device's limit"),
     ("verify", "latency_target", "the search ends before all is written"),
+    ("competitor", "hog", "both say what wants the same CPU"),
 ];
 
 /// Keys that do nothing without another one.
@@ -119,6 +120,8 @@ impl Job {
             "latency_target" => self.latency_target.target.is_some(),
             "thinktime" => !self.pace.thinktime.is_zero(),
             "verify" => self.verify == Verify::Crc32c,
+            "competitor" => self.competitor.is_some(),
+            "hog" => self.hogs > 0,
             _ => true,
         };
         asks && self.is_set(key)

@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use super::{CPU_MAX, Extent, Rw, Verify};
+use meantime::hw::SchedClass;
+use meantime::hw::sched::ParseSchedClassError;
+
+use super::{CPU_MAX, Extent, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Verify};
 use crate::competitor::Kind;
 
 /// Why a value is not accepted.
@@ -193,6 +196,41 @@ pub fn competitor(text: &str) -> Result<Option<Kind>, Why> {
         _ if text.starts_with(|c: char| c.is_ascii_digit()) => format!("walk={text}").parse().map(Some),
         _ => text.parse().map(Some),
     }
+}
+
+/// `sched`: `other,rr:1,fifo:1,slice:1ms`.
+pub(super) fn scheds(text: &str) -> Result<Vec<SchedClass>, Why> {
+    each_once(text, |part| part.parse().map_err(|error: ParseSchedClassError| error.to_string()))
+}
+
+/// `pm_qos`: `none,0,20`, in µs.
+pub(super) fn pm_qos_us(text: &str) -> Result<Vec<Option<u32>>, Why> {
+    each_once(text, |part| match part {
+        "none" => Ok(None),
+        part => {
+            let limit = time_us(part)?.as_micros();
+            let limit = u32::try_from(limit).ok().filter(|us| *us <= PM_QOS_MAX_US);
+            limit
+                .map(Some)
+                .ok_or_else(|| "longer than the kernel's longest limit, 2,000 s; say none".to_owned())
+        }
+    })
+}
+
+/// A list of things to compare.
+fn each_once<T: PartialEq>(text: &str, one: impl Fn(&str) -> Result<T, Why>) -> Result<Vec<T>, Why> {
+    let mut all = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let value = one(part)?;
+        if all.contains(&value) {
+            return Err(format!("{} is listed twice", super::error::shown(part)));
+        }
+        if all.len() == SETTINGS_MAX {
+            return Err(format!("more than {SETTINGS_MAX} values"));
+        }
+        all.push(value);
+    }
+    Ok(all)
 }
 
 /// `cpus_allowed`: `0-1,3`.

@@ -48,6 +48,13 @@ fn job(result: &RunResult) -> Value {
     let mut options = strings(&result.options);
     options.insert("device".to_owned(), json!(result.device));
     options.insert("completion".to_owned(), json!(result.completion));
+    // Of the values that the job compares, this one's.
+    for (key, value) in [("sched", &result.settings.sched), ("pm_qos", &result.settings.pm_qos)] {
+        options.extend(value.iter().map(|value| (key.to_owned(), json!(value))));
+    }
+    if result.settings.hogs > 0 {
+        options.insert("hog".to_owned(), json!(result.settings.hogs.to_string()));
+    }
     let latency = result.latency();
     let runtime = Duration::from_nanos(result.runtime_ns);
     let mut object = into_map(json!({

@@ -11,6 +11,6 @@ mod tests;
 
 pub use json::report_json;
 pub use logs::{HIST_BINS, LogEntry, LogKind, LogRows, LogStyle, LogWindow, hist_bin, write_log};
-pub use stats::{DirStats, RunResult, SeriesPoint, batch_level};
+pub use stats::{DirStats, RunResult, SeriesPoint, Settings, batch_level};
 pub use table::comparison_table;
 pub use text::run_text;

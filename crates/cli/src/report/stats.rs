@@ -208,6 +208,40 @@ pub struct TargetResult {
     pub depth: u32,
 }
 
+/// What threads ran under, besides the policy; what the job does not say is `None` or 0.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Their scheduling class.
+    pub sched: Option<String>,
+    /// The limit on idling that was held, in µs, or `none`.
+    pub pm_qos: Option<String>,
+    /// So many programs that do nothing but use the CPU wanted the same.
+    pub hogs: u32,
+}
+
+impl Settings {
+    /// In words, each after a comma.
+    pub fn words(&self) -> String {
+        let mut words = String::new();
+        let mut add = |word: String| {
+            words += ", ";
+            words += &word;
+        };
+        self.sched.iter().for_each(|class| add(class.clone()));
+        match self.pm_qos.as_deref() {
+            None => {}
+            Some("none") => add("no PM QoS".to_owned()),
+            Some(us) => add(format!("PM QoS {us}")),
+        }
+        match self.hogs {
+            0 => {}
+            1 => add("1 hog".to_owned()),
+            hogs => add(format!("{hogs} hogs")),
+        }
+        words
+    }
+}
+
 /// The result of one job on one device with one policy.
 #[derive(Debug, Clone, Default)]
 pub struct RunResult {
@@ -225,6 +259,8 @@ pub struct RunResult {
     pub medium: String,
     /// The completion policy.
     pub completion: String,
+    /// What the threads ran under.
+    pub settings: Settings,
     /// The job's options as set, for `job options`.
     pub options: Vec<(String, String)>,
     /// Queue depth asked for.

@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, Table};
 
-use super::stats::{RunResult, SLOWEST_ONE_IN};
+use super::stats::{RunResult, SLOWEST_ONE_IN, Settings};
 use super::text::iops;
 
 /// The width the table keeps within, unless numbers alone are wider.
@@ -31,6 +31,8 @@ pub struct Row {
     pub medium: String,
     /// The completion policy.
     pub completion: String,
+    /// What the threads ran under.
+    pub settings: Settings,
     /// The mean latency.
     pub mean_ns: Option<f64>,
     /// p50, p99 and p99.9.
@@ -64,6 +66,7 @@ impl From<&RunResult> for Row {
             device: result.device.clone(),
             medium: result.medium.clone(),
             completion: result.completion.clone(),
+            settings: result.settings.clone(),
             mean_ns: done(latency.mean_ns()),
             percentiles_ns: [50.0, 99.0, 99.9].map(|at| done(latency.percentile_ns(at) as f64)),
             slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN).map(|ns| ns as f64),
@@ -92,8 +95,13 @@ pub fn table_of(results: &[Row]) -> String {
     }
     let with_floor = results.iter().any(|result| result.floor_ns.is_some());
     let with_errors = results.iter().any(|result| result.errors > 0);
-    let mut header: Vec<&str> =
-        vec!["job", "device", "completion", "mean\nµs", "p50\nµs", "p99\nµs", "p99.9\nµs"];
+    let mut header: Vec<&str> = vec!["job", "device", "completion"];
+    let with_sched = results.iter().any(|result| result.settings.sched.is_some());
+    let with_pm_qos = results.iter().any(|result| result.settings.pm_qos.is_some());
+    let with_hogs = results.iter().any(|result| result.settings.hogs > 0);
+    let settings = [(with_sched, "sched"), (with_pm_qos, "PM\nQoS µs"), (with_hogs, "hogs")];
+    header.extend(settings.iter().filter(|(shown, _)| *shown).map(|(_, name)| *name));
+    header.extend(["mean\nµs", "p50\nµs", "p99\nµs", "p99.9\nµs"]);
     header.extend(["1 in\n6,000 µs", "max\nµs", "IOPS", "CPU\n%", "IOPS/\nCPU-%", "vs\nfirst"]);
     let with_rival = results.iter().any(|result| result.competitor_percent.is_some());
     if with_rival {
@@ -106,7 +114,8 @@ pub fn table_of(results: &[Row]) -> String {
         header.push("errors");
     }
     let mut notes = Vec::new();
-    let shown = Shown { rival: with_rival, floor: with_floor, errors: with_errors };
+    let settings = settings.map(|(shown, _)| shown);
+    let shown = Shown { settings, rival: with_rival, floor: with_floor, errors: with_errors };
     let mut lines = lines(results, shown, &mut notes);
     let mut table = render(&header, &lines, 2);
     if columns(&table) > WIDTH_COLUMNS {
@@ -157,6 +166,8 @@ fn device_mark(result: &Row, first: &Row, notes: &mut Vec<String>) -> String {
 /// Columns that are there only if something is in them.
 #[derive(Clone, Copy)]
 struct Shown {
+    /// Scheduling class, limit on idling, hogs.
+    settings: [bool; 3],
     rival: bool,
     floor: bool,
     errors: bool,
@@ -166,24 +177,25 @@ fn lines(results: &[Row], shown: Shown, notes: &mut Vec<String>) -> Vec<Line> {
     let mut lines = Vec::with_capacity(results.len());
     // The mean of this job and device's first row, and which devices and policies the job has seen.
     let mut first_mean_ns = None;
-    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut seen: Vec<(&str, &str, &Settings)> = Vec::new();
     let mut last_name = None;
     let mut first = results.first();
     for result in results {
-        let way = (result.device.as_str(), result.completion.as_str());
+        let way = (result.device.as_str(), result.completion.as_str(), &result.settings);
         // Distinct jobs may have one name; the same device and policy again is the next job.
         let first_of_job = last_name != Some(&result.job) || seen.contains(&way);
         if first_of_job {
             seen.clear();
             first = Some(result);
         }
-        let new_device = first_of_job || seen.last().is_none_or(|(device, _)| *device != way.0);
+        let new_device = first_of_job || seen.last().is_none_or(|(device, ..)| *device != way.0);
         if new_device {
             first_mean_ns = result.mean_ns;
         }
         seen.push(way);
         last_name = Some(&result.job);
-        let mut figures = latency_figures(result);
+        let mut figures = settings_figures(&result.settings, shown.settings);
+        figures.extend(latency_figures(result));
         figures.push(iops(result.iops));
         figures.push(result.cpu_percent.map_or_else(none, |percent| format!("{percent:.1}")));
         figures.push(result.iops_per_cpu_percent.map_or_else(none, iops));
@@ -209,6 +221,16 @@ fn lines(results: &[Row], shown: Shown, notes: &mut Vec<String>) -> Vec<Line> {
         lines.push(Line { texts: [job, device, result.completion.clone()], figures, first_of_job });
     }
     lines
+}
+
+fn settings_figures(settings: &Settings, shown: [bool; 3]) -> Vec<String> {
+    let hogs = (settings.hogs > 0).then(|| settings.hogs.to_string());
+    let all = [settings.sched.clone(), settings.pm_qos.clone(), hogs];
+    all.into_iter()
+        .zip(shown)
+        .filter(|(_, shown)| *shown)
+        .map(|(text, _)| text.unwrap_or_else(none))
+        .collect()
 }
 
 fn latency_figures(result: &Row) -> Vec<String> {

@@ -21,8 +21,12 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
     };
     writeln!(
         out,
-        "{}: (groupid={}, jobs={jobs}): err={failed:2}: {}, {}{beside}",
-        result.job_name, result.group_id, result.device, result.completion
+        "{}: (groupid={}, jobs={jobs}): err={failed:2}: {}, {}{}{beside}",
+        result.job_name,
+        result.group_id,
+        result.device,
+        result.completion,
+        result.settings.words()
     )?;
     for (name, stats) in [("read", &result.read), ("write", &result.write)] {
         if stats.ios > 0 {

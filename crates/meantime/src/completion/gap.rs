@@ -6,7 +6,7 @@ use super::plan::{MAX_STAGES, Plan};
 const SPIN_BUDGET_NS: u64 = 1_000_000;
 
 /// How many looks at the queue go by between two looks at the clock: about 100 ns' worth.
-const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
+pub(super) const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// The longest of the growing sleeps.
 const LONGEST_NAP_NS: u64 = 1_000_000;

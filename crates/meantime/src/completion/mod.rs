@@ -13,6 +13,7 @@ mod learning;
 mod plan;
 mod policy;
 mod published;
+pub mod sim;
 
 pub use auto::{Auto, Mode};
 pub use class::{Class, Kind};

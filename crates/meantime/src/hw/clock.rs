@@ -181,6 +181,15 @@ impl Clock {
         }
     }
 
+    /// Ticks of the time stamp counter in a nanosecond, times 2³²; `None` of a clock that is not made from it.
+    pub(crate) fn ticks_per_ns(&self) -> Option<u64> {
+        match &self.0 {
+            // `mult` is ns per tick, times 2³².
+            Source::Tsc(tsc) => u64::try_from((1u128 << 64) / u128::from(tsc.mult.max(1))).ok(),
+            _ => None,
+        }
+    }
+
     /// Whether time passes by itself.
     pub fn is_real(&self) -> bool {
         !matches!(self.0, Source::Virtual(_))

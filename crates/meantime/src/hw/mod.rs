@@ -7,9 +7,13 @@ pub mod cpu;
 pub mod dma;
 pub mod event;
 pub mod floor;
+pub mod futex;
 pub mod mmio;
 pub mod pages;
+pub mod pause;
 pub mod pm_qos;
+pub mod sched;
+pub mod sleep;
 #[cfg(feature = "ssd")]
 pub mod soft;
 #[cfg(test)]
@@ -20,8 +24,12 @@ pub mod uring;
 pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
+pub use futex::Futex;
 pub use mmio::Doorbell;
+pub use pause::UserWait;
 pub use pm_qos::PmQos;
+pub use sched::{SchedClass, SchedError};
+pub use sleep::{SleepWay, Sleeper};
 pub use transport::{DmaMap, Transport};
 
 use std::io;

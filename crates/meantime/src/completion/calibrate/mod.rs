@@ -1,11 +1,15 @@
 //! What this machine's ways of waiting cost, measured here and now: no figure is built in (DESIGN §7).
 
+mod sleeps;
+mod wakes;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use crate::hw::clock::tighten_timer_slack;
-use crate::hw::{Clock, EventFd, HwError, cpu};
+use crate::hw::{Clock, HwError, cpu};
+
+pub use sleeps::{oversleep, oversleep_of, sleep_cpu_ns};
+pub use wakes::{eventfd_wake, futex_wake};
 
 /// A distribution of times in ns.
 #[derive(Debug, Clone)]
@@ -112,54 +116,6 @@ fn readings(clock: &Clock, read: impl Fn(&Clock) -> u64) -> Times {
     Times::new((0..50).map(|_| batch()).collect())
 }
 
-/// The time in ns from an eventfd being signalled on `other_cpu` to the calling thread, which sleeps on it, running.
-/// Between two signals the caller's core is idle for `idle`, and may fall into a deeper idle state.
-///
-/// # Errors
-/// If no thread or eventfd can be had.
-pub fn eventfd_wake(other_cpu: Option<usize>, idle: Duration, count: usize) -> Result<Times, HwError> {
-    let (event, signalled_ns) = (EventFd::new()?, Arc::new(AtomicU64::new(0)));
-    let (their_event, their_ns) = (event.clone(), Arc::clone(&signalled_ns));
-    let total = count + count / 10 + 1;
-    let clock = Clock::real();
-    let their_clock = clock.clone();
-    let taken = Arc::new(AtomicU64::new(0));
-    let their_taken = Arc::clone(&taken);
-    let signaller = spawn(other_cpu, move || {
-        for turn in 0..total as u64 {
-            // Busy waiting keeps this core's own wake-up out of the figure.
-            while their_taken.load(Ordering::Acquire) < turn {
-                std::hint::spin_loop();
-            }
-            let until_ns = their_clock.now_ns() + idle.as_nanos() as u64;
-            while their_clock.now_ns() < until_ns {
-                std::hint::spin_loop();
-            }
-            their_ns.store(their_clock.now_ns(), Ordering::Release);
-            their_event.signal();
-        }
-    })?;
-    let mut samples = Vec::with_capacity(total);
-    for turn in 0..total as u64 {
-        while !event.wait(1_000_000_000) {}
-        samples.push(clock.now_ns().saturating_sub(signalled_ns.load(Ordering::Acquire)));
-        taken.store(turn + 1, Ordering::Release);
-    }
-    let _ = signaller.join();
-    Ok(Times::new(samples.split_off(total - count)))
-}
-
-/// How late in ns a sleep of `sleep_ns` ends, with a timer slack of 1 ns.
-pub fn oversleep(clock: &Clock, sleep_ns: u64, count: usize) -> Times {
-    tighten_timer_slack();
-    let once = |_| {
-        let start_ns = clock.now_ns();
-        clock.sleep_ns(sleep_ns);
-        (clock.now_ns() - start_ns).saturating_sub(sleep_ns)
-    };
-    Times::new((0..count).map(once).collect())
-}
-
 fn spawn(
     on_cpu: Option<usize>,
     body: impl FnOnce() + Send + 'static,
@@ -180,11 +136,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_can_be_had() {
+    fn the_clock_can_be_read() {
         let clock = Clock::real();
         assert!(clock_read(&clock).median_ns() < 10_000);
-        assert_eq!(oversleep(&clock, 1_000, 20).count(), 20);
-        assert_eq!(eventfd_wake(None, Duration::from_micros(50), 20).unwrap().count(), 20);
     }
 
     #[test]

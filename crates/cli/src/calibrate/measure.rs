@@ -1,0 +1,209 @@
+//! The measurements, each as the machine is and with the limit on idling, in turns.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use meantime::completion::calibrate::{self, Times};
+use meantime::hw::{Clock, HwError, PmQos, SleepWay, Sleeper, pm_qos};
+use serde_json::{Value, json};
+
+use super::Limit;
+use crate::cli::CalibrateArgs;
+use crate::failure::Failure;
+
+/// How long the sleeper's CPU is idle before it is woken.
+const IDLES_US: [u64; 3] = [20, 100, 1_000];
+
+/// Lengths of sleeps by `nanosleep`.
+const SLEEPS_US: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 1_000];
+
+/// Lengths at which the ways of sleeping are compared: about a fast SSD's time, and about flash's.
+const COMPARED_US: [u64; 2] = [10, 100];
+
+/// So often without and with the limit on idling alternate within a measurement.
+const ROUNDS: usize = 4;
+
+/// One measurement: what, with which parameters, and its times.
+pub struct Row {
+    /// What kind of measurement.
+    pub group: &'static str,
+    /// In words.
+    pub name: String,
+    /// The parameters' keys and values, for JSON.
+    pub parameters: Vec<(&'static str, Value)>,
+    /// How long the CPU was idle before, if that is a parameter.
+    pub idle_us: Option<u64>,
+    /// The times.
+    pub times: Times,
+    /// The same while no CPU may enter a C-state that takes time to leave; `None` if that is not possible, or makes no difference.
+    pub held: Option<Times>,
+}
+
+/// How a time is measured: so many samples.
+type Measurement<'a> = &'a dyn Fn(usize) -> Result<Times, HwError>;
+
+struct Measuring<'a> {
+    limit: &'a Limit,
+    quick: bool,
+    progress: ProgressBar,
+    rows: Vec<Row>,
+}
+
+impl Measuring<'_> {
+    /// Fewer with `--quick`.
+    fn scaled(&self, count: u64) -> usize {
+        if self.quick { (count / 10).max(20) as usize } else { count as usize }
+    }
+
+    /// `count` samples in all, without the limit and, if it can be had, with it, in turns.
+    fn both(&self, count: usize, once: Measurement<'_>) -> Result<(Times, Option<Times>), Failure> {
+        let rounds = if self.limit.can_be_held() { ROUNDS } else { 1 };
+        let each = count.div_ceil(rounds);
+        let (mut free, mut held) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            free.push(once(each).map_err(Failure::new)?);
+            if self.limit.can_be_held() {
+                let _held = PmQos::hold(0).map_err(|error| {
+                    Failure::new(format_args!("cannot hold {} any more: {error}", pm_qos::CPU_DMA_LATENCY))
+                })?;
+                held.push(once(each).map_err(Failure::new)?);
+            }
+        }
+        Ok((Times::merged(free), self.limit.can_be_held().then(|| Times::merged(held))))
+    }
+
+    fn add(
+        &mut self,
+        group: &'static str,
+        name: String,
+        parameters: Vec<(&'static str, Value)>,
+        count: usize,
+        once: Measurement<'_>,
+    ) -> Result<(), Failure> {
+        self.progress.set_message(name.clone());
+        let (times, held) = self.both(count, once)?;
+        let idle_us = parameters.iter().find(|(key, _)| *key == "idle_us").and_then(|(_, us)| us.as_u64());
+        self.rows.push(Row { group, name, parameters, idle_us, times, held });
+        self.progress.inc(1);
+        Ok(())
+    }
+
+    fn clocks(&mut self) {
+        let best = Clock::real();
+        let mut clocks = vec![best.clone()];
+        if best.name() != Clock::monotonic().name() {
+            clocks.push(Clock::monotonic());
+        }
+        for clock in clocks {
+            let name = clock.name();
+            self.rows.push(Row {
+                group: "clock_read",
+                name: format!("read the clock, {name}"),
+                parameters: vec![("clock", json!(name))],
+                idle_us: None,
+                times: calibrate::clock_read(&clock),
+                held: None,
+            });
+        }
+        self.progress.inc(1);
+    }
+
+    fn wakes(&mut self, peer: Option<usize>) -> Result<(), Failure> {
+        type Wake = fn(Option<usize>, Duration, usize) -> Result<Times, HwError>;
+        let ways: [(&str, &str, Wake); 2] = [
+            ("eventfd_wake", "eventfd", calibrate::eventfd_wake),
+            ("futex_wake", "futex", calibrate::futex_wake),
+        ];
+        for (group, way, wake) in ways {
+            for idle_us in IDLES_US {
+                // Half a second of idleness at most.
+                let count = self.scaled((500_000 / idle_us).min(5_000));
+                let name = format!("wake by {way}, idle for {}", label(idle_us));
+                let idle = Duration::from_micros(idle_us);
+                let once = |count| wake(peer, idle, count);
+                self.add(group, name, vec![("idle_us", json!(idle_us))], count, &once)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sleeps(&mut self) -> Result<(), Failure> {
+        let clock = Clock::real();
+        for sleep_us in SLEEPS_US {
+            let count = self.scaled((500_000 / (sleep_us + 60)).min(5_000));
+            let name = format!("oversleep of nanosleep {}", label(sleep_us));
+            let once = |count| Ok(calibrate::oversleep(&clock, sleep_us * 1_000, count));
+            self.add("oversleep", name, vec![("sleep_us", json!(sleep_us))], count, &once)?;
+        }
+        for way in SleepWay::available() {
+            let Some(sleeper) = Sleeper::new(way).map_err(Failure::new)? else { continue };
+            for sleep_us in COMPARED_US.into_iter().filter(|_| way != SleepWay::Nanosleep) {
+                let count = self.scaled(250_000 / (sleep_us + 60));
+                let once = |count| Ok(calibrate::oversleep_of(&sleeper, &clock, sleep_us * 1_000, count));
+                let name = format!("oversleep of {} {}", in_words(way), label(sleep_us));
+                self.add("oversleep_by_way", name, by_way(way, sleep_us), count, &once)?;
+            }
+        }
+        for way in SleepWay::available() {
+            let Some(sleeper) = Sleeper::new(way).map_err(Failure::new)? else { continue };
+            for sleep_us in COMPARED_US {
+                let count = self.scaled(250_000 / (sleep_us + 60));
+                let once = |count| Ok(calibrate::sleep_cpu_ns(&sleeper, sleep_us * 1_000, count));
+                let name = format!("CPU time of {} {}", in_words(way), label(sleep_us));
+                self.add("sleep_cpu", name, by_way(way, sleep_us), count, &once)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn by_way(way: SleepWay, sleep_us: u64) -> Vec<(&'static str, Value)> {
+    vec![("way", json!(way.as_str())), ("sleep_us", json!(sleep_us))]
+}
+
+fn in_words(way: SleepWay) -> String {
+    match way {
+        SleepWay::EventFd => "an eventfd that times out,".to_owned(),
+        SleepWay::Futex => "a futex that times out,".to_owned(),
+        SleepWay::User => "a wait in user mode,".to_owned(),
+        way => way.to_string(),
+    }
+}
+
+/// All of them. What takes two CPUs is left out without a `peer`.
+pub fn measure(args: &CalibrateArgs, peer: Option<usize>, limit: &Limit) -> Result<Vec<Row>, Failure> {
+    let ways = SleepWay::available().len();
+    let steps = 2 + 2 * IDLES_US.len() + SLEEPS_US.len() + COMPARED_US.len() * (2 * ways - 1);
+    let mut measuring =
+        Measuring { limit, quick: args.quick, progress: progress(steps as u64), rows: Vec::new() };
+    if peer.is_some() {
+        let name = "cache line, there and back".to_owned();
+        let once = |_| calibrate::cacheline_rtt(peer);
+        measuring.add("cacheline_rtt", name, Vec::new(), ROUNDS, &once)?;
+    }
+    measuring.clocks();
+    if peer.is_some() {
+        measuring.wakes(peer)?;
+    }
+    measuring.sleeps()?;
+    measuring.progress.finish_and_clear();
+    Ok(measuring.rows)
+}
+
+/// A round time.
+pub fn label(us: u64) -> String {
+    if us < 1_000 { format!("{us} µs") } else { format!("{} ms", us / 1_000) }
+}
+
+fn progress(steps: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(steps);
+    // A constant template; without it the default look does as well.
+    if let Ok(style) = ProgressStyle::with_template("{bar:25} {percent:>3} %  {wide_msg}") {
+        bar.set_style(style.progress_chars("━╸ "));
+    }
+    bar
+}

@@ -1,0 +1,79 @@
+//! Several competitors on one CPU, taken together.
+
+use std::time::Duration;
+
+use super::{Competitor, Kind, Sample, UNTIL_STOPPED};
+use crate::failure::Failure;
+
+/// Programs that compete for one CPU, with each other too. What they do is added up, so that their share of the CPU is at most all of it, however many
+/// they are.
+#[derive(Debug)]
+pub struct Crowd(Vec<Competitor>);
+
+impl Crowd {
+    /// Starts `count` of them on `cpu`; they are paused when this returns.
+    pub fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, Failure> {
+        (0..count).map(|_| Competitor::start(cpu, kind)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// What they have done so far, together. Take differences.
+    pub fn sample(&self) -> Sample {
+        together(self.0.iter().map(Competitor::sample))
+    }
+
+    /// An error if one has ended.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        self.0.iter_mut().try_for_each(Competitor::check)
+    }
+
+    /// What they do in `duration` when nobody else competes: the caller sleeps meanwhile. They must be paused, and are again.
+    pub fn alone(&mut self, duration: Duration) -> Sample {
+        self.resume();
+        // Caches are warm again, the CPU's clock is up.
+        std::thread::sleep(duration / 10);
+        let before = self.sample();
+        std::thread::sleep(duration);
+        let done = self.sample() - before;
+        self.pause();
+        done
+    }
+
+    /// Stops them for a while.
+    pub fn pause(&mut self) {
+        let running = self.0.iter_mut().filter_map(|one| one.ask_to_pause().then_some(())).count();
+        if running > 0 {
+            std::thread::sleep(UNTIL_STOPPED);
+        }
+    }
+
+    /// Lets them go on.
+    pub fn resume(&mut self) {
+        self.0.iter_mut().for_each(Competitor::resume);
+    }
+}
+
+/// They share the time in which they do what they do.
+fn together(samples: impl Iterator<Item = Sample>) -> Sample {
+    let mut sum = Sample::default();
+    for one in samples {
+        let at_ns = one.at_ns;
+        sum += one;
+        sum.at_ns = at_ns;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: two that ran 300 and 500 of the same 1,000 ns had 80 % of the CPU.
+    #[test]
+    fn work_adds_up_and_time_does_not() {
+        let ran = |ran_ns| Sample { at_ns: 1_000, ran_ns, work: ran_ns / 10, ..Sample::default() };
+        let sum = together([ran(300), ran(500)].into_iter());
+        assert_eq!((sum.at_ns, sum.ran_ns, sum.work), (1_000, 800, 80));
+        assert!((sum.share_percent() - 80.0).abs() < 1e-9);
+        assert_eq!(together(std::iter::empty()), Sample::default());
+    }
+}

@@ -1,0 +1,152 @@
+//! Random numbers from a seed, and distributions of times.
+
+/// A generator whose numbers are the same for the same seed, everywhere (SplitMix64).
+#[derive(Debug, Clone, Copy)]
+pub struct Random(u64);
+
+impl Random {
+    /// Begins at `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    #[inline]
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 to less than `bound`, which is not 0; the bias is less than `bound` / 2^64.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from 0 to less than 1.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A number of the standard normal distribution (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+}
+
+/// How many values stand for a distribution that is given by a formula.
+const TABLE: usize = 1 << 13;
+
+/// A distribution of times in ns: equally likely values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Distribution(Vec<u64>);
+
+impl Distribution {
+    /// Each of `samples` is as likely. None: always 0.
+    pub fn of_samples(mut samples: Vec<u64>) -> Self {
+        if samples.is_empty() {
+            samples.push(0);
+        }
+        samples.sort_unstable();
+        Self(samples)
+    }
+
+    /// Always `ns`.
+    pub fn constant(ns: u64) -> Self {
+        Self(vec![ns])
+    }
+
+    /// Anything from `from_ns` to `to_ns`.
+    pub fn uniform(from_ns: u64, to_ns: u64) -> Self {
+        let (from_ns, to_ns) = (from_ns.min(to_ns), from_ns.max(to_ns));
+        let width = (to_ns - from_ns) as f64;
+        let value = |i| from_ns + (width * (i as f64 + 0.5) / TABLE as f64).round() as u64;
+        Self((0..TABLE).map(value).collect())
+    }
+
+    /// Lognormal: `median_ns` times e to a normal number of standard deviation `sigma`.
+    pub fn lognormal(median_ns: u64, sigma: f64) -> Self {
+        let mut random = Random::new(1);
+        let mut value = || (median_ns as f64 * (sigma * random.normal()).exp()).round() as u64;
+        Self::of_samples((0..TABLE).map(|_| value()).collect())
+    }
+
+    /// One of `parts`, each as often as its weight says.
+    pub fn mixed(parts: &[(f64, Distribution)]) -> Self {
+        let total: f64 = parts.iter().map(|(weight, _)| weight).sum();
+        let mut samples = Vec::with_capacity(TABLE);
+        for (weight, part) in parts {
+            let count = (weight / total * TABLE as f64).round() as usize;
+            samples.extend((0..count).map(|i| part.quantile_ns((i as f64 + 0.5) / count as f64)));
+        }
+        Self::of_samples(samples)
+    }
+
+    /// The same, later by `ns`.
+    pub fn plus_ns(mut self, ns: u64) -> Self {
+        self.0.iter_mut().for_each(|sample| *sample += ns);
+        self
+    }
+
+    /// One value.
+    #[inline]
+    pub fn draw_ns(&self, random: &mut Random) -> u64 {
+        self.0[random.below(self.0.len() as u64) as usize]
+    }
+
+    /// The values, in order.
+    pub fn samples_ns(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// The time that the fraction `q` (0 to 1) of the values does not exceed.
+    pub fn quantile_ns(&self, q: f64) -> u64 {
+        self.0[((q * self.0.len() as f64) as usize).min(self.0.len() - 1)]
+    }
+
+    /// The mean in ns.
+    pub fn mean_ns(&self) -> f64 {
+        self.0.iter().sum::<u64>() as f64 / self.0.len() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_are_what_they_say() {
+        let uniform = Distribution::uniform(1_500, 3_000);
+        assert!((uniform.mean_ns() - 2_250.0).abs() < 1.0);
+        assert_eq!((uniform.quantile_ns(0.0), uniform.quantile_ns(1.0)), (1_500, 3_000));
+        let lognormal = Distribution::lognormal(10_000, 0.2);
+        assert!((lognormal.quantile_ns(0.5) as f64 / 10_000.0 - 1.0).abs() < 0.01);
+        // The mean of a lognormal is its median times e to half the variance.
+        assert!((lognormal.mean_ns() / (10_000.0 * 0.02f64.exp()) - 1.0).abs() < 0.01);
+        let mixed = Distribution::mixed(&[
+            (0.9, Distribution::constant(1)),
+            (0.1, Distribution::constant(1).plus_ns(10)),
+        ]);
+        assert_eq!((mixed.quantile_ns(0.89), mixed.quantile_ns(0.91)), (1, 11));
+        assert_eq!(Distribution::of_samples(vec![]).draw_ns(&mut Random::new(1)), 0);
+    }
+
+    #[test]
+    fn numbers_are_uniform_and_repeat() {
+        let (mut a, mut b) = (Random::new(7), Random::new(7));
+        let mut counts = [0u32; 10];
+        for _ in 0..100_000 {
+            let n = a.below(10);
+            assert_eq!(n, b.below(10));
+            counts[n as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
+        let mean = (0..100_000).map(|_| a.normal()).sum::<f64>() / 100_000.0;
+        assert!(mean.abs() < 0.02);
+    }
+}

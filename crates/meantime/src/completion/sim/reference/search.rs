@@ -1,0 +1,104 @@
+//! The price at which a goal is met exactly.
+
+/// What a plan comes to, for an I/O on average.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Expected {
+    /// CPU between doorbell and completion seen.
+    pub cpu_ns: f64,
+    /// From the completion until it is seen.
+    pub late_ns: f64,
+    /// Share of I/Os that end beyond the limit.
+    pub beyond: f64,
+}
+
+impl Expected {
+    fn mixed(a: Self, b: Self, share_of_a: f64) -> Self {
+        let mix = |a: f64, b: f64| share_of_a * a + (1.0 - share_of_a) * b;
+        Self {
+            cpu_ns: mix(a.cpu_ns, b.cpu_ns),
+            late_ns: mix(a.late_ns, b.late_ns),
+            beyond: mix(a.beyond, b.beyond),
+        }
+    }
+}
+
+/// What is to hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Target {
+    /// The mean lateness.
+    Late { most_ns: f64 },
+    /// The share of I/Os beyond the limit.
+    Beyond { share: f64 },
+    /// The CPU used of the time that passes, where each I/O takes `fixed_ns` of CPU besides, and `polled_ns` of time if it is not late.
+    Cpu { share: f64, fixed_ns: f64, polled_ns: f64 },
+}
+
+impl Target {
+    /// By how much `expected` misses; linear in it.
+    fn excess(self, expected: &Expected) -> f64 {
+        match self {
+            Self::Late { most_ns } => expected.late_ns - most_ns,
+            Self::Beyond { share } => expected.beyond - share,
+            Self::Cpu { share, fixed_ns, polled_ns } => {
+                fixed_ns + expected.cpu_ns - share * (polled_ns + expected.late_ns)
+            }
+        }
+    }
+
+    /// Prices between which the right one is.
+    fn prices(self) -> (f64, f64) {
+        match self {
+            Self::Late { .. } | Self::Cpu { .. } => (1e-4, 1e4),
+            Self::Beyond { .. } => (1.0, 1e10),
+        }
+    }
+}
+
+/// Two plans, one of which is chosen at random for each I/O.
+#[derive(Debug)]
+pub(super) struct Mixture<P> {
+    pub plans: [(P, Expected); 2],
+    /// How often the first one is.
+    pub share_of_first: f64,
+    pub reachable: bool,
+    pub price: f64,
+}
+
+impl<P> Mixture<P> {
+    pub fn expected(&self) -> Expected {
+        Expected::mixed(self.plans[0].1, self.plans[1].1, self.share_of_first)
+    }
+}
+
+/// Halvings of the logarithm of the price: the plans on both sides differ by nothing but ties then.
+const STEPS: u32 = 40;
+
+/// The cheapest mixture of plans that meets `target`: a lower price never costs more CPU, a higher one never lateness.
+pub(super) fn search<P>(target: Target, solve: impl Fn(f64) -> (P, Expected)) -> Mixture<P> {
+    let (mut low, mut high) = target.prices();
+    let (mut cheap, mut prompt) = (solve(low), solve(high));
+    let excess = |plan: &(P, Expected)| target.excess(&plan.1);
+    for _ in 0..STEPS {
+        let both = (excess(&cheap) <= 0.0, excess(&prompt) <= 0.0);
+        if both.0 == both.1 || high / low < 1.0 + 1e-9 {
+            break;
+        }
+        let price = (low * high).sqrt();
+        let middle = solve(price);
+        if (excess(&middle) <= 0.0) == both.0 {
+            (low, cheap) = (price, middle);
+        } else {
+            (high, prompt) = (price, middle);
+        }
+    }
+    let (a, b) = (excess(&cheap), excess(&prompt));
+    let budget = matches!(target, Target::Cpu { .. });
+    let (share_of_first, reachable) = match (a <= 0.0, b <= 0.0) {
+        // With either end: what is not asked for decides. A budget buys promptness; else CPU is saved.
+        (true, true) => (if budget { 0.0 } else { 1.0 }, true),
+        (false, false) => (if budget { 1.0 } else { 0.0 }, false),
+        _ => (b / (b - a), true),
+    };
+    let price = if share_of_first > 0.5 { low } else { high };
+    Mixture { plans: [cheap, prompt], share_of_first, reachable, price }
+}

@@ -1,0 +1,54 @@
+//! A word that a thread can sleep on until another one changes it: what locks and channels are made of.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+/// The word. Within one process.
+#[derive(Debug, Default)]
+pub struct Futex(AtomicU32);
+
+impl Futex {
+    /// The word's value.
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Sets the word and wakes a thread that sleeps on it.
+    pub fn set(&self, value: u32) {
+        self.0.store(value, Ordering::Release);
+        // Nobody sleeps: nobody to wake.
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, by a signal for one: look again.
+    pub fn wait(&self, value: u32, timeout_ns: u64) {
+        let timeout = Timespec {
+            tv_sec: (timeout_ns / 1_000_000_000) as i64,
+            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
+        };
+        // Timed out, interrupted, or the word was another one before: all the same to the caller, who looks.
+        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, Some(&timeout));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_before_the_sleep_is_not_missed() {
+        let futex = Futex::default();
+        futex.set(1);
+        // Would be an hour.
+        futex.wait(0, 3_600_000_000_000);
+        std::thread::scope(|scope| {
+            scope.spawn(|| futex.set(2));
+            while futex.get() == 1 {
+                futex.wait(1, 3_600_000_000_000);
+            }
+        });
+        assert_eq!(futex.get(), 2);
+    }
+}

@@ -1,0 +1,203 @@
+//! Waiting within user mode for a time, with the core in a lighter state than spinning: no system call, no switch, and the
+//! core's other hardware thread has the execution units meanwhile. Not every CPU can.
+//!
+//! - Intel: TPAUSE (WAITPKG; SDM vol. 2B, "TPAUSE", and vol. 3, IA32_UMWAIT_CONTROL).
+//! - AMD: MONITORX and MWAITX with its timer (APM vol. 3, "MONITORX", "MWAITX").
+//!
+//! Either may end early: by an interrupt, by the operating system's limit (`IA32_UMWAIT_CONTROL[31:2]`; Linux sets 100,000 ticks), or because a
+//! hypervisor makes nothing of it. So each is repeated until the counter has reached the deadline, and at worst this spins.
+
+use super::Clock;
+
+/// A way to wait within user mode that this CPU has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserWait {
+    instruction: Instruction,
+    /// Ticks of the counter in a nanosecond, times 2³².
+    ticks_per_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+enum Instruction {
+    Tpause,
+    Mwaitx,
+}
+
+/// The longest single wait by MWAITX, whose timer has 32 bits.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+const MWAITX_TICKS_MAX: u64 = u32::MAX as u64;
+
+impl UserWait {
+    /// What this CPU has; `None` if it has nothing of the kind, or no time stamp counter to wait by.
+    pub fn detect() -> Option<Self> {
+        let instruction = x86::instruction()?;
+        Some(Self { instruction, ticks_per_ns: Clock::real().ticks_per_ns()? })
+    }
+
+    /// The instruction.
+    pub fn name(&self) -> &'static str {
+        match self.instruction {
+            Instruction::Tpause => "tpause",
+            Instruction::Mwaitx => "mwaitx",
+        }
+    }
+
+    /// Waits until the time stamp counter has reached `deadline_tsc`; at once if it has. Never returns before.
+    #[inline]
+    pub fn pause_until(&self, deadline_tsc: u64) {
+        loop {
+            let now_tsc = x86::rdtsc();
+            if now_tsc >= deadline_tsc {
+                return;
+            }
+            match self.instruction {
+                Instruction::Tpause => x86::tpause(deadline_tsc),
+                Instruction::Mwaitx => x86::mwaitx((deadline_tsc - now_tsc).min(MWAITX_TICKS_MAX) as u32),
+            }
+        }
+    }
+
+    /// Waits for `duration_ns`.
+    #[inline]
+    pub fn pause_ns(&self, duration_ns: u64) {
+        self.pause_until(x86::rdtsc().saturating_add(self.ticks(duration_ns)));
+    }
+
+    /// In ticks of the time stamp counter.
+    fn ticks(&self, duration_ns: u64) -> u64 {
+        let ticks = (u128::from(duration_ns) * u128::from(self.ticks_per_ns)) >> 32;
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Instruction;
+
+    /// By CPUID: Fn0000_0007_ECX\[5\] (SDM vol. 2A, CPUID, leaf 07H), Fn8000_0001_ECX\[29\] (APM vol. 3, appendix E).
+    pub fn instruction() -> Option<Instruction> {
+        use core::arch::x86_64::{__cpuid, __cpuid_count};
+        // These are unsafe in older toolchains; every x86-64 CPU has CPUID.
+        #[allow(unused_unsafe)]
+        // SAFETY: CPUID exists on every x86-64 CPU, and a leaf is read only if leaf 0, or 8000_0000h, says that it exists.
+        let (waitpkg, monitorx) = unsafe {
+            (
+                __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ecx & (1 << 5) != 0,
+                __cpuid(0x8000_0000).eax >= 0x8000_0001 && __cpuid(0x8000_0001).ecx & (1 << 29) != 0,
+            )
+        };
+        match (waitpkg, monitorx) {
+            (true, _) => Some(Instruction::Tpause),
+            (false, true) => Some(Instruction::Mwaitx),
+            (false, false) => None,
+        }
+    }
+
+    #[inline(always)]
+    pub fn rdtsc() -> u64 {
+        // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for the opposite of itself.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+
+    /// Until the counter reaches `deadline_tsc`, or earlier.
+    #[inline(always)]
+    pub fn tpause(deadline_tsc: u64) {
+        // SAFETY: called only if CPUID has WAITPKG, at any privilege level (SDM: no fault then, since the register's bits 31:1 are 0; bit 0 = 0 asks
+        // for C0.2, which helps the other hardware thread most). It reads EDX:EAX, changes the flags, and touches no memory (what the compiler need not know: a look at a queue stays where it is).
+        unsafe {
+            core::arch::asm!(
+                "tpause {state:e}",
+                state = in(reg) 0u32,
+                in("eax") deadline_tsc as u32,
+                in("edx") (deadline_tsc >> 32) as u32,
+                options(nostack),
+            );
+        }
+    }
+
+    /// For `ticks` of the counter, or shorter.
+    #[inline(always)]
+    pub fn mwaitx(ticks: u32) {
+        // Of its own line, so that nobody's store wakes us but an unlucky neighbour's on the stack.
+        #[repr(align(64))]
+        struct Line(#[allow(dead_code)] [u8; 64]);
+        let line = Line([0; 64]);
+        // SAFETY: called only if CPUID has MONITORX, which any privilege level may use then (APM: #UD otherwise). MONITORX reads, as a load does, a
+        // line that is ours; ECX = EDX = 0: no extensions, no hints. MWAITX without an armed monitor is a NOP; ECX[1] = 1 enables the timer, whose
+        // ticks, those of the time stamp counter, are in EBX; EAX[7:4] = Fh asks for C0, from which it returns soonest. RBX, which the compiler keeps for itself, is
+        // put back. The flags stay as they are.
+        unsafe {
+            core::arch::asm!(
+                "monitorx",
+                in("rax") &raw const line,
+                in("ecx") 0,
+                in("edx") 0,
+                options(nostack, preserves_flags),
+            );
+            core::arch::asm!(
+                "xchg rbx, {ticks}",
+                "mwaitx",
+                "xchg rbx, {ticks}",
+                ticks = inout(reg) u64::from(ticks) => _,
+                in("eax") 0xf0,
+                in("ecx") 2,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod x86 {
+    pub fn instruction() -> Option<super::Instruction> {
+        None
+    }
+
+    // Never reached: without an instruction there is no `UserWait`.
+    pub fn rdtsc() -> u64 {
+        u64::MAX
+    }
+
+    pub fn tpause(_deadline_tsc: u64) {}
+
+    pub fn mwaitx(_ticks: u32) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn agrees_with_the_kernel_about_the_cpu() {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();
+        let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+        // Linux clears `waitpkg` and `mwaitx` for itself only, if told to; and a CPU without them has none.
+        match x86::instruction() {
+            Some(Instruction::Tpause) => assert!(has("waitpkg") || !has("mwaitx")),
+            Some(Instruction::Mwaitx) => assert!(!has("waitpkg")),
+            None => assert!(!has("waitpkg") && !has("mwaitx")),
+        }
+    }
+
+    #[test]
+    fn waits_to_the_deadline_and_not_less() {
+        let Some(wait) = UserWait::detect() else { return };
+        for duration_ns in [0, 1, 1_000, 200_000] {
+            let from = x86::rdtsc();
+            wait.pause_ns(duration_ns);
+            assert!(x86::rdtsc() - from >= wait.ticks(duration_ns), "{duration_ns}");
+        }
+        // A deadline in the past.
+        wait.pause_until(0);
+    }
+
+    /// By hand: at 2.5 GHz a microsecond is 2,500 ticks.
+    #[test]
+    fn ticks_of_a_time() {
+        let wait = UserWait { instruction: Instruction::Tpause, ticks_per_ns: (5 << 32) / 2 };
+        assert_eq!((wait.ticks(0), wait.ticks(1_000), wait.ticks(u64::MAX)), (0, 2_500, u64::MAX));
+    }
+}
