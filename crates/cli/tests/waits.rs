@@ -59,12 +59,9 @@ fn a_cell_with_everything() {
     assert_eq!(report["summary"].as_array().map(Vec::len), Some(4));
     assert_eq!((&report["competitor"], &report["simulated"]), (&Value::from("tsc"), &Value::Null));
 
-    assert_eq!(files(&dir.join("traces")), ["20us-mix7030.csv", "wake.csv"]);
-    let trace = std::fs::read_to_string(dir.join("traces/20us-mix7030.csv")).unwrap();
-    let mut lines = trace.lines();
-    assert_eq!(lines.next(), Some("direction,bytes,in_flight,submitted_ns,device_ns"));
-    assert!(lines.next().unwrap().contains(",4096,1,0,"), "{trace}");
-    assert!(trace.contains("write,") && trace.contains("read,"));
+    assert_eq!(files(&dir.join("traces")), ["20us-mix7030.trace", "wake.csv"]);
+    let trace = std::fs::read_to_string(dir.join("traces/20us-mix7030.trace")).unwrap();
+    assert!(trace.contains("write 4096 ") && trace.contains("read 4096 "), "{trace}");
     assert!(std::fs::read_to_string(dir.join("traces/wake.csv")).unwrap().lines().count() > 100);
     let page = std::fs::read_to_string(dir.join("a.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("20us-mix7030"));
@@ -78,6 +75,26 @@ fn the_json_alone_on_stdout() {
     assert_eq!(report["cells"][0]["name"], "5us-depth4");
     assert!(ran.stderr.contains("All of 1 cell"), "{}", ran.stderr);
     assert!(files(dir.path()).is_empty());
+}
+
+#[test]
+fn a_simulation_is_the_same_every_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("7us-constant.trace"), "read 4096 7000\n".repeat(2_000)).unwrap();
+    let args = ["waits", "--times", "7", "--shapes", "constant", "--policies", "interrupt,hybrid"];
+    let simulated = |more: &[&str]| -> Value {
+        let ran = succeed(dir, &[&args[..], more, &["--json", "-"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    };
+    let (first, second) = (simulated(&["--simulate"]), simulated(&["--simulate=bare-metal"]));
+    assert_eq!(first["cells"], second["cells"]);
+    assert_eq!(first["simulated"], "bare-metal");
+    let cell = &first["cells"][0];
+    assert_eq!(cell["ways"][0]["ios"], 30_000);
+    assert!(cell["references"]["informed"]["cpu_percent"].is_number(), "{cell}");
+    let replayed = simulated(&["--simulate=this-machine", "--replay", "."]);
+    assert_eq!(replayed["cells"][0]["ways"][0]["ios"], 2_000);
 }
 
 #[test]
@@ -110,6 +127,10 @@ fn bad_input_says_what_to_do() {
         (&["--json", "-", "--html", "-"], "--html"),
         (&["--json", "no/such/dir/a.json"], "--json"),
         (&["--traces", "/dev/null/x"], "--traces"),
+        (&["--simulate=metal"], "bare-metal"),
+        (&["--simulate", "--runtime", "1"], "--runtime"),
+        (&["--simulate", "--replay", "nowhere"], "--traces"),
+        (&["--replay", "."], "--simulate"),
     ] {
         let ran = run(dir.path(), &[&["waits"], args].concat());
         assert!(matches!(ran.code, Some(1 | 2)), "{args:?}: {ran:?}");

@@ -30,7 +30,16 @@ pub struct WaitsArgs {
     /// A second, short pass with a program that competes for the CPU: tsc or walk=BYTES
     #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "tsc", long_help = COMPETITOR)]
     pub competitor: Option<String>,
-    /// Write the device times of each cell and this machine's wake costs as CSV files to DIR
+    /// Measure nothing; simulate, with the wake costs of: bare-metal (the default), this-machine
+    #[arg(
+        long, value_name = "WHOSE", num_args = 0..=1, default_missing_value = "bare-metal", require_equals = true,
+        conflicts_with_all = ["runtime", "competitor", "traces"], long_help = SIMULATE
+    )]
+    pub simulate: Option<String>,
+    /// With --simulate: the device times that an earlier --traces wrote to DIR
+    #[arg(long, value_name = "DIR", requires = "simulate")]
+    pub replay: Option<PathBuf>,
+    /// Write the device times of each cell and this machine's wake costs to DIR
     #[arg(long, value_name = "DIR", long_help = TRACES)]
     pub traces: Option<PathBuf>,
     /// Write everything as JSON to FILE, or to standard output (-)
@@ -85,9 +94,18 @@ After each cell, a second, short pass beside a program that competes for the sam
 const TRACES: &str = "\
 Write to DIR, which is created if it is not there:
 
-  CELL.csv  what each I/O was and how long the device took, as the device itself stamped it, by classic polling: direction, bytes, in flight, \
-time of submission in ns, device time in ns
-  wake.csv  how late sleeps ended here: asked for, in ns; late, in ns";
+  CELL.trace  what each I/O was, and how long the device took by its own stamps, with classic polling, a line an I/O: read or write, bytes, ns
+  wake.csv    how late sleeps, and waits for an interrupt, ended here: asked for, late; in ns";
+
+/// `waits --simulate`.
+const SIMULATE: &str = "\
+Measure nothing; everything in a simulator, which runs the ways to wait as they are in virtual time, on a device and a machine that are made up. The \
+figures are the same every time, and nothing on the machine disturbs them.
+
+  bare-metal    a server without a hypervisor: waking up takes 1.5 to 3 µs (the default)
+  this-machine  wake costs as measured here and now
+
+Device times are made up by the cell's model, 30,000 I/Os, unless --replay has them.";
 
 /// `waits --json`.
 const JSON: &str = "\
@@ -108,12 +126,15 @@ line that says in how many cells it is at most 1.03 × poll, and which ways it d
 
   One way dominates another in a cell if it is not worse in mean latency and in CPU, and better in one of them, by more than the two runs of poll differ there (1 % at least).
 
+  Two references are reckoned from each cell's device times and this machine's wake costs, for one I/O at a time: the informed policy knows both distributions, but neither this I/O's time nor \
+this sleep's cost, and spends the least CPU that keeps the mean within 1.03 × poll: the best that can be reached. The oracle knows this I/O's time, too: a bound that cannot be reached.
+
   Near the wake-up cost of the machine (see `meantime calibrate`) no way that sleeps can win; a grid shows where that ends.
 
   JSON: cells[] with name, device_time_ns, shape, model, turns_repeated, turns_disturbed, cacheline_rtt_ns, poll (mean_ns, cpu_percent, mean_spread, cpu_spread_percent), references \
-and ways[], each with completion, ios, errors, mean_ns, p50_ns, p99_ns, p99_9_ns, slowest_1_in_6000_ns, max_ns, iops, cpu_percent, iops_per_cpu_percent, mean_over_poll, \
+(informed and oracle, each mean_ns, cpu_percent) and ways[], each with completion, ios, errors, mean_ns, p50_ns, p99_ns, p99_9_ns, slowest_1_in_6000_ns, max_ns, iops, cpu_percent, iops_per_cpu_percent, mean_over_poll, mean_over_poll_by_turns, \
 cpu_over_informed, mean_above_oracle_ns, cpu_above_oracle_percent, sleeps, oversleeps, overslept_sleeps_percent, overslept_ios_percent, fallbacks, interrupt_waits, competing \
-(share_percent, mean_ns, p99_9_ns). summary[] by way: cells, mean_over_poll and cpu_over_informed (median, worst, worst_cell), cells_within_1_03, cells_dominating, cells_dominated, dominates, \
+(share_percent, mean_ns, p99_9_ns). summary[] by way: cells, mean_over_poll and cpu_over_informed (median, worst, worst_cell), cells_within_1_03, cells_within_1_03_by_turns, cells_dominating, cells_dominated, dominates, \
 dominated_by, and medians. Beside them runtime_ms, competitor, simulated, meantime (the machine). What is not known is null.
 
 EXAMPLES
@@ -122,6 +143,9 @@ EXAMPLES
 
   The whole grid, as a page (about a quarter of an hour):
     meantime waits --html waits.html --json waits.json
+
+  What the same would be on bare metal, without measuring anything:
+    meantime waits --simulate --html simulated.html
 
   Two ways to wait where sizes are mixed, with a competing program:
     meantime waits --shapes sizes --policies hybrid,adaptive --competitor

@@ -89,6 +89,11 @@ impl Shape {
         }
     }
 
+    /// How many are in flight.
+    pub fn depth(self) -> usize {
+        if self == Self::Depth4 { 4 } else { 1 }
+    }
+
     fn medium(self) -> &'static str {
         // Filling the medium programs all of it, at 600 µs a block.
         if self == Self::Programs { "4M" } else { "16M" }

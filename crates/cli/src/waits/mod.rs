@@ -3,19 +3,23 @@
 mod figures;
 mod grid;
 mod json;
+mod made;
 mod measure;
 mod page;
 mod plane;
+mod simulated;
 mod summary;
 mod table;
 #[cfg(test)]
 mod testing;
 mod trace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use meantime::completion::Policy;
+use meantime::completion::sim;
 use serde_json::json;
 
 use crate::bench::progress::Progress;
@@ -30,6 +34,7 @@ use figures::CellResult;
 use grid::{GridCell, Shape};
 use json::Setting;
 use measure::Spec;
+use simulated::Whose;
 use trace::{TraceDir, WakeCosts};
 
 const POLICIES: &str = "interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto";
@@ -45,6 +50,10 @@ const QUICK_RUNTIME: Duration = Duration::from_millis(250);
 struct Plan {
     cells: Vec<GridCell>,
     spec: Spec,
+    /// Nothing is done live, but everything in the simulator.
+    simulated: Option<Whose>,
+    /// Where device times are that are to be simulated with.
+    replay: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -70,7 +79,10 @@ pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
     let traces = args.traces.as_deref().map(TraceDir::create).transpose()?;
     signal::catch();
     let mut results = Vec::new();
-    let failed = measure(&plan, &mut results, traces.as_ref(), &show);
+    let failed = match plan.simulated {
+        Some(whose) => simulate(&plan, whose, &mut results, &show),
+        None => measure(&plan, &mut results, traces.as_ref(), &show),
+    };
     if !results.is_empty() {
         report(&plan, &results, &target, &page_target, &show)?;
     }
@@ -90,29 +102,76 @@ fn measure(
     traces: Option<&TraceDir>,
     show: &dyn Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let costs = WakeCosts::measure()?;
+    let machine = simulated::this_machine(&costs);
     if let Some(traces) = traces {
-        traces.write_wake(&WakeCosts::measure()?)?;
+        traces.write_wake(&costs)?;
     }
     let mut progress = Progress::new(plan.cells.len() * plan.spec.passes());
     for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
         let measured = measure::measure(cell, &plan.spec, &mut progress);
-        let measured = measured.inspect_err(|_| progress.clear())?;
+        let mut measured = measured.inspect_err(|_| progress.clear())?;
         // After Ctrl-C none of its ways may have had a turn.
         if measured.ways.is_empty() {
             break;
         }
-        if let Some(traces) = traces.filter(|_| !signal::stopped()) {
+        if !signal::stopped() {
             let trace = trace::record(cell, &mut progress).inspect_err(|_| progress.clear())?;
-            traces.write_trace(cell, &trace)?;
+            measured.references = simulated::references(cell.shape, &trace, &machine);
+            if let Some(traces) = traces {
+                traces.write_trace(cell, &trace)?;
+            }
         }
-        let text = table::cell_table(&measured) + "\n";
-        results.push(measured);
-        let mut shown = Ok(());
-        progress.above(|| shown = show(&text));
-        shown?;
+        push(measured, results, &progress, show)?;
     }
     progress.clear();
     Ok(())
+}
+
+/// Every cell in the simulator.
+fn simulate(
+    plan: &Plan,
+    whose: Whose,
+    results: &mut Vec<CellResult>,
+    show: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let machine = match whose {
+        Whose::BareMetal => sim::Machine::bare_metal(),
+        Whose::ThisMachine => simulated::this_machine(&WakeCosts::measure()?),
+    };
+    let mut progress = Progress::new(plan.cells.len());
+    for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
+        let trace = plan.replay.as_deref().map(|dir| trace::read(dir, cell)).transpose();
+        let trace = trace.inspect_err(|_| progress.clear())?;
+        progress.job(&cell.name());
+        let mut begun = 0;
+        let result = simulated::cell(cell, &plan.spec.policies, &machine, trace, &mut |policy| {
+            progress.cell("simulator", policy);
+            progress.done(f64::from(begun) / plan.spec.policies.len() as f64);
+            begun += 1;
+            !signal::stopped()
+        });
+        if result.ways.is_empty() {
+            break;
+        }
+        push(result, results, &progress, show)?;
+    }
+    progress.clear();
+    Ok(())
+}
+
+/// One more cell, which is shown.
+fn push(
+    result: CellResult,
+    results: &mut Vec<CellResult>,
+    progress: &Progress,
+    show: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let text = table::cell_table(&result) + "\n";
+    results.push(result);
+    let mut shown = Ok(());
+    progress.above(|| shown = show(&text));
+    shown
 }
 
 /// What the cells come to, where it was asked for.
@@ -140,7 +199,7 @@ fn report(
         facts,
         runtime_ms: plan.spec.runtime.as_millis() as u64,
         competitor: plan.spec.competitor.clone(),
-        simulated: None,
+        simulated: plan.simulated.map(|whose| whose.to_string()),
     };
     if let Some(target) = target {
         target.write(&json::json(results, &summaries, &setting))?;
@@ -180,7 +239,11 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
     if runtime < Duration::from_millis(1) {
         return Err(Failure::usage("--runtime: give a millisecond at least, better a second"));
     }
-    Ok(Plan { cells, spec: Spec { policies, runtime, competitor } })
+    let simulated = args.simulate.as_deref().map(str::parse).transpose();
+    let simulated: Option<Whose> =
+        simulated.map_err(|error: String| Failure::usage(format_args!("--simulate: {error}")))?;
+    let spec = Spec { policies, runtime, competitor };
+    Ok(Plan { cells, spec, simulated, replay: args.replay.clone() })
 }
 
 /// The ways to wait of a list, and `poll`.
@@ -239,6 +302,7 @@ mod tests {
             &["--runtime", "0"],
             &["--runtime", "x"],
             &["--competitor", "nobody"],
+            &["--simulate=metal"],
         ] {
             assert!(plan(&args(words)).is_err(), "{words:?}");
         }

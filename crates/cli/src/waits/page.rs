@@ -39,7 +39,7 @@ pub fn page(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> S
         out.with("body", &[], |out| {
             out.with("main", &[], |out| {
                 header(out, cells, setting);
-                findings(out, cells, summaries);
+                findings(out, cells, summaries, &names);
                 overview(out, cells, &names);
                 for device_ns in device_times(cells) {
                     let row: Vec<&CellResult> =
@@ -66,7 +66,7 @@ fn header(out: &mut Markup, cells: &[CellResult], setting: &Setting) {
         let fact = |name: &str| fact(&setting.facts, name);
         let mut parts = vec![counted(cells.len(), "cell")];
         parts.push(match &setting.simulated {
-            Some(whose) => format!("simulated with the wake costs of {whose}"),
+            Some(whose) => format!("simulated, {}", whose.replace('-', " ")),
             None => format!("{} each", crate::figures::time(setting.runtime_ms as f64 * 1e6)),
         });
         parts.extend(fact("cpu").map(|cpu| match fact("cpus") {
@@ -95,7 +95,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// A row a way to wait, over all cells.
-fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary]) {
+fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary], names: &[String]) {
     out.with("section", &[], |out| {
         out.element("h2", &[], &format!("What {} come to", counted(cells.len(), "cell")));
         let informed = summaries.iter().any(|of| of.cpu_over_informed.is_some());
@@ -126,7 +126,7 @@ fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary]) {
         scroll(out, "all cells together", |out| {
             head(out, &heads);
             out.with("tbody", &[], |out| {
-                for (at, of) in summaries.iter().enumerate() {
+                for of in summaries {
                     let over = of.mean_over_poll.as_ref();
                     let quick = format!("{} of {}", of.as_quick_cells, of.cells);
                     let mut row = vec![quick];
@@ -145,7 +145,7 @@ fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary]) {
                     }
                     row.push(of.dominating_cells.to_string());
                     row.push(of.dominated.len().to_string());
-                    way_row(out, at, &of.completion, &row);
+                    way_row(out, names, &of.completion, &row);
                 }
             });
         });
@@ -212,9 +212,9 @@ fn section(out: &mut Markup, device_ns: u64, row: &[&CellResult], names: &[Strin
     out.with("section", &[("class", &"job")], |out| {
         out.element("h2", &[], &format!("Device time {}", time_name(device_ns).replace("us", " µs")));
         out.with("ul", &[("class", &"legend")], |out| {
-            for (at, name) in names.iter().enumerate() {
+            for name in names {
                 out.with("li", &[], |out| {
-                    swatch(out, plane::style(at), true);
+                    swatch(out, plane::style(names, name), true);
                     out.text(name);
                 });
             }
@@ -254,10 +254,9 @@ fn cell_table(out: &mut Markup, cell: &CellResult, names: &[String]) {
             head(out, &heads);
             out.with("tbody", &[], |out| {
                 for way in &cell.ways {
-                    let at = names.iter().position(|name| *name == way.completion).unwrap_or(0);
                     let row: Vec<String> =
                         columns.iter().map(|of| (of.figure)(cell, way).unwrap_or_else(none)).collect();
-                    way_row(out, at, &way.completion, &row);
+                    way_row(out, names, &way.completion, &row);
                 }
             });
         });
@@ -285,10 +284,10 @@ fn head(out: &mut Markup, columns: &[(&str, &str)]) {
     });
 }
 
-fn way_row(out: &mut Markup, at: usize, name: &str, figures: &[String]) {
+fn way_row(out: &mut Markup, names: &[String], name: &str, figures: &[String]) {
     out.with("tr", &[], |out| {
         out.with("th", &[("scope", &"row"), ("class", &"way")], |out| {
-            swatch(out, plane::style(at), true);
+            swatch(out, plane::style(names, name), true);
             out.text(name);
         });
         for figure in figures {

@@ -1,12 +1,13 @@
-//! Device times, I/O by I/O, as the device stamped them; and what waking up costs here. A simulator can replay them.
+//! Device times, I/O by I/O, as the device stamped them; and what waking up costs here. The simulator can replay them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use meantime::block::{BlockChannel, BlockDevice, Channel, ChannelOptions, StampSource};
-use meantime::completion::Policy;
 use meantime::completion::calibrate::{self, Times};
+use meantime::completion::sim::{self, Trace};
+use meantime::completion::{Kind, Policy};
 use meantime::hw::{Clock, cpu};
 
 use crate::bench::devices::Devices;
@@ -32,23 +33,8 @@ const TIME_MAX: Duration = Duration::from_millis(500);
 /// How long the last stamp may take to appear after its completion.
 const STAMP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// One I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TraceIo {
-    /// Direction.
-    pub dir: Dir,
-    /// Size.
-    pub bytes: usize,
-    /// How many were in flight when it was submitted, itself included.
-    pub in_flight: usize,
-    /// When its doorbell was rung, since the first one's.
-    pub submitted_ns: u64,
-    /// From then until the completion was written.
-    pub device_ns: u64,
-}
-
 /// The device times of `cell`, by classic polling, in the order of submission.
-pub fn record(cell: &GridCell, progress: &mut Progress) -> Result<Vec<TraceIo>, Failure> {
+pub fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, Failure> {
     let model = ModelFile::create(cell)?;
     let uri = cell.uri(&model.path());
     let mut devices = Devices::open(std::slice::from_ref(&uri), true)?;
@@ -66,7 +52,7 @@ pub fn record(cell: &GridCell, progress: &mut Progress) -> Result<Vec<TraceIo>, 
     })
 }
 
-fn poll(plan: &JobPlan, devices: &Devices) -> Result<Vec<TraceIo>, Failure> {
+fn poll(plan: &JobPlan, devices: &Devices) -> Result<Trace, Failure> {
     let (device, uri) = (devices.get(plan.devices[0]), devices.uri(plan.devices[0]));
     let lost = |why: &str| Failure::new(format_args!("{uri}: recording device times: {why}"));
     let stamps = device.stamps().ok_or_else(|| lost("the device takes no stamps"))?;
@@ -139,7 +125,7 @@ impl Record for Recorder {
 }
 
 /// What the host has seen, and what the device has stamped: both in the order of completion on one queue. `None`: a stamp is missing.
-fn with_stamps(seen: &[Seen], stamps: &dyn StampSource, first_stamp: u64) -> Option<Vec<TraceIo>> {
+fn with_stamps(seen: &[Seen], stamps: &dyn StampSource, first_stamp: u64) -> Option<Trace> {
     let start = Instant::now();
     while stamps.written() < first_stamp + seen.len() as u64 {
         if start.elapsed() > STAMP_PATIENCE {
@@ -157,45 +143,35 @@ fn with_stamps(seen: &[Seen], stamps: &dyn StampSource, first_stamp: u64) -> Opt
     Some(in_order(times))
 }
 
-/// In the order of submission, with how many were in flight then.
-fn in_order(mut times: Vec<(Seen, u64)>) -> Vec<TraceIo> {
+/// In the order of submission.
+fn in_order(mut times: Vec<(Seen, u64)>) -> Trace {
     times.sort_by_key(|(seen, _)| seen.rung_ns);
-    let begin_ns = times.first().map_or(0, |(seen, _)| seen.rung_ns);
-    let mut under_way: Vec<u64> = Vec::new();
-    let trace = times.into_iter().map(|(Seen { io, rung_ns }, written_ns)| {
-        under_way.retain(|written_ns| *written_ns > rung_ns);
-        under_way.push(written_ns);
-        TraceIo {
-            dir: io.dir,
-            bytes: io.bytes,
-            in_flight: under_way.len(),
-            submitted_ns: rung_ns - begin_ns,
-            device_ns: written_ns.saturating_sub(rung_ns),
-        }
+    let ios = times.into_iter().map(|(Seen { io, rung_ns }, written_ns)| sim::Io {
+        kind: if io.dir == Dir::Read { Kind::Read } else { Kind::Write },
+        bytes: io.bytes as u32,
+        device_ns: written_ns.saturating_sub(rung_ns),
     });
-    trace.collect()
+    Trace { ios: ios.collect() }
 }
 
-/// A cell's device times as a file.
-fn csv(trace: &[TraceIo]) -> String {
-    let mut text = String::from("direction,bytes,in_flight,submitted_ns,device_ns\n");
-    for io in trace {
-        let dir = if io.dir == Dir::Read { "read" } else { "write" };
-        let _ = writeln!(text, "{dir},{},{},{},{}", io.bytes, io.in_flight, io.submitted_ns, io.device_ns);
-    }
-    text
-}
-
-/// How late sleeps of some length end here.
+/// What waking up costs here.
 #[derive(Debug)]
 pub struct WakeCosts {
-    /// Asked for in ns, and the samples in ns.
-    pub sleeps: Vec<(u64, Vec<u64>)>,
+    /// Sleeps: asked for in ns, and how late they ended.
+    pub sleeps: Vec<(u64, Times)>,
+    /// From an eventfd's signal until who slept on it runs.
+    pub interrupt: Times,
 }
 
 /// The lengths that are measured, and how often.
 const SLEEPS_NS: [u64; 6] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000];
 const SLEEPS: usize = 500;
+
+/// The sleep whose costs stand for all.
+const USUAL_SLEEP_NS: u64 = 10_000;
+
+/// How long a core is idle before it is woken by an eventfd.
+const IDLE: Duration = Duration::from_micros(20);
 
 impl WakeCosts {
     /// This machine's, on the CPU where I/O is waited for.
@@ -203,22 +179,34 @@ impl WakeCosts {
         let allowed = cpu::allowed();
         let thread = std::thread::spawn(move || {
             // As the bench: the last one is the software SSD's.
-            if let [first, .., _] = allowed[..] {
+            let mut other = None;
+            if let [first, .., last] = allowed[..] {
                 cpu::bind(&[first]).map_err(Failure::new)?;
+                other = Some(last);
             }
             let clock = Clock::real();
-            let of = |asked_ns: u64| (asked_ns, samples(&calibrate::oversleep(&clock, asked_ns, SLEEPS)));
-            Ok(Self { sleeps: SLEEPS_NS.into_iter().map(of).collect() })
+            let of = |asked_ns: u64| (asked_ns, calibrate::oversleep(&clock, asked_ns, SLEEPS));
+            let interrupt = calibrate::eventfd_wake(other, IDLE, SLEEPS).map_err(Failure::new)?;
+            Ok(Self { sleeps: SLEEPS_NS.into_iter().map(of).collect(), interrupt })
         });
         thread.join().unwrap_or_else(|_| Err(Failure::new("measuring wake costs failed: please report it")))
     }
 
+    /// How late a sleep of the usual length ends.
+    pub fn timer(&self) -> &Times {
+        let usual = self.sleeps.iter().find(|(asked_ns, _)| *asked_ns == USUAL_SLEEP_NS);
+        usual.map_or(&self.interrupt, |(_, times)| times)
+    }
+
     fn csv(&self) -> String {
-        let mut text = String::from("asked_ns,late_ns\n");
-        for (asked_ns, samples) in &self.sleeps {
-            for late_ns in samples {
-                let _ = writeln!(text, "{asked_ns},{late_ns}");
+        let mut text = String::from("way,asked_ns,late_ns\n");
+        for (asked_ns, times) in &self.sleeps {
+            for late_ns in samples(times) {
+                let _ = writeln!(text, "sleep,{asked_ns},{late_ns}");
             }
+        }
+        for late_ns in samples(&self.interrupt) {
+            let _ = writeln!(text, "interrupt,0,{late_ns}");
         }
         text
     }
@@ -242,32 +230,57 @@ impl TraceDir {
             Failure::new(format_args!("--traces: cannot make {}: {error}", path.display()))
         })?;
         let dir = Self(path.to_owned());
-        output::can_replace(&dir.0.join("wake.csv")).map_err(|error| dir.refused("wake", &error))?;
+        output::can_replace(&dir.0.join("wake.csv")).map_err(|error| dir.refused("wake.csv", &error))?;
         Ok(dir)
     }
 
     /// Writes this machine's wake costs.
     pub fn write_wake(&self, costs: &WakeCosts) -> Result<(), Failure> {
-        self.write("wake", &costs.csv())
+        self.write("wake.csv", &costs.csv())
     }
 
     /// Writes the device times of a cell.
-    pub fn write_trace(&self, cell: &GridCell, trace: &[TraceIo]) -> Result<(), Failure> {
-        self.write(&cell.name(), &csv(trace))
+    pub fn write_trace(&self, cell: &GridCell, trace: &Trace) -> Result<(), Failure> {
+        let shape = cell.shape.words();
+        let begin = format!(
+            "# {}: {shape}\n# kind, bytes, device time in ns, in the order of submission\n",
+            cell.name()
+        );
+        self.write(&file_name(cell), &(begin + &trace.to_string()))
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
-        let path = self.0.join(format!("{name}.csv"));
+        let path = self.0.join(name);
         output::replace(&path, |out| out.write_all(text.as_bytes()))
             .map_err(|error| self.refused(name, &error))
     }
 
     fn refused(&self, name: &str, error: &std::io::Error) -> Failure {
         let dir = self.0.display();
-        Failure::new(format_args!(
-            "--traces: cannot write {name}.csv in {dir}: {error}; give another directory"
-        ))
+        Failure::new(format_args!("--traces: cannot write {name} in {dir}: {error}; give another directory"))
     }
+}
+
+/// The device times of a cell that were written to `dir` before.
+pub fn read(dir: &Path, cell: &GridCell) -> Result<Trace, Failure> {
+    let path = dir.join(file_name(cell));
+    let refused = |error: &dyn std::fmt::Display| {
+        let shown = path.display();
+        Failure::new(format_args!(
+            "--replay: {shown}: {error}; make it by --traces, or leave the cell out by --filter"
+        ))
+    };
+    let bytes = output::read_up_to(&path, TRACE_MAX_BYTES).map_err(|error| refused(&error))?;
+    let text = String::from_utf8(bytes).map_err(|_| refused(&"this is no text"))?;
+    let trace: Trace = text.parse().map_err(|error| refused(&error))?;
+    if trace.ios.is_empty() { Err(refused(&"it has no I/Os")) } else { Ok(trace) }
+}
+
+/// No trace is so large.
+const TRACE_MAX_BYTES: u64 = 1 << 28;
+
+fn file_name(cell: &GridCell) -> String {
+    format!("{}.trace", cell.name())
 }
 
 #[cfg(test)]
@@ -276,14 +289,26 @@ mod tests {
     use crate::waits::grid::Shape;
 
     #[test]
-    fn what_was_in_flight_is_counted_at_submission() {
-        let seen = |rung_ns| Seen { io: Io { dir: Dir::Read, lba: 0, bytes: 4096 }, rung_ns };
-        // Submitted at 100 (twice), 150 and 300; written at 160, 200, 250 and 400.
+    fn device_times_are_in_the_order_of_submission() {
+        let seen = |rung_ns| Seen { io: Io { dir: Dir::Write, lba: 0, bytes: 4096 }, rung_ns };
         let trace = in_order(vec![(seen(100), 160), (seen(150), 200), (seen(100), 250), (seen(300), 400)]);
-        let found: Vec<(usize, u64, u64)> =
-            trace.iter().map(|io| (io.in_flight, io.submitted_ns, io.device_ns)).collect();
-        assert_eq!(found, [(1, 0, 60), (2, 0, 150), (3, 50, 50), (1, 200, 100)]);
-        assert_eq!(csv(&trace[..1]), "direction,bytes,in_flight,submitted_ns,device_ns\nread,4096,1,0,60\n");
+        assert_eq!(trace.ios.iter().map(|io| io.device_ns).collect::<Vec<_>>(), [60, 150, 50, 100]);
+        assert!(trace.to_string().starts_with("write 4096 60\n"));
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = GridCell { device_ns: 4_100, shape: Shape::Sizes };
+        let trace = Trace::of_reads([4_100, 4_200]);
+        TraceDir::create(dir.path()).unwrap().write_trace(&cell, &trace).unwrap();
+        assert_eq!(read(dir.path(), &cell).unwrap(), trace);
+        let other = GridCell { device_ns: 4_200, shape: Shape::Sizes };
+        assert!(read(dir.path(), &other).is_err());
+        for text in ["", "read 4096\n", "\u{fffd}"] {
+            std::fs::write(dir.path().join("4.2us-sizes.trace"), text).unwrap();
+            assert!(read(dir.path(), &other).is_err(), "{text:?}");
+        }
     }
 
     #[test]
@@ -300,13 +325,13 @@ mod tests {
         for (shape, least_ns) in [(Shape::Constant, 10_000), (Shape::Sizes, 9_000), (Shape::Mix7030, 4_000)] {
             let cell = GridCell { device_ns: 10_000, shape };
             let trace = record(&cell, &mut Progress::hidden()).unwrap();
-            assert!(trace.len() > 10, "{}", trace.len());
-            assert!(trace.iter().all(|io| io.device_ns >= least_ns && io.in_flight == 1));
-            let writes = trace.iter().any(|io| io.dir == Dir::Write);
+            assert!(trace.ios.len() > 10, "{}", trace.ios.len());
+            assert!(trace.ios.iter().all(|io| io.device_ns >= least_ns));
+            let writes = trace.ios.iter().any(|io| io.kind == Kind::Write);
             assert_eq!(writes, shape == Shape::Mix7030);
         }
         let deep = GridCell { device_ns: 20_000, shape: Shape::Depth4 };
         let trace = record(&deep, &mut Progress::hidden()).unwrap();
-        assert_eq!(trace.iter().map(|io| io.in_flight).max(), Some(4));
+        assert!(trace.ios.len() > 10 && trace.ios.iter().all(|io| io.device_ns >= 5_000));
     }
 }
