@@ -102,14 +102,14 @@ fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary], names
         let rival = summaries.iter().any(|of| of.share_percent.is_some());
         let mut heads = vec![
             ("at most × 1.03", "cells in which the mean latency is at most 1.03 times that of poll"),
-            ("× poll, median", "the mean latency over that of poll: the median of the cells"),
+            ("mean × poll, median", "the mean latency over that of poll: the median of the cells"),
             ("worst", "its greatest value"),
             ("in", "the cell where that is"),
             ("CPU %, median", "CPU of the waiting thread: the median of the cells"),
         ];
         if informed {
             heads.push((
-                "× informed, median",
+                "CPU × informed, median",
                 "CPU over that of the informed policy: the median of the cells",
             ));
             heads.push(("worst", "its greatest value"));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Row, Table};
 
-use crate::report::table::{none, us};
+use crate::report::table::{WIDTH_COLUMNS, none, us};
 use crate::report::text::iops;
 
 use super::figures::{CellResult, Figures, Reference};
@@ -116,14 +116,17 @@ pub fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
 /// A cell: what it is, and a row a way to wait.
 pub fn cell_table(cell: &CellResult) -> String {
     let columns = columns(&[cell]);
-    let header: Vec<&str> =
-        std::iter::once("completion").chain(columns.iter().map(|of| of.heading)).collect();
-    let rows = cell.ways.iter().map(|way| {
-        let figures = columns.iter().map(|column| (column.figure)(cell, way).unwrap_or_else(none));
-        std::iter::once(way.completion.clone()).chain(figures).collect()
-    });
     let mut text = format!("{}: {}\n", cell.cell.name(), cell.cell.shape.words());
-    text += &render(&header, rows.collect());
+    let whole = rows_of(cell, &columns);
+    if whole.lines().all(|line| line.chars().count() <= WIDTH_COLUMNS) {
+        text += &whole;
+    } else {
+        // Latencies above, what they cost below.
+        let first = columns.iter().position(|of| of.heading == "IOPS").unwrap_or(0);
+        text += &rows_of(cell, &columns[..first]);
+        text.push('\n');
+        text += &rows_of(cell, &columns[first..]);
+    }
     text += &below(cell);
     let errors: Vec<String> = cell
         .ways
@@ -135,6 +138,16 @@ pub fn cell_table(cell: &CellResult) -> String {
         let _ = writeln!(text, "I/Os that failed: {}", errors.join(", "));
     }
     text
+}
+
+fn rows_of(cell: &CellResult, columns: &[&Column]) -> String {
+    let header: Vec<&str> =
+        std::iter::once("completion").chain(columns.iter().map(|of| of.heading)).collect();
+    let rows = cell.ways.iter().map(|way| {
+        let figures = columns.iter().map(|column| (column.figure)(cell, way).unwrap_or_else(none));
+        std::iter::once(way.completion.clone()).chain(figures).collect()
+    });
+    render(&header, rows.collect())
 }
 
 /// What is to be known beside a cell's rows.
@@ -315,7 +328,10 @@ mod tests {
         let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0 };
         cell.references = Some(References { informed: reference, oracle: reference });
         cell.ways[1].competing = Some(Competing { share_percent: 61.0, mean_ns: 12_000.0, p99_9_ns: 50_000 });
+        cell.ways[1].means_ns = vec![11_000.0];
         let text = cell_table(&cell);
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        assert_eq!(text.matches("completion").count(), 2, "{text}");
         for expected in ["rival", "61", "1.250", "+8.0", "informed 10.10 µs with 32.0 % CPU"] {
             assert!(text.contains(expected), "{expected}: {text}");
         }

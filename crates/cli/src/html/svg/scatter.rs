@@ -71,7 +71,8 @@ pub fn free_place(
     (x, y): (f64, f64),
     taken: &[[f64; 4]],
 ) -> Option<(&'static str, (f64, f64), [f64; 4])> {
-    let width = text_width(label);
+    // They are bold.
+    let width = text_width(label) * 1.06;
     let near = [-LINE, LINE, 0.0, -2.0 * LINE, 2.0 * LINE];
     let mut places = Vec::new();
     for down in near {
