@@ -127,13 +127,13 @@ line that says in how many cells it is at most 1.03 × poll, and which ways it d
   One way dominates another in a cell if it is not worse in mean latency and in CPU, and better in one of them, by more than the two runs of poll differ there (1 % at least).
 
   Two references are reckoned from each cell's device times and this machine's wake costs, for one I/O at a time: the informed policy knows both distributions, but neither this I/O's time nor \
-this sleep's cost, and spends the least CPU that keeps the mean within 1.03 × poll: the best that can be reached. The oracle knows this I/O's time, too: a bound that cannot be reached.
+this sleep's cost, and spends the least CPU that keeps the mean within 1.03 × poll, or for adaptive:GOAL that goal: the best that can be reached. The oracle knows this I/O's time, too: a bound that cannot be reached.
 
   Near the wake-up cost of the machine (see `meantime calibrate`) no way that sleeps can win; a grid shows where that ends.
 
   JSON: cells[] with name, device_time_ns, shape, model, turns_repeated, turns_disturbed, cacheline_rtt_ns, poll (mean_ns, cpu_percent, mean_spread, cpu_spread_percent), references \
-(informed and oracle, each mean_ns, cpu_percent) and ways[], each with completion, ios, errors, mean_ns, p50_ns, p99_ns, p99_9_ns, slowest_1_in_6000_ns, max_ns, iops, cpu_percent, iops_per_cpu_percent, mean_over_poll, mean_over_poll_by_turns, \
-cpu_over_informed, mean_above_oracle_ns, cpu_above_oracle_percent, sleeps, oversleeps, overslept_sleeps_percent, overslept_ios_percent, fallbacks, interrupt_waits, competing \
+(informed and oracle, each mean_ns, cpu_percent, reachable) and ways[], each with completion, ios, errors, mean_ns, p50_ns, p99_ns, p99_9_ns, slowest_1_in_6000_ns, max_ns, iops, cpu_percent, iops_per_cpu_percent, mean_over_poll, mean_over_poll_by_turns, \
+informed (with the goal of an adaptive:GOAL), cpu_over_informed, mean_above_oracle_ns, cpu_above_oracle_percent, sleeps, oversleeps, overslept_sleeps_percent, overslept_ios_percent, fallbacks, interrupt_waits, competing \
 (share_percent, mean_ns, p99_9_ns). summary[] by way: cells, mean_over_poll and cpu_over_informed (median, worst, worst_cell), cells_within_1_03, cells_within_1_03_by_turns, cells_dominating, cells_dominated, dominates, \
 dominated_by, and medians. Beside them runtime_ms, competitor, simulated, meantime (the machine). What is not known is null.
 

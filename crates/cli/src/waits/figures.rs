@@ -43,6 +43,8 @@ pub struct Figures {
     pub ended: u64,
     /// The same with a competing program on the CPU.
     pub competing: Option<Competing>,
+    /// The informed policy with this way's own goal, if it has one.
+    pub informed: Option<Reference>,
 }
 
 /// A way to wait beside a competing program.
@@ -81,6 +83,7 @@ impl Figures {
             blocks: gaps().map(|gap| gap.blocks).sum(),
             ended: queues().map(|queue| queue.ended).sum(),
             competing: None,
+            informed: None,
             completion: result.completion,
         }
     }
@@ -120,6 +123,8 @@ pub struct Reference {
     pub mean_ns: f64,
     /// CPU of the waiting thread.
     pub cpu_percent: f64,
+    /// Whether the goal can be reached at all; if not, this is what comes nearest.
+    pub reachable: bool,
 }
 
 /// What ways to wait are held against.
@@ -227,9 +232,9 @@ impl CellResult {
         median(&ratios)
     }
 
-    /// The CPU of `way` over that of the informed policy.
+    /// The CPU of `way` over that of the informed policy with the same goal, or with that of `adaptive`.
     pub fn cpu_over_informed(&self, way: &Figures) -> Option<f64> {
-        let informed = self.references?.informed.cpu_percent;
+        let informed = way.informed.unwrap_or(self.references?.informed).cpu_percent;
         (informed > 0.0 && way.ios > 0).then(|| way.cpu_percent / informed)
     }
 
@@ -316,11 +321,13 @@ mod tests {
         let one = way("adaptive", 10.2, 50.0);
         assert_eq!((cell.cpu_over_informed(&one), cell.cpu_above_oracle_percent(&one)), (None, None));
         cell.references = Some(References {
-            informed: Reference { mean_ns: 10_300.0, cpu_percent: 40.0 },
-            oracle: Reference { mean_ns: 10_000.0, cpu_percent: 20.0 },
+            informed: Reference { mean_ns: 10_300.0, cpu_percent: 40.0, reachable: true },
+            oracle: Reference { mean_ns: 10_000.0, cpu_percent: 20.0, reachable: true },
         });
         assert_eq!(cell.cpu_over_informed(&one), Some(1.25));
         assert_eq!(cell.cpu_above_oracle_percent(&one), Some(30.0));
+        let informed = Some(Reference { mean_ns: 12_000.0, cpu_percent: 25.0, reachable: true });
+        assert_eq!(cell.cpu_over_informed(&Figures { informed, ..one.clone() }), Some(2.0));
         assert!((cell.mean_over_poll(&one).unwrap() - 1.02).abs() < 1e-12);
     }
 }

@@ -61,7 +61,11 @@ fn cell(result: &CellResult) -> Value {
 }
 
 fn reference(reference: &Reference) -> Value {
-    json!({ "mean_ns": reference.mean_ns, "cpu_percent": reference.cpu_percent })
+    json!({
+        "mean_ns": reference.mean_ns,
+        "cpu_percent": reference.cpu_percent,
+        "reachable": reference.reachable,
+    })
 }
 
 fn way(cell: &CellResult, way: &Figures) -> Value {
@@ -89,6 +93,7 @@ fn way(cell: &CellResult, way: &Figures) -> Value {
         "iops_per_cpu_percent": way.iops_per_cpu_percent(),
         "mean_over_poll": cell.mean_over_poll(way),
         "mean_over_poll_by_turns": cell.mean_over_poll_by_turns(way),
+        "informed": way.informed.as_ref().map(reference),
         "cpu_over_informed": cell.cpu_over_informed(way),
         "mean_above_oracle_ns": over_oracle,
         "cpu_above_oracle_percent": cell.cpu_above_oracle_percent(way),

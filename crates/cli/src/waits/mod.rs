@@ -117,7 +117,7 @@ fn measure(
         }
         if !signal::stopped() {
             let trace = trace::record(cell, &mut progress).inspect_err(|_| progress.clear())?;
-            measured.references = simulated::references(cell.shape, &trace, &machine);
+            simulated::hold_against_references(&mut measured, &trace, &machine);
             if let Some(traces) = traces {
                 traces.write_trace(cell, &trace)?;
             }

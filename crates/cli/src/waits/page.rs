@@ -368,7 +368,7 @@ mod tests {
     fn the_page_nests_and_names_everything() {
         let ways = [way("poll", 10.0, 98.0), way("hybrid", 40.0, 41.0), way("adaptive:cpu=30", 10.2, 30.0)];
         let mut first = cell(&ways, (10.0, 98.0), (10.2, 97.0));
-        let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0 };
+        let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0, reachable: true };
         first.references = Some(References { informed: reference, oracle: reference });
         let second = cell(&ways[..2], (10.0, 98.0), (10.2, 97.0));
         let cells = [first, second];

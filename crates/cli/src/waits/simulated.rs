@@ -7,7 +7,7 @@ use meantime::completion::sim::{self, Machine, Outcome, Trace};
 use meantime::completion::{Goal, Policy};
 
 use super::figures::{Baseline, CellResult, Figures, Reference, References};
-use super::grid::{GridCell, Shape};
+use super::grid::GridCell;
 use super::made;
 use super::trace::WakeCosts;
 
@@ -68,24 +68,36 @@ pub fn cell(
     }
     let poll = ways.iter().find(|way| way.completion == Policy::Poll.to_string());
     let poll = poll.map(|poll| Baseline::of(poll, None));
-    let references = references(cell.shape, &trace, machine);
-    CellResult { cell: *cell, ways, poll, references, moved_turns: (0, 0), cacheline_rtt_ns: None }
+    let mut result =
+        CellResult { cell: *cell, ways, poll, references: None, moved_turns: (0, 0), cacheline_rtt_ns: None };
+    hold_against_references(&mut result, &trace, machine);
+    result
 }
 
-/// What can be reached on `machine` with the times of `trace`; `None` for shapes with several in flight.
-pub fn references(shape: Shape, trace: &Trace, machine: &Machine) -> Option<References> {
-    if shape.depth() > 1 || trace.ios.is_empty() {
-        return None;
+/// Adds to `result` what can be reached on `machine` with the times of `trace`: with the goal of `adaptive`, and with that of each way that has
+/// one of its own. Not for shapes with several in flight.
+pub fn hold_against_references(result: &mut CellResult, trace: &Trace, machine: &Machine) {
+    if result.cell.shape.depth() > 1 || trace.ios.is_empty() {
+        return;
     }
     let of = |reference: sim::Reference| Reference {
         mean_ns: reference.outcome.mean_ns(),
         cpu_percent: reference.outcome.cpu_percent(),
+        reachable: reference.reachable,
     };
     let goal = Goal::default();
-    Some(References {
+    result.references = Some(References {
         informed: of(sim::informed(trace, machine, goal, SEED)),
         oracle: of(sim::oracle(trace, machine, goal, SEED)),
-    })
+    });
+    for way in &mut result.ways {
+        match way.completion.parse() {
+            Ok(Policy::Adaptive(own)) if own != goal => {
+                way.informed = Some(of(sim::informed(trace, machine, own, SEED)));
+            }
+            _ => {}
+        }
+    }
 }
 
 fn figures(policy: Policy, outcome: &Outcome) -> Figures {
@@ -108,12 +120,14 @@ fn figures(policy: Policy, outcome: &Outcome) -> Figures {
         blocks: counters.blocks,
         ended: ios,
         competing: None,
+        informed: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waits::grid::Shape;
 
     #[test]
     fn a_cell_of_bare_metal_is_the_same_every_time() {
@@ -139,6 +153,22 @@ mod tests {
             left >= 0
         });
         assert_eq!((ended.ways.len(), ended.poll), (1, None));
+    }
+
+    #[test]
+    fn a_goal_of_its_own_is_held_against_the_informed_with_that_goal() {
+        let grid = GridCell { device_ns: 20_000, shape: Shape::Lognormal };
+        let goals = ["adaptive:latency=50", "adaptive:p99=1us", "adaptive"].map(|name| name.parse().unwrap());
+        let trace = made::trace(&grid, 2_000, 7);
+        let result = cell(&grid, &goals, &Machine::bare_metal(), Some(trace), &mut |_| true);
+        let references = result.references.unwrap();
+        let [loose, impossible, usual] = [0, 1, 2].map(|at| result.ways[at].informed);
+        assert!(
+            loose.unwrap().cpu_percent < references.informed.cpu_percent / 2.0,
+            "{loose:?} {references:?}"
+        );
+        assert!(!impossible.unwrap().reachable && loose.unwrap().reachable);
+        assert_eq!(usual, None);
     }
 
     #[test]

@@ -325,7 +325,7 @@ mod tests {
         }
         assert!(!text.contains("rival") && !text.contains("informed"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0 };
+        let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0, reachable: true };
         cell.references = Some(References { informed: reference, oracle: reference });
         cell.ways[1].competing = Some(Competing { share_percent: 61.0, mean_ns: 12_000.0, p99_9_ns: 50_000 });
         cell.ways[1].means_ns = vec![11_000.0];
