@@ -15,6 +15,7 @@ mod machine;
 mod output;
 mod report;
 mod signal;
+mod top;
 mod waits;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Anatomy(args) => anatomy::run(args),
+        Command::Top(args) => top::run(args),
         Command::Waits(args) => waits::run(args),
         Command::Competitor(args) => competitor::run(args),
     };

@@ -270,7 +270,7 @@ fn a_panic_anywhere_leaves_the_other_tasks_ready() {
         }
         sum
     });
-    assert_eq!(sum, (0..70).sum());
+    assert_eq!(sum, (0..70).sum::<i32>());
 
     // A future that panics while it is dropped: that is its outcome.
     let bomb = Bomb;

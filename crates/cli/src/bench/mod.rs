@@ -1,6 +1,7 @@
 //! `meantime bench`: runs jobs, compares devices and ways to wait.
 
 pub mod cells;
+mod changed;
 pub mod checks;
 pub mod clash;
 pub mod devices;
@@ -44,6 +45,7 @@ use crate::output::{self, HtmlTarget, JsonTarget};
 use crate::report::{RunResult, comparison_table, report_json, run_text};
 use crate::signal;
 
+use changed::Control;
 use devices::Devices;
 use group::Group;
 use left_out::LeftOut;
@@ -87,6 +89,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     devices.keep_created();
     warnings.iter().for_each(warn);
     let machine = Machine::probe();
+    let control = Control::serve(!args.no_control);
     let show = |text: &str| {
         // Stdout is the JSON's or the page's alone then.
         if target == Some(JsonTarget::Stdout) || page_target == Some(HtmlTarget::Stdout) {
@@ -100,7 +103,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let failed = run_groups(args, &groups, &mut devices, &mut measured, &show);
     if !measured.results.is_empty() {
         show(&summary(&measured, &machine, devices.page_kind()))?;
-        let facts = facts(&measured, &machine, devices.page_kind());
+        show(&control.text())?;
+        let mut facts = facts(&measured, &machine, devices.page_kind());
+        facts.insert("policies_changed".to_owned(), control.json());
         let report = report_json(&measured.results, &[], facts, SystemTime::now());
         if let Some(target) = &target {
             target.write(&report)?;

@@ -37,6 +37,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), long_help = texts::ROUNDS)]
     pub rounds: Option<u32>,
 
+    /// Serve no control socket: `meantime top` cannot look at this run
+    #[arg(long, long_help = texts::NO_CONTROL)]
+    pub no_control: bool,
+
     /// The job's keys as options.
     #[command(flatten)]
     pub job: JobArgs,

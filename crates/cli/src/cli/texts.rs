@@ -17,6 +17,7 @@ EXAMPLES
   meantime info --device mem:1G?model=nand
   meantime calibrate
   meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
+  meantime top
 
 DEVICES
   mem:SIZE[?KEY=VALUE&…]    software SSD in this process, its medium in memory
@@ -126,6 +127,11 @@ from JSON files, several together if you like.";
 pub const ROUNDS: &str = "\
 How often each device and policy has its turn within a job. Default: so that a turn takes about half a second (a \
 quarter with --floor, and then there are at least 9).";
+
+/// `bench --no-control`.
+pub const NO_CONTROL: &str = "\
+Serve no control socket. Without this option `meantime top` can look at the run while it lasts, and change how its queues wait; it is served by a thread of \
+its own, which sleeps unless somebody asks. Results say if a policy was changed so.";
 
 /// `bench --help`, at the bottom.
 pub const BENCH_AFTER: &str = "\

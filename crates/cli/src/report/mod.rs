@@ -13,4 +13,4 @@ pub use json::report_json;
 pub use logs::{HIST_BINS, LogEntry, LogKind, LogRows, LogStyle, LogWindow, hist_bin, write_log};
 pub use stats::{DirStats, RunResult, SeriesPoint, Settings, batch_level};
 pub use table::comparison_table;
-pub use text::run_text;
+pub use text::{iops, run_text};

@@ -1,6 +1,7 @@
 //! A device of whatever kind its URI names.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::channel::{ChannelCounters, NvmeChannel};
 use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
@@ -8,8 +9,8 @@ use super::kernel::{KernelChannel, KernelDevice};
 use super::probe::Probe;
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use super::stamps::StampSource;
-use crate::completion::Policy;
 use crate::completion::adaptive::Estimate;
+use crate::completion::{DeferError, Deferred, Policy};
 use crate::hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
 /// A block device. Matched once, outside of the loop, its kinds cost nothing; used as it is, a predictable branch.
@@ -81,11 +82,13 @@ impl BlockDevice for Device {
 }
 
 impl Channel {
-    /// What the driver has counted; nothing of the kernel's.
+    /// What the driver has counted; of the kernel's, only what was done in the gaps.
     pub fn counters(&self) -> ChannelCounters {
         match self {
             Self::Nvme(channel) => channel.counters(),
-            Self::Kernel(_) => ChannelCounters::default(),
+            Self::Kernel(channel) => {
+                ChannelCounters { work: channel.work_counters(), ..ChannelCounters::default() }
+            }
         }
     }
 }
@@ -194,5 +197,24 @@ impl BlockChannel for Channel {
 
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError> {
         each!(self, channel => channel.set_policy(policy))
+    }
+    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
+        each!(self, channel => channel.defer(work))
+    }
+
+    fn run_deferred(&mut self, budget_ns: u64) -> usize {
+        each!(self, channel => channel.run_deferred(budget_ns))
+    }
+
+    fn deferred(&self) -> usize {
+        each!(self, channel => channel.deferred())
+    }
+
+    fn gap_left_ns(&mut self) -> Option<u64> {
+        each!(self, channel => channel.gap_left_ns())
+    }
+
+    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
+        each!(self, channel => channel.wake_for_deferred(waker));
     }
 }

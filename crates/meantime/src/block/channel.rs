@@ -1,17 +1,26 @@
 //! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the slots of its requests.
 
+mod steering;
+mod work;
+
 use std::collections::VecDeque;
+use std::task::Waker;
 
 use super::device::BlockInfo;
+use super::gap_work::{Attention, GapWork, WithWork};
 use super::lbio::{Claim, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::adaptive::{Estimate, SleepCosts};
-use crate::completion::{Gap, GapCounters, Learning, Policy, Sample, Source, Way};
+use crate::completion::steer::Helm;
+use crate::completion::{
+    DeferError, Deferred, Gap, GapCounters, Learning, Policy, Sample, Source, Way, WorkCounters,
+};
 use crate::hw::clock::thread_cpu_ns;
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
+use steering::{SAMPLED, Times};
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,6 +33,8 @@ pub struct ChannelCounters {
     pub interrupt: Option<QueueCounters>,
     /// Waits on that.
     pub interrupt_waits: GapCounters,
+    /// What was done in the gaps.
+    pub work: WorkCounters,
 }
 
 /// How often a wait looks before it reads a clock: about 200 ns' worth.
@@ -143,10 +154,17 @@ pub struct NvmeChannel {
     interrupt: Option<Lane>,
     table: Table,
     learning: Learning,
+    times: Times,
+    helm: Helm,
     policy: Policy,
-    plugged: bool,
+    /// Whether requests are collected, and whether there is work for the gaps.
+    attention: Attention,
     /// The most blocks that are one command wherever they begin, and no more than there are; 0 if that depends on where.
     single_blocks: u32,
+    /// The same; 0 as well while polled I/O is timed, so that none takes the untimed way.
+    untimed_blocks: u32,
+    /// Work for the gaps.
+    work: Box<GapWork>,
     /// Block size less one.
     block_mask: u32,
     has_write_zeroes: bool,
@@ -281,21 +299,27 @@ impl NvmeChannel {
             learning.allow_interrupts();
         }
         learning.prepare(policy);
+        let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
+        let single_blocks = match ns.optimal_boundary_blocks {
+            0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
+            _ => 0,
+        };
         Self {
             ns,
             info,
             heap,
             learning,
+            times: Times::default(),
+            helm,
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
             policy,
-            plugged: false,
+            attention: Attention::NONE,
+            work: Box::default(),
             block_mask: ns.block_bytes() - 1,
-            single_blocks: match ns.optimal_boundary_blocks {
-                0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
-                _ => 0,
-            },
+            single_blocks,
+            untimed_blocks: single_blocks,
             has_write_zeroes,
             has_deallocate,
         }
@@ -308,6 +332,7 @@ impl NvmeChannel {
             polled_waits: self.polled.gap.counters(),
             interrupt: self.interrupt.as_ref().map(|lane| lane.queue.counters()),
             interrupt_waits: self.interrupt.as_ref().map(|lane| lane.gap.counters()).unwrap_or_default(),
+            work: self.work.backlog.counters(),
         }
     }
 
@@ -376,11 +401,12 @@ impl NvmeChannel {
         self.start_polled::<false>(request, claim)
     }
 
-    /// The same for `adaptive`, whose I/O is timed: apart, since each register counts.
+    /// The same for I/O that is timed, by `adaptive` or since there is work for its gap: apart, since each register counts.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
-        if self.learning.polls(request.policy.unwrap_or(self.policy)) {
+        let policy = request.policy.unwrap_or(self.policy);
+        if self.learning.polls(policy) || policy == Policy::Poll && self.work.takes_times() {
             return self.start_polled::<true>(request, claim);
         }
         self.start_long(request, claim)
@@ -399,19 +425,20 @@ impl NvmeChannel {
         let (data, data_bytes) = (buf.iova(), buf.len() as u32);
         let nlb = data_bytes >> self.ns.block_shift;
         let Request { op, lba, fua, .. } = request;
-        let whole = data_bytes & self.block_mask == 0 && nlb.wrapping_sub(1) < self.single_blocks;
+        let most_blocks = if TIMED { self.single_blocks } else { self.untimed_blocks };
+        let whole = data_bytes & self.block_mask == 0 && nlb.wrapping_sub(1) < most_blocks;
         // No underflow that matters: `whole` bounds nlb by the namespace's size.
         let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
         let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
         if !(op.has_data() && whole && inside && ready) {
-            return self.start_long(request, claim);
+            return if TIMED { self.start_long(request, claim) } else { self.start_other(request, claim) };
         }
         let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
         self.table.fill(slot, request, 0, Policy::Poll, claim);
         let command = Command { op, nsid: self.ns.nsid, slba: lba, nlb, data, data_bytes, fua };
         // The request's own slot in the queue: it has no other command, and no other request has this slot.
         self.polled.queue.stage(Tag::assigned(slot), slot, &command);
-        if !self.plugged {
+        if !self.attention.is_plugged() {
             self.polled.queue.ring_now();
         }
         if TIMED {
@@ -427,30 +454,40 @@ impl NvmeChannel {
         let lbio = self.table.get_mut(slot);
         let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
         let class = self.table.class(op, bytes, self.table.active());
-        if self.learning.skips(policy, class) {
+        if !self.work.takes_times() && self.learning.skips(policy, class) {
             return;
         }
         self.table.get_mut(slot).policy = policy;
         let now_ns = self.clock().now_ns();
         self.table.take_time(slot, class, now_ns);
+        self.show(now_ns);
     }
 
-    /// From now on the time of `slot` is taken.
+    /// From now on the time of `slot` is taken: what time it is.
     #[inline]
-    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) {
+    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) -> u64 {
         let class = self.table.class(op, bytes, self.table.active());
         let now_ns = self.clock().now_ns();
         self.table.take_time(slot, class, now_ns);
+        now_ns
     }
 
     #[inline(never)]
     #[allow(clippy::result_large_err)]
-    fn start_long(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+    fn start_long(&mut self, mut request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        if let Err(error) = self.check(&request, policy).and_then(|()| self.make_current(policy)) {
-            return Err(Rejected { error, request });
-        }
+        let looked = match self.check(&request, policy).and_then(|()| self.make_current(policy)) {
+            Ok(looked) => looked,
+            Err(error) => return Err(Rejected { error, request }),
+        };
         let slot = self.table.take_free();
+        if looked
+            && policy == Policy::Poll
+            && slot.is_some()
+            && self.times.take_sample(self.polled.queue.told_ns())
+        {
+            request.policy = Some(SAMPLED);
+        }
         self.start_in(slot, request, claim)
     }
 
@@ -464,25 +501,28 @@ impl NvmeChannel {
         self.learning.interrupts(policy, class)
     }
 
-    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up with a reset.
-    fn make_current(&mut self, policy: Policy) -> Result<(), SubmitError> {
+    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up with a reset. Whether it had to look.
+    fn make_current(&mut self, policy: Policy) -> Result<bool, SubmitError> {
+        let mut looked = false;
         if !policy.wants_interrupt() {
-            self.make_lane_current(false)?;
+            looked |= self.make_lane_current(false)?;
         }
         if policy.may_interrupt() && self.interrupt.is_some() {
-            self.make_lane_current(true)?;
+            looked |= self.make_lane_current(true)?;
         }
-        Ok(())
+        Ok(looked)
     }
 
-    fn make_lane_current(&mut self, interrupt: bool) -> Result<(), SubmitError> {
+    fn make_lane_current(&mut self, interrupt: bool) -> Result<bool, SubmitError> {
         let (lane, table, ns) = self.split(interrupt);
-        if !lane.queue.is_current() {
+        let look = !lane.queue.is_current();
+        if look {
             let now_ns = lane.queue.clock().now_ns();
             lane.queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
             lane.after_reap(table, ns);
         }
-        lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))
+        lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))?;
+        Ok(look)
     }
 
     /// Starts `request`, which was checked, in `slot`, if there is one.
@@ -503,10 +543,11 @@ impl NvmeChannel {
         self.table.fill(slot, request, blocks, policy, claim);
         let lbio = self.table.get_mut(slot);
         (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
-        if policy.wants_times() {
+        let timed_ns = policy.wants_times().then(|| self.take_time(slot, op, bytes));
+        if timed_ns.is_none() && self.work.takes_times() {
             self.take_time(slot, op, bytes);
         }
-        let plugged = self.plugged;
+        let plugged = self.attention.is_plugged();
         let (lane, table, ns) = self.split(interrupt);
         if lane.backlog.is_empty() && lane.send(table, ns, slot) {
             table.release(slot);
@@ -518,6 +559,13 @@ impl NvmeChannel {
         if !plugged {
             lane.queue.ring_doorbell();
         }
+        // In the gap, where looking at the clock costs an interrupted I/O nothing.
+        let now_ns = match timed_ns {
+            Some(now_ns) => now_ns,
+            None if interrupt => lane.queue.clock().now_ns(),
+            None => lane.queue.told_ns(),
+        };
+        self.show(now_ns);
         Ok(slot)
     }
 
@@ -608,7 +656,17 @@ impl NvmeChannel {
                 in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
                 now_ns,
             };
-            self.learning.record(timed.policy, &sample, waited);
+            self.times.add(sample.device_ns);
+            // What was found just after a piece may have been there during that.
+            let exact = waited.filter(|_| self.work.sight_after_piece(&timed.flight).is_none());
+            self.learning.record(timed.policy, &sample, exact);
+            if self.attention.has_work() {
+                let sight = self.work.sight(&timed.flight, &sample, waited);
+                self.learning.record_sight(timed.flight.class, sight);
+            }
+        }
+        if self.attention.has_work() {
+            self.after_work();
         }
     }
 
@@ -622,6 +680,9 @@ impl NvmeChannel {
     /// Waits until something ended on the lane of `slot`, in the way that its policy has come to.
     #[inline(always)]
     fn wait_on(&mut self, slot: u16, probe: &impl Probe) {
+        if self.attention.has_work() {
+            return self.wait_working(slot, probe);
+        }
         let lbio = self.table.get_mut(slot);
         let (policy, flight) = (lbio.policy, lbio.flight());
         lbio.waited = true;
@@ -631,7 +692,10 @@ impl NvmeChannel {
             lane.gap.wait(&mut View { queue: &mut lane.queue, table, probe }, way);
         }
         lane.after_reap(table, ns);
+        // Slow I/O that is polled comes by the long way too rarely.
+        let told_ns = lane.queue.told_ns();
         self.learn(Some(flight.interrupted));
+        self.show(told_ns);
     }
 
     /// The request without a ticket that is likely to end first, as far as that matters: no more than the first few are looked at.
@@ -651,13 +715,19 @@ impl NvmeChannel {
     /// and by growing sleeps when the budget is spent.
     #[inline(never)]
     fn wait_on_both(&mut self, probe: &impl Probe) {
-        let Self { table, ns, polled, interrupt, .. } = self;
+        let ends_ns = if self.attention.has_work() { self.soonest_end_ns(None) } else { None };
+        let Self { table, ns, polled, interrupt, work, .. } = self;
         let Some(interrupt) = interrupt else { return };
         let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, probe };
-        polled.gap.wait(&mut both, Way::Poll);
+        if !self.attention.has_work() {
+            polled.gap.wait(&mut both, Way::Poll);
+        } else if work.work(&mut both, ends_ns) == 0 {
+            polled.gap.wait(&mut WithWork::new(&mut both, work), Way::Poll);
+        }
         polled.after_reap(table, ns);
         interrupt.after_reap(table, ns);
         self.learn(Some(false));
+        self.work.forget_sight();
     }
 
     /// The result of an ended request.
@@ -692,12 +762,12 @@ impl BlockChannel for NvmeChannel {
 
     #[inline]
     fn plug(&mut self) {
-        self.plugged = true;
+        self.attention.plug();
     }
 
     #[inline]
     fn unplug(&mut self) {
-        self.plugged = false;
+        self.attention.unplug();
         self.ring_all();
     }
 
@@ -710,7 +780,9 @@ impl BlockChannel for NvmeChannel {
         if let Some(lane) = interrupt {
             lane.reap(table, ns);
         }
-        self.learn(None);
+        if !self.table.timed.is_empty() {
+            self.learn_polled();
+        }
         if self.table.active() == before && before > 0 {
             self.tick();
         }
@@ -725,8 +797,8 @@ impl BlockChannel for NvmeChannel {
     #[inline]
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
         let (slot, generation) = ticket.redeem();
-        if self.plugged {
-            self.ring_all();
+        if self.attention.is_any() {
+            return self.wait_attentively(slot, generation, probe);
         }
         let lbio = self.table.claimed(slot, generation);
         let polled = lbio.policy == Policy::Poll;
@@ -779,7 +851,8 @@ impl BlockChannel for NvmeChannel {
 
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         self.ring_all();
-        if self.policy == Policy::Poll && self.polls_until_any_done() {
+        if !self.attention.has_work() && self.policy == Policy::Poll && self.polls_until_any_done() {
+            self.learn(None);
             return;
         }
         while !self.table.has_done() && !stop() {
@@ -822,6 +895,27 @@ impl BlockChannel for NvmeChannel {
         self.policy = policy;
         Ok(())
     }
+
+    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
+        self.take_work(work)
+    }
+
+    fn run_deferred(&mut self, budget_ns: u64) -> usize {
+        let clock = self.clock().clone();
+        self.work.run_for(budget_ns, &clock)
+    }
+
+    fn deferred(&self) -> usize {
+        self.work.backlog.len()
+    }
+
+    fn gap_left_ns(&mut self) -> Option<u64> {
+        self.ask_gap()
+    }
+
+    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
+        self.work.backlog.set_waker(waker);
+    }
 }
 
 impl NvmeChannel {
@@ -835,6 +929,9 @@ impl NvmeChannel {
             lane.tick(table, ns);
         }
         self.learn(None);
+        if self.attention.has_work() {
+            self.run_overdue();
+        }
     }
 }
 
@@ -852,5 +949,7 @@ impl Drop for NvmeChannel {
             lane.queue.drain(&mut |owner, outcome| table.complete(owner, outcome));
         }
         debug_assert_eq!(table.active(), 0);
+        let clock = self.clock().clone();
+        self.work.finish(&clock);
     }
 }

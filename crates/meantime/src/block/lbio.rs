@@ -50,6 +50,10 @@ impl Claim {
     fn is_queued(self) -> bool {
         matches!(self, Self::Queue | Self::TimedQueue)
     }
+
+    fn is_timed(self) -> bool {
+        matches!(self, Self::TimedTicket | Self::TimedQueue)
+    }
 }
 
 /// One request: two cache lines.
@@ -131,6 +135,16 @@ impl Lbio {
             interrupted: self.interrupt,
             waited: self.waited,
         }
+    }
+
+    /// The request as policies see it, if its time is taken.
+    pub(crate) fn timed_flight(&self) -> Option<Flight> {
+        self.claim.is_timed().then(|| self.flight())
+    }
+
+    /// Whether nobody has a ticket for it.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.claim.is_queued()
     }
 
     /// The buffer of a request that is under way, for whoever transfers it without a device.
@@ -434,6 +448,11 @@ impl Table {
         let queued = |lbio: &&Lbio| lbio.state == State::Active && lbio.claim.is_queued();
         let slots = (0..self.depth).filter(move |slot| queued(&self.get(*slot)));
         slots.take(self.queued)
+    }
+
+    /// The requests under way.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Lbio> {
+        self.lbios[..usize::from(self.depth)].iter().filter(|lbio| lbio.state == State::Active)
     }
 }
 

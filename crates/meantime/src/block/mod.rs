@@ -23,12 +23,73 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! While the device works there is time for something else. Here the checksum of each buffer is computed in the gap of the next read, in
+//! pieces of 1 KiB, which take less than a microsecond each:
+//!
+//! ```
+//! use std::sync::mpsc::{Receiver, channel as results};
+//!
+//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions};
+//! use meantime::completion::{Pieces, Progress};
+//! use meantime::hw::DmaBuf;
+//!
+//! /// The sum of all bytes of `buf`; and `buf`, when it is done with.
+//! fn sum_of(buf: DmaBuf, channel: &mut impl BlockChannel) -> Receiver<(u64, DmaBuf)> {
+//!     let (done, result) = results();
+//!     let (mut buf, mut at, mut sum) = (Some(buf), 0, 0u64);
+//!     let work = Pieces::new(1_000, move || {
+//!         let Some(data) = &buf else { return Progress::Done };
+//!         let end = (at + 1024).min(data.len());
+//!         sum += data[at..end].iter().map(|byte| u64::from(*byte)).sum::<u64>();
+//!         at = end;
+//!         if at < data.len() {
+//!             return Progress::More;
+//!         }
+//!         let _ = done.send((sum, buf.take().expect("it was there")));
+//!         Progress::Done
+//!     });
+//!     // Too much of it already: then it is done here and now.
+//!     if let Err(mut full) = channel.defer(Box::new(work)) {
+//!         while full.work.run() != Progress::Done {}
+//!     }
+//!     result
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = meantime::block::open("mem:64M?model=zssd", &OpenOptions::default())?;
+//! let mut channel = device.channel(&ChannelOptions::default())?;
+//! # let mut buf = channel.alloc(4096)?;
+//! # for n in 0..100 { buf.fill(n as u8); buf = channel.write(n * 8, buf)?; }
+//! let mut next = buf; // (of 4 KiB)
+//! let mut spare = vec![channel.alloc(4096)?];
+//! let mut sums = Vec::new();
+//! let mut under_way: Option<Receiver<(u64, DmaBuf)>> = None;
+//! for n in 0..100 {
+//!     let buf = channel.read(n * 8, next)?; // The sum of the one before is computed in this gap.
+//!     if let Some(result) = under_way.take() {
+//!         channel.run_deferred(u64::MAX); // What the gap had no room for.
+//!         let (sum, buf) = result.recv()?;
+//!         sums.push(sum);
+//!         spare.push(buf);
+//!     }
+//!     next = spare.pop().ok_or("two buffers take turns")?;
+//!     under_way = Some(sum_of(buf, &mut channel));
+//! }
+//! assert!(sums.iter().copied().eq((0..99).map(|n| n * 4096)));
+//! println!("{} of the pieces were done while the device worked", channel.counters().work.pieces);
+//! # Ok(())
+//! # }
+//! ```
 
 mod any;
 mod channel;
+#[cfg(feature = "control")]
+pub mod control;
 mod device;
 mod executor;
 pub mod futures;
+mod gap_work;
 mod kernel;
 mod lbio;
 mod open;

@@ -1,6 +1,8 @@
 //! Requests, tickets, and what comes back.
 
-use crate::completion::Policy;
+use std::task::Waker;
+
+use crate::completion::{DeferError, DeferRefusal, Deferred, Policy};
 use crate::hw::{DmaBuf, EventFd, HwError};
 use crate::nvme::{CommandError, Op};
 
@@ -329,6 +331,47 @@ pub trait BlockChannel {
     /// # Errors
     /// [`SubmitError::NoInterrupt`] if the channel cannot wait that way.
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
+
+    /// Hands over `work` to be done while this channel waits: before a wait sleeps, blocks or spins, pieces are run that fit into what is left
+    /// of the gap before the I/O may be complete, with a look at the queue after each. Work that has waited for its
+    /// [patience](Deferred::patience_ns) is run by the next wait (or [`poll`](Self::poll)) whether it fits or not, a piece at a time.
+    ///
+    /// A piece that panics ends its work, not the wait: see [`run_deferred`](Self::run_deferred). A channel that is dropped runs what is left,
+    /// for a second at most, once its I/O is over; what then cannot be done is dropped, and logged as an error.
+    ///
+    /// While there is such work, and for some I/Os after it, I/O is timed.
+    ///
+    /// # Errors
+    /// [`DeferError`] with the work, if there is too much of it, or if the channel cannot.
+    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
+        Err(DeferError { why: DeferRefusal::Unsupported, work })
+    }
+
+    /// Runs deferred work outside of a gap: pieces are begun until `budget_ns` are used up, so that it takes one piece more at most. How many
+    /// were run; `u64::MAX` runs all that can be.
+    ///
+    /// # Panics
+    /// With the first panic of a piece that was not reported yet, also of one that was run in a wait.
+    fn run_deferred(&mut self, budget_ns: u64) -> usize {
+        let _ = budget_ns;
+        0
+    }
+
+    /// How much work is deferred and not done.
+    fn deferred(&self) -> usize {
+        0
+    }
+
+    /// How much time is left, in ns, before a request may be complete, for whoever has work of his own for the gap; `None` if that is not known,
+    /// [`u64::MAX`] if none is under way. Once asked, I/O is timed for a while, so that it will be known.
+    fn gap_left_ns(&mut self) -> Option<u64> {
+        if self.in_flight() == 0 { Some(u64::MAX) } else { None }
+    }
+
+    /// Who is woken when deferred work that could not go on can.
+    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
+        drop(waker);
+    }
 
     /// Reads into `buf` and waits.
     ///

@@ -1,6 +1,6 @@
 //! The gap: waiting for at least one completion, by whatever way a policy has come to.
 
-use super::plan::{MAX_STAGES, Plan};
+use super::plan::Plan;
 
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
@@ -10,6 +10,9 @@ pub(super) const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// The longest of the growing sleeps.
 const LONGEST_NAP_NS: u64 = 1_000_000;
+
+/// Naps of an I/O that takes longer than any did are such a part of the time it has taken already.
+const NAP_SHARE: u64 = 64;
 
 /// A queue to wait on.
 pub trait Source {
@@ -78,6 +81,9 @@ pub struct Wake {
     pub cpu_ns: u64,
 }
 
+/// How many sleeps of a wait are told of.
+const WAKES: usize = 2;
+
 /// Of one planned sleep in so many, the CPU time is taken.
 const CPU_SAMPLE: u64 = 32;
 
@@ -88,16 +94,18 @@ pub struct Waited {
     pub slept_ns: u64,
     /// Whether the completion was there when a sleep had ended.
     pub overslept: bool,
+    /// Of planned sleeps: how long the I/O had been under way when it was last looked for in vain before a sleep, in ns.
+    pub in_vain_ns: u64,
     /// Whether the completion was looked for in vain just before it was found: only then it is known when it came. Else it
     /// may have been there for long.
     pub exact: bool,
-    /// The planned sleeps; [`Way::Sleep`] leaves none.
-    wakes: [Wake; MAX_STAGES],
+    /// The first planned sleeps; [`Way::Sleep`] leaves none.
+    wakes: [Wake; WAKES],
     wake_count: u8,
 }
 
 impl Waited {
-    /// The planned sleeps, with how late they ended.
+    /// The first of the planned sleeps, with how late they ended.
     pub fn wakes(&self) -> &[Wake] {
         &self.wakes[..usize::from(self.wake_count)]
     }
@@ -171,11 +179,13 @@ impl Gap {
         let mut stages = plan.stages().iter().peekable();
         loop {
             let elapsed_ns = now_ns.saturating_sub(since_ns);
-            if let Some(stage) = stages.next_if(|stage| stage.from_ns <= elapsed_ns) {
-                let left_ns = stage.until_ns.saturating_sub(elapsed_ns).min(source.tick_interval_ns());
+            if let Some(stage) = stages.next_if(|stage| u64::from(stage.from_ns) <= elapsed_ns) {
+                let left_ns =
+                    u64::from(stage.until_ns).saturating_sub(elapsed_ns).min(source.tick_interval_ns());
                 if left_ns == 0 {
                     continue;
                 }
+                self.waited.in_vain_ns = elapsed_ns;
                 let woken_ns = self.sleep_until(source, now_ns, left_ns);
                 let ended = source.reap();
                 if ended > 0 {
@@ -202,7 +212,30 @@ impl Gap {
                 || now_ns.saturating_sub(since_ns) >= plan.patience_ns();
             if stages.peek().is_none() && impatient {
                 self.counters.fallbacks += 1;
-                return self.wait_blocked(source);
+                return self.wait_napping(source, since_ns);
+            }
+        }
+    }
+
+    /// As [`Gap::wait_blocked`], for an I/O whose time is known: no nap is longer than a small part of what has passed already.
+    #[inline(never)]
+    fn wait_napping(&mut self, source: &mut impl Source, since_ns: u64) -> usize {
+        loop {
+            let elapsed_ns = source.now_ns().saturating_sub(since_ns);
+            self.waited.in_vain_ns = elapsed_ns;
+            let nap_ns = (elapsed_ns / NAP_SHARE).clamp(1_000, LONGEST_NAP_NS).min(source.tick_interval_ns());
+            self.counters.blocks += 1;
+            if !source.wait_interrupt(nap_ns) {
+                source.sleep_ns(nap_ns);
+            }
+            let mut ended = source.reap();
+            if ended == 0 {
+                let now_ns = source.now_ns();
+                ended = source.tick(now_ns);
+            }
+            if ended > 0 {
+                self.waited.overslept = true;
+                return ended;
             }
         }
     }

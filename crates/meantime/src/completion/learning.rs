@@ -6,6 +6,7 @@ use super::class::Class;
 use super::gap::{Waited, Way};
 use super::policy::{Goal, Policy};
 use super::published::{Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts};
+use super::soonest::{Sight, Soonest};
 
 /// An I/O under way, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,15 @@ pub struct Flight {
     pub interrupted: bool,
     /// Whether it was waited for before: a published rule sleeps once an I/O.
     pub waited: bool,
+}
+
+/// The device time that a policy goes by, in ns; 0: it goes by none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// What half of the I/Os fall short of, or the mean if the policy goes by that.
+    pub median_ns: u64,
+    /// What few I/Os fall short of.
+    pub low_ns: u64,
 }
 
 /// What one thread's channel has learned of its device. Belongs to the channel.
@@ -35,6 +45,7 @@ pub struct Learning {
     /// Whether there is a queue with an interrupt.
     can_interrupt: bool,
     adaptive: Option<Box<Adaptive>>,
+    soonest: Soonest,
 }
 
 impl Learning {
@@ -113,6 +124,19 @@ impl Learning {
     /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
     pub fn mean_ns(&self) -> u64 {
         self.mean.mean_ns()
+    }
+
+    /// How long the device is expected to take, for whoever looks from outside.
+    pub fn expected(&self, policy: Policy) -> Expected {
+        match policy {
+            Policy::HybridHalfMean => Expected { median_ns: self.mean.mean_ns(), low_ns: 0 },
+            // Half of it is slept.
+            Policy::HybridMin => Expected { median_ns: 0, low_ns: 2 * self.min.sleep_ns() },
+            _ => self.estimate(policy).map_or(Expected::default(), |estimate| Expected {
+                median_ns: estimate.median_ns as u64,
+                low_ns: estimate.low_ns as u64,
+            }),
+        }
     }
 
     /// There is a queue with an interrupt.
@@ -197,6 +221,18 @@ impl Learning {
         {
             adaptive.slept(waited, now_ns);
         }
+    }
+
+    /// Takes in when an I/O of `class` was complete, for [`Learning::earliest_ns`].
+    #[inline]
+    pub fn record_sight(&mut self, class: Class, sight: Sight) {
+        self.soonest.record(class, sight);
+    }
+
+    /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of all
+    /// I/O while there is work for the gap, whatever its policy. `None`: not known.
+    pub fn earliest_ns(&self, class: Class) -> Option<u64> {
+        self.soonest.estimate_ns(class)
     }
 
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {

@@ -2,10 +2,11 @@
 //!
 //! One mechanism ([`Gap::wait`]) serves every policy: sleep for a while the policy names, spin for a budget, then stop
 //! burning the CPU – by interrupt on a queue that has one, by growing sleeps on one that has not. What a policy makes of what
-//! was seen before is [`Learning`].
+//! was seen before is [`Learning`]. What to do in the gap besides is in the [`Backlog`].
 
 pub mod adaptive;
 mod auto;
+mod backlog;
 pub mod calibrate;
 mod class;
 mod gap;
@@ -14,13 +15,21 @@ mod plan;
 mod policy;
 mod published;
 pub mod sim;
+mod soonest;
+pub mod steer;
+mod work;
 
 pub use auto::{Auto, Mode};
+pub use backlog::{Backlog, LIMIT as DEFERRED_LIMIT, Pick};
 pub use class::{Class, Kind};
 pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
-pub use learning::{Flight, Learning};
+pub use learning::{Expected, Flight, Learning};
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
 pub use published::{
     Choice, Dpas, DpasMode, Ehp, HalfMean, HalfMin, HybridBucket, OPTANE_THETA, Pas, Rule, Sample, WakeCosts,
+};
+pub use soonest::{Sight, Soonest};
+pub use work::{
+    Bell, DeferError, DeferRefusal, Deferred, PATIENCE_NS, Pieces, PolledPieces, Progress, WorkCounters,
 };

@@ -4,13 +4,13 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stage {
     /// Since submission, in ns.
-    pub from_ns: u64,
+    pub from_ns: u32,
     /// Since submission, in ns: when the timer goes off. The sleeper runs later than that by the wake cost.
-    pub until_ns: u64,
+    pub until_ns: u32,
 }
 
 /// The most sleeps during one I/O.
-pub const MAX_STAGES: usize = 3;
+pub const MAX_STAGES: usize = 16;
 
 /// The sleeps during one I/O, in order; between and after them is spinning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

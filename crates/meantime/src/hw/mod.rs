@@ -20,6 +20,7 @@ pub mod soft;
 pub(crate) mod testing;
 pub mod transport;
 pub mod uring;
+pub mod usage;
 
 pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};

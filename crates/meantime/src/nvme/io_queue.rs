@@ -23,6 +23,7 @@ pub struct IoQueue {
     /// Whether the controller might know it, so that its memory must not be freed before it was told to forget it.
     perhaps_known: bool,
     next_sweep_ns: u64,
+    told_ns: u64,
 }
 
 impl IoQueue {
@@ -38,8 +39,17 @@ impl IoQueue {
     ) -> Result<Self> {
         let epoch = controller.epoch();
         let (registered, perhaps_known) = (false, false);
-        let mut queue =
-            Self { controller, pair, event, vector, epoch, registered, perhaps_known, next_sweep_ns: 0 };
+        let mut queue = Self {
+            controller,
+            pair,
+            event,
+            vector,
+            epoch,
+            registered,
+            perhaps_known,
+            next_sweep_ns: 0,
+            told_ns: 0,
+        };
         queue.register()?;
         queue.pair.counters_mut().recreations = 0;
         Ok(queue)
@@ -142,10 +152,17 @@ impl IoQueue {
         (self.controller.options().io_timeout_ns / 8).max(1)
     }
 
+    /// The latest time that [`IoQueue::tick`] or [`IoQueue::check`] was told, in ns: some time ago.
+    #[inline(always)]
+    pub(crate) fn told_ns(&self) -> u64 {
+        self.told_ns
+    }
+
     /// Off the fast path: catches up with a reset made elsewhere, and climbs the ladder for commands that are overdue.
     /// To be called now and then while waiting; returns at once when it is not time yet. Returns how many commands ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(u16, Outcome)) -> usize {
+        self.told_ns = now_ns;
         if now_ns < self.next_sweep_ns && self.is_current() {
             return 0;
         }
@@ -156,6 +173,7 @@ impl IoQueue {
     #[cold]
     #[inline(never)]
     pub fn check(&mut self, now_ns: u64, sink: &mut dyn FnMut(u16, Outcome)) -> usize {
+        self.told_ns = now_ns;
         let mut ended = 0;
         let mut counting = |owner: u16, outcome: Outcome| {
             ended += 1;

@@ -1,6 +1,7 @@
 //! A small executor for one thread: it runs tasks that are ready, looks at one channel's queue between them, and waits by that
 //! channel's policy when none is.
 
+mod deferrals;
 mod ready;
 mod task;
 
@@ -92,6 +93,16 @@ impl<C: BlockChannel> Executor<C> {
     /// If there are a million tasks.
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.tasks.spawn(future)
+    }
+
+    /// Makes `future` a task for the gap: it is polled when no other task is ready and a poll, which takes at most `bound_ns`, fits before
+    /// the next request may be complete; always when no request is under way; and after 10 ms whether it fits or not, when no other task is
+    /// ready. It may use the channel, unlike work that is [deferred](AsyncChannel::defer) there.
+    ///
+    /// # Panics
+    /// If there are a million tasks.
+    pub fn spawn_deferred<F: Future + 'static>(&self, bound_ns: u64, future: F) -> JoinHandle<F::Output> {
+        self.tasks.spawn_deferred(bound_ns, future)
     }
 
     /// What spawns tasks from within tasks.
@@ -195,17 +206,29 @@ impl<C: BlockChannel> Executor<C> {
     #[inline(always)]
     fn look_or_wait(&self) {
         self.driver.process();
-        let ready = self.tasks.groups().any(|group| group.summary() != 0);
-        if !ready {
+        if !self.is_ready() {
             self.wait();
         }
     }
 
+    #[inline(always)]
+    fn is_ready(&self) -> bool {
+        self.tasks.groups().any(|group| group.summary() != 0)
+    }
+
     fn wait(&self) {
-        let home = &self.tasks.home;
+        let Tasks { home, deferrals, .. } = &*self.tasks;
+        if deferrals.is_any() && deferrals.permit(self.driver.gap_left_ns()) {
+            return;
+        }
+        // The time is free. A piece, then a look at what has come meanwhile.
+        if self.driver.in_flight() == 0 && self.driver.run_piece() {
+            return;
+        }
         home.sleep(|| {
             if self.driver.in_flight() > 0 {
-                self.driver.wait_until(&|| home.has_remote());
+                // (A piece of deferred work may have made a task ready.)
+                self.driver.wait_until(&|| home.has_remote() || self.is_ready() || deferrals.is_overdue());
             } else {
                 std::thread::park();
             }
@@ -271,5 +294,14 @@ impl Spawner {
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         let tasks = self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
         tasks.spawn(future)
+    }
+
+    /// Makes `future` a task for the gap: see [`Executor::spawn_deferred`].
+    ///
+    /// # Panics
+    /// If the executor was dropped, or has a million tasks.
+    pub fn spawn_deferred<F: Future + 'static>(&self, bound_ns: u64, future: F) -> JoinHandle<F::Output> {
+        let tasks = self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
+        tasks.spawn_deferred(bound_ns, future)
     }
 }

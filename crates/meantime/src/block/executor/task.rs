@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use super::deferrals::{Deferrals, in_gaps};
 use super::ready::{GROUP, Group, Home, waker};
 
 /// The most groups of tasks: a million tasks together.
@@ -34,6 +35,7 @@ pub(super) struct Tasks {
     pub(super) root: Waker,
     /// Whether any task was ever cancelled: only then is each asked, which would be a cache line of its own.
     cancels: Rc<Cell<bool>>,
+    pub(super) deferrals: Rc<Deferrals>,
 }
 
 const NONE: usize = usize::MAX;
@@ -45,7 +47,16 @@ impl Tasks {
         let groups = [const { OnceCell::new() }; GROUPS];
         let _ = groups[0].set(first);
         let tasks = RefCell::new(vec![Task { body: None, next_free: NONE }]);
-        Self { home, groups, tasks, free: Cell::new(NONE), live: Cell::new(0), root, cancels: Rc::default() }
+        Self {
+            home,
+            groups,
+            tasks,
+            free: Cell::new(NONE),
+            live: Cell::new(0),
+            root,
+            cancels: Rc::default(),
+            deferrals: Rc::default(),
+        }
     }
 
     /// The groups that there are.
@@ -73,6 +84,14 @@ impl Tasks {
         self.live.set(self.live.get() + 1);
         waker.wake_by_ref();
         JoinHandle { join, task: waker, cancels: Rc::clone(&self.cancels) }
+    }
+
+    pub(super) fn spawn_deferred<F: Future + 'static>(
+        &self,
+        bound_ns: u64,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        self.spawn(in_gaps(future, bound_ns, Rc::clone(&self.deferrals)))
     }
 
     fn take_index(&self) -> usize {

@@ -8,7 +8,7 @@ use super::driver::{Driver, DriverTaken};
 use super::io::{Io, Plain, Transfer};
 use super::sharing::{Local, Shared, Sharing};
 use super::slots::State;
-use crate::completion::Policy;
+use crate::completion::{DeferError, Deferred, Policy};
 use crate::hw::{DmaBuf, HwError};
 use crate::nvme::Op;
 
@@ -151,6 +151,29 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// [`SubmitError::NoInterrupt`] if the channel cannot wait that way.
     pub fn set_policy(&self, policy: Policy) -> Result<(), SubmitError> {
         self.with(|state| state.channel.set_policy(policy))
+    }
+
+    /// Hands over work to be done while who looks at the queue waits; see [`BlockChannel::defer`]. It must not use this channel.
+    /// An [`Executor`](super::super::Executor) runs it too when it has nothing else to do; where futures look at the queue themselves, or a
+    /// [`SharedChannel`]'s driver, it is run when it has waited for its patience.
+    ///
+    /// # Errors
+    /// [`DeferError`] with the work.
+    pub fn defer(&self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
+        self.with(|state| state.channel.defer(work))
+    }
+
+    /// Runs deferred work outside of a gap; see [`BlockChannel::run_deferred`].
+    ///
+    /// # Panics
+    /// With the first panic of a piece that was not reported yet.
+    pub fn run_deferred(&self, budget_ns: u64) -> usize {
+        self.with(|state| state.channel.run_deferred(budget_ns))
+    }
+
+    /// How much work is deferred and not done.
+    pub fn deferred(&self) -> usize {
+        self.with(|state| state.channel.deferred())
     }
 
     /// Looks at the channel itself, for instance at its counters.

@@ -1,5 +1,6 @@
 //! The duty of looking at the queue.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,21 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
 
     /// This driver is our executor's, which calls [`process`](Self::process) after each round; `waker` is one of its own.
     pub(in super::super) fn set_executor(&self, waker: &Waker) {
-        self.channel.with(|state| state.executor = Some(waker.vtable()));
+        self.channel.with(|state| {
+            state.executor = Some(waker.vtable());
+            state.channel.wake_for_deferred(Some(waker.clone()));
+        });
+    }
+
+    /// See [`BlockChannel::gap_left_ns`].
+    pub(in super::super) fn gap_left_ns(&self) -> Option<u64> {
+        self.channel.with(|state| state.channel.gap_left_ns())
+    }
+
+    /// Runs a piece of deferred work, if there is one. One that panics was logged, and concerns no task.
+    pub(in super::super) fn run_piece(&self) -> bool {
+        let run = || self.channel.with(|state| state.channel.run_deferred(1));
+        catch_unwind(AssertUnwindSafe(run)).map_or(true, |pieces| pieces > 0)
     }
 
     /// Requests under way.
@@ -124,7 +139,9 @@ impl<C: BlockChannel, S: Sharing> Drop for Driver<C, S> {
     fn drop(&mut self) {
         let waiting = self.channel.with(|state| {
             state.has_driver = false;
-            state.executor = None;
+            if state.executor.take().is_some() {
+                state.channel.wake_for_deferred(None);
+            }
             state.channel.unplug();
             state.take_wakers()
         });

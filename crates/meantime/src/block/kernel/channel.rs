@@ -1,8 +1,11 @@
 //! One thread's way to a file of the kernel.
 
+mod work;
+
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
@@ -14,11 +17,13 @@ use super::super::request::{BlockChannel, Done, Rejected, Request, SubmitError, 
 use super::super::uri::KernelEngine;
 use super::Shared;
 use super::state::{SWEEPS, State};
-use crate::completion::Policy;
+use crate::completion::steer::{Helm, QueueFigures};
+use crate::completion::{DeferError, Deferred, Policy};
 use crate::hw::dma::Iova;
 use crate::hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
 use crate::hw::{Clock, DmaBuf, HwError};
 use crate::nvme::{CommandError, Op};
+use work::KernelWork;
 
 /// The most requests of a channel: as many as slots can be told apart.
 const DEPTH_MAX: u16 = 1023;
@@ -180,10 +185,18 @@ pub struct KernelChannel {
     swept_ns: u64,
     /// Looks, counted so that a busy channel sweeps as well.
     looks: u32,
+    /// Requests started.
+    started: u64,
+    helm: Helm,
+    /// What there is to do in the gaps, once there was anything.
+    work: Option<Box<KernelWork>>,
 }
 
 /// How many looks that found something go by between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
+
+/// How many requests are started between two looks whether to publish: a reading of the clock each.
+const STARTS_PER_CLOCK: u64 = 16;
 
 impl KernelChannel {
     pub(super) fn new(
@@ -202,7 +215,22 @@ impl KernelChannel {
         let clock = Clock::real();
         let swept_ns = clock.now_ns();
         let (state, policy) = (State::new(depth), options.policy);
-        Ok(Self { info, shared, way, state, policy, plugged: false, broken: None, clock, swept_ns, looks: 0 })
+        let helm = Helm::new(&info.uri, policy, swept_ns);
+        Ok(Self {
+            info,
+            shared,
+            way,
+            state,
+            policy,
+            plugged: false,
+            broken: None,
+            clock,
+            swept_ns,
+            looks: 0,
+            started: 0,
+            helm,
+            work: None,
+        })
     }
 
     /// Checks what the caller can get wrong; what the kernel is to do.
@@ -265,8 +293,29 @@ impl KernelChannel {
         Ok(UringIo { op, tag: 0, offset_bytes, bytes, data })
     }
 
+    /// Shows what this channel does, and changes its policy if somebody outside asks for that. Between two requests: with a depth of 1
+    /// nothing is under way then, which another kind of polling needs.
+    #[cold]
+    fn show(&mut self) {
+        let now_ns = self.clock.now_ns();
+        if !self.helm.is_due(now_ns) {
+            return;
+        }
+        if let Some(policy) = self.helm.take_request() {
+            let outcome = self.set_policy(policy);
+            self.helm.answer(outcome);
+        }
+        let in_flight = self.state.table.active() as u64;
+        // How the kernel waits, and for how long, is its own affair.
+        let figures = QueueFigures { ended: self.started - in_flight, in_flight, ..QueueFigures::default() };
+        self.helm.publish(now_ns, self.policy, &figures);
+    }
+
     #[allow(clippy::result_large_err)]
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        if self.started.is_multiple_of(STARTS_PER_CLOCK) {
+            self.show();
+        }
         let policy = request.policy.unwrap_or(self.policy);
         if self.state.orphans() >= usize::from(self.depth()) {
             self.wait_for_orphans();
@@ -279,7 +328,10 @@ impl KernelChannel {
             return Err(Rejected { error: SubmitError::Full { depth: self.depth() }, request });
         };
         let flushes = request.fua && request.op == Op::WriteZeroes;
+        let op = request.op;
         self.state.table.fill(slot, request, 0, policy, claim);
+        self.started += 1;
+        self.take_time(slot, op, io.bytes);
         // Only transfers can be polled.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
         let polled = has_data && policy != Policy::Interrupt;
@@ -317,8 +369,16 @@ impl KernelChannel {
         }
     }
 
-    /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`.
-    fn wait_some(&mut self, patience_ns: u64) {
+    /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`; for the request in `slot` if somebody has a
+    /// ticket for it, else for any.
+    fn wait_some(&mut self, slot: Option<u16>, patience_ns: u64) {
+        match self.work {
+            None => self.wait_in_kernel(patience_ns),
+            Some(_) => self.wait_working(slot, patience_ns),
+        }
+    }
+
+    fn wait_in_kernel(&mut self, patience_ns: u64) {
         let (slice_ns, state) = (self.shared.timeout_ns / u64::from(SWEEPS), &mut self.state);
         let told = match &mut self.way {
             Way::Calls { waiting } => {
@@ -356,7 +416,7 @@ impl KernelChannel {
         }
         self.reap();
         if self.state.orphans() >= usize::from(self.depth()) && self.broken.is_none() {
-            self.wait_some(u64::MAX);
+            self.wait_some(None, u64::MAX);
         }
     }
 
@@ -450,13 +510,17 @@ impl BlockChannel for KernelChannel {
             return 0;
         }
         match &mut self.way {
-            Way::Calls { .. } => self.wait_some(u64::MAX),
+            Way::Calls { .. } => self.wait_some(None, u64::MAX),
             Way::Rings(rings) => {
                 let told = rings.look();
                 self.note(told);
                 let found = self.reap() > 0;
                 self.sweep(self.shared.timeout_ns / u64::from(SWEEPS), found);
             }
+        }
+        if self.work.is_some() {
+            self.learn(false);
+            self.run_overdue();
         }
         before - self.state.table.active()
     }
@@ -465,7 +529,7 @@ impl BlockChannel for KernelChannel {
         let (slot, generation) = ticket.redeem();
         self.state.table.claimed(slot, generation);
         while !self.state.table.is_done(slot) {
-            self.wait_some(u64::MAX);
+            self.wait_some(Some(slot), u64::MAX);
         }
         self.finish(slot)
     }
@@ -498,7 +562,7 @@ impl BlockChannel for KernelChannel {
             if self.state.table.queued() == 0 {
                 return None;
             }
-            self.wait_some(u64::MAX);
+            self.wait_some(None, u64::MAX);
         }
     }
 
@@ -506,7 +570,7 @@ impl BlockChannel for KernelChannel {
         // Nobody can signal a ring: it is left now and then to ask.
         const PATIENCE_NS: u64 = 1_000_000;
         while self.state.table.queued() > 0 && !self.state.table.has_done() && !stop() {
-            self.wait_some(PATIENCE_NS);
+            self.wait_some(None, PATIENCE_NS);
         }
     }
 
@@ -538,13 +602,33 @@ impl BlockChannel for KernelChannel {
         self.policy = policy;
         Ok(())
     }
+
+    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
+        self.take_work(work)
+    }
+
+    fn run_deferred(&mut self, budget_ns: u64) -> usize {
+        self.run_work(budget_ns)
+    }
+
+    fn deferred(&self) -> usize {
+        self.deferred_work()
+    }
+
+    fn gap_left_ns(&mut self) -> Option<u64> {
+        self.ask_gap()
+    }
+
+    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
+        self.set_work_waker(waker);
+    }
 }
 
 impl Drop for KernelChannel {
     fn drop(&mut self) {
         // Requests that nobody waits for any more are done all the same.
         while matches!(&self.way, Way::Calls { waiting } if !waiting.is_empty()) {
-            self.wait_some(u64::MAX);
+            self.wait_some(None, u64::MAX);
         }
         // Buffers leave their slots only when the kernel is done with them (ARCHITECTURE.md §3).
         let until_ns = self.clock.now_ns().saturating_add(self.shared.timeout_ns);
@@ -553,9 +637,10 @@ impl Drop for KernelChannel {
             && self.broken.is_none()
             && self.clock.now_ns() < until_ns
         {
-            self.wait_some(u64::MAX);
+            self.wait_some(None, u64::MAX);
         }
         self.state.give_up_all(CommandError::TimedOut);
         self.state.quarantine();
+        self.finish_work();
     }
 }

@@ -24,7 +24,7 @@ const GOALS: usize = 4;
 /// How much longer than twice the longest time seen to spin for an I/O.
 const PATIENCE_NS: u64 = 50_000;
 /// A shorter sleep is none.
-const SHORTEST_SLEEP_NS: u64 = 500;
+const SHORTEST_SLEEP_NS: u32 = 500;
 /// No class.
 const NONE: u8 = u8::MAX;
 
@@ -37,8 +37,14 @@ const REPLAN_SPIN_IOS: u32 = 1_024;
 const SPIN_SAMPLE: u32 = 8;
 /// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
 const EXPLORE_AFTER: u32 = 32;
-/// So many surprises at a time mean that the device has changed; each I/O that is none takes a tenth of one away.
-const SURPRISES: f32 = 3.0;
+/// And one in so many in any case: what is slept through is not seen otherwise.
+const EXPLORE_EVERY: u32 = 64;
+/// How little what is known of a range of times is trusted.
+const DOUBT: f32 = 0.2;
+/// What happens to fewer than so many of its class is a surprise.
+const SURPRISING: f32 = 0.02;
+/// So many surprises at a time mean that the device has changed; each I/O that is none takes an eighth of one away.
+const SURPRISES: f32 = 4.0;
 
 /// What is known of one class of I/O.
 #[derive(Debug)]
@@ -52,8 +58,11 @@ struct Model {
     replan_after: u32,
     plans: [Entry; GOALS],
     oversleeps_in_a_row: u32,
+    /// How many times in a row an I/O was woken for early in vain, and one more; 0: none is.
     exploring: u32,
+    unexplored: u32,
     surprise: f32,
+    random: u32,
     skipped: u32,
     seen: u32,
     /// I/Os since the last outlook.
@@ -81,7 +90,9 @@ impl Model {
             plans: [Entry::default(); GOALS],
             oversleeps_in_a_row: 0,
             exploring: 0,
+            unexplored: 0,
             surprise: 0.0,
+            random: 0x9e37_79b9,
             skipped: 0,
             seen: 0,
             recent: 0,
@@ -98,22 +109,37 @@ impl Model {
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
 
-    /// An I/O took `ns`, or that at most.
-    fn observe(&mut self, ns: u64, exact: bool, overslept: bool) {
+    /// An I/O took `ns`; or, if not `exact`, that at most, and more than `more_ns`. How much of `ns` nobody looked, as far as can be known.
+    fn observe(&mut self, ns: u64, exact: bool, overslept: bool, more_ns: u64) -> f32 {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
         self.recent += 1;
         let at = ns as f32;
-        let mut surprising = false;
+        let (mut surprising, mut late_ns) = (false, 0.0);
         if exact {
             self.times.exactly(ns);
             if self.seen > 2 * FIRST_IOS && self.support.count > 0 {
                 let support = &self.support;
-                surprising = at > 1.1 * support.quantile_ns(0.995) || at < 0.85 * support.quantile_ns(0.02);
+                let late = support.beyond(at / 1.1) < SURPRISING;
+                surprising = late || support.beyond(at * 1.15) > 1.0 - SURPRISING;
             }
             (self.oversleeps_in_a_row, self.exploring) = (0, 0);
         } else {
-            self.times.at_most(ns);
+            let (more, random) = (more_ns as f32, self.random());
+            if more_ns > self.soonest_ns {
+                // It was looked for in vain when some usually have ended: it took what such ones take, or, so that this does not confirm itself, anything
+                // in between.
+                let known = self.support.draw_between_ns(more, at, random);
+                let drawn = match known {
+                    Some(ns) if self.random() > DOUBT => ns,
+                    _ => more + random * (at - more),
+                };
+                self.times.exactly(drawn as u64);
+                late_ns = at - drawn;
+            } else {
+                self.times.at_most(ns);
+                late_ns = self.support.mean_below_ns(at).map_or(0.0, |mean_ns| at - mean_ns);
+            }
             if overslept {
                 self.oversleeps_in_a_row += 1;
                 if self.exploring > 0 {
@@ -132,14 +158,29 @@ impl Model {
                 self.since_plan = FIRST_IOS;
             }
         } else {
-            self.surprise = (self.surprise - 0.1).max(0.0);
+            self.surprise = (self.surprise - 0.125).max(0.0);
         }
+        if overslept { late_ns } else { 0.0 }
+    }
+
+    /// From 0 to 1.
+    #[inline]
+    fn random(&mut self) -> f32 {
+        // A step of Marsaglia's xorshift: fair enough for this.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        (self.random >> 8) as f32 / (1 << 24) as f32
     }
 
     /// Whether this I/O is to be woken for early.
     fn explores(&mut self) -> bool {
-        if self.exploring == 0 && self.oversleeps_in_a_row >= EXPLORE_AFTER {
-            self.exploring = 1;
+        if self.exploring == 0 {
+            self.unexplored += 1;
+            if self.oversleeps_in_a_row >= EXPLORE_AFTER || self.unexplored >= EXPLORE_EVERY {
+                self.unexplored = 0;
+                self.exploring = 1;
+            }
         }
         self.exploring > 0
     }
@@ -151,7 +192,7 @@ impl Model {
         if self.exploring > 3 || until_ns < 500.0 {
             return Plan::SPIN;
         }
-        Plan::of(&[Stage { from_ns: 0, until_ns: until_ns as u64 }])
+        Plan::of(&[Stage { from_ns: 0, until_ns: until_ns as u32 }])
     }
 }
 
@@ -299,7 +340,7 @@ impl Adaptive {
         let stretch_ns = control.stretch() * model.support.mean_ns();
         if stretch_ns > 0.0 {
             let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
-            let stage = Stage { from_ns: 0, until_ns: until_ns + stretch_ns as u64 };
+            let stage = Stage { from_ns: 0, until_ns: until_ns.saturating_add(stretch_ns as u32) };
             planned.plan = Plan::of(&[stage]);
         }
         if let Some(limit_ns) = control.limit_ns() {
@@ -331,8 +372,8 @@ impl Adaptive {
         let model = &mut self.models[at];
         let exact = waited.is_some_and(|waited| waited.exact);
         let overslept = waited.is_some_and(|waited| waited.overslept);
-        model.observe(device_ns, exact, overslept);
-        let late_ns = if overslept { model.support.late_ns(device_ns as f32) } else { 0.0 };
+        let more_ns = waited.map_or(0, |waited| waited.in_vain_ns);
+        let late_ns = model.observe(device_ns, exact, overslept, more_ns);
         let ended = Ended { total_ns: device_ns as f32, late_ns, now_ns };
         if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
@@ -413,7 +454,7 @@ impl Adaptive {
 
 /// The sleeps of `plan`, none of them beyond `limit_ns`.
 fn within(limit_ns: f32, plan: &Plan) -> Plan {
-    let limit_ns = limit_ns as u64;
+    let limit_ns = limit_ns as u32;
     let mut within = Plan::SPIN;
     for stage in plan.stages() {
         // What has begun after the limit has missed it already.

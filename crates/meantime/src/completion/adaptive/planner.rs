@@ -3,9 +3,9 @@
 //! The cost of an I/O is the CPU it burns waiting, plus `price` times how long it was complete and nobody looked. Let the I/O not be complete at some
 //! moment `m`. Sleeping on until `s` (and running again at `s + W`) instead of spinning saves CPU as long as the I/O is not complete, and makes it late
 //! once it is. Moving `s` by `ds` saves `P(T > s + W) ds` of CPU and costs `price * P(T <= s + W) ds` of lateness, both given `T > m`: the best `s`
-//! is where `P(T <= s + W | T > m) = 1 / (1 + price)`, a quantile of device time less wake cost. Whether that sleep is worth its own CPU is found
-//! by comparing the costs, from the last moment backwards, so that an I/O that has missed its usual time is slept for again
-//! (docs/waiting.md derives it all).
+//! is where `P(T <= s + W | T > m) = 1 / (1 + price)`, a quantile of device time less wake cost, if it is spun for after that. Whether a sleep is worth
+//! its own CPU, and whether a shorter one with another after it is better, is found by comparing the costs, from the last moment backwards, so that an
+//! I/O that has missed its usual time is slept for again (docs/waiting.md derives it all).
 
 use super::super::plan::{MAX_STAGES, Plan, Stage};
 use super::times::{MAX_POINTS, Support};
@@ -55,9 +55,8 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
     // Moment m: the first m points are over, and the I/O is not complete; moment 0 is submission.
     let elapsed = |m: usize| if m == 0 { 0.0 } else { ns[m - 1] };
 
-    // For each moment the best time to sleep until, and how many points are over when the sleeper runs, by group of lateness. Rising with the moment.
-    let mut until = [0.0f32; MAX_POINTS];
-    let mut over = [[0u8; GROUPS]; MAX_POINTS];
+    // For each moment the time to sleep until by the quantile, which is the best if spinning follows. Rising with the moment.
+    let mut quantile = [0.0f32; MAX_POINTS];
     let share = 1.0 / (1.0 + price);
     let (mut at, mut passed, mut sum) = (f32::NEG_INFINITY, [0usize; GROUPS], 0.0f32);
     for m in 0..n {
@@ -72,50 +71,71 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
                     group = g;
                 }
             }
-            // Those at the same time go together.
-            if group == GROUPS || sum >= target && next > at {
+            if group == GROUPS || sum >= target {
                 break;
             }
             at = at.max(next);
             sum += mass[passed[group]];
             passed[group] += 1;
         }
-        until[m] = at;
-        over[m] = passed.map(|passed| passed as u8);
+        quantile[m] = at;
     }
 
-    // Backwards: what it costs from each moment on, by the better of spinning to the next point and sleeping.
+    // Backwards: what it costs from each moment on, by the best of spinning to the next point and sleeping. If more sleeps follow, shorter ones are better
+    // than the quantile's; they are looked for downwards from the best of the moment after.
     let mut best = [Cost::default(); MAX_POINTS + 1];
-    let mut sleeps = [false; MAX_POINTS];
+    let mut until = [f32::NEG_INFINITY; MAX_POINTS];
+    let typical_wake = wake[GROUPS / 2];
+    let mut candidate = n - 1;
     for m in (0..n).rev() {
         let left = below[n] - below[m];
         let spun = Cost { cpu: left * (ns[m] - elapsed(m)) + best[m + 1].cpu, late: best[m + 1].late };
         best[m] = spun;
-        if until[m] - elapsed(m) < SHORTEST_SLEEP_NS {
-            continue;
-        }
-        let mut slept = Cost { cpu: sleep_cpu_ns * left, late: 0.0 };
-        for g in 0..GROUPS {
-            let runs = until[m] + wake[g];
-            // Points that were passed may be a hair after it by rounding, or before the moment.
-            let k = usize::from(over[m][g]).max(m);
-            let late = (below[k] - below[m]) * runs - (moment[k] - moment[m]);
-            let mut then = Cost { cpu: 0.0, late: late.max(0.0) };
-            if k < n {
-                let left_ns = (ns[k] - runs).max(0.0);
-                let spun =
-                    Cost { cpu: (below[n] - below[k]) * left_ns + best[k + 1].cpu, late: best[k + 1].late };
-                let again = sleeps[k] && until[k] - runs > SHORTEST_SLEEP_NS;
-                let after = if again && best[k].at(price) < spun.at(price) { best[k] } else { spun };
-                then.cpu = after.cpu;
-                then.late += after.late;
+        // What sleeping until `until_ns` costs.
+        let slept = |until_ns: f32, best: &[Cost; MAX_POINTS + 1], until: &[f32; MAX_POINTS]| {
+            let mut sum = Cost { cpu: sleep_cpu_ns * left, late: 0.0 };
+            let mut k = m;
+            for wake_ns in wake {
+                let runs = until_ns + wake_ns;
+                while k < n && ns[k] <= runs {
+                    k += 1;
+                }
+                let late = (below[k] - below[m]) * runs - (moment[k] - moment[m]);
+                let mut then = Cost { cpu: 0.0, late: late.max(0.0) };
+                if k < n {
+                    let cpu = (below[n] - below[k]) * (ns[k] - runs) + best[k + 1].cpu;
+                    let spun = Cost { cpu, late: best[k + 1].late };
+                    let again =
+                        k > m && until[k] - runs > SHORTEST_SLEEP_NS && best[k].at(price) < spun.at(price);
+                    let after = if again { best[k] } else { spun };
+                    then.cpu = after.cpu;
+                    then.late += after.late;
+                }
+                sum.cpu += then.cpu / GROUPS as f32;
+                sum.late += then.late / GROUPS as f32;
             }
-            slept.cpu += then.cpu / GROUPS as f32;
-            slept.late += then.late / GROUPS as f32;
-        }
-        if slept.at(price) < spun.at(price) {
-            best[m] = slept;
-            sleeps[m] = true;
+            sum
+        };
+        let mut consider = |until_ns: f32| {
+            if until_ns - elapsed(m) < SHORTEST_SLEEP_NS {
+                return f32::INFINITY;
+            }
+            let cost = slept(until_ns, &best, &until);
+            if cost.at(price) < best[m].at(price) {
+                best[m] = cost;
+                until[m] = until_ns;
+            }
+            cost.at(price)
+        };
+        consider(quantile[m]);
+        let mut cost = consider(ns[candidate] - typical_wake);
+        while candidate > m {
+            let lower = consider(ns[candidate - 1] - typical_wake);
+            if lower > cost {
+                break;
+            }
+            cost = lower;
+            candidate -= 1;
         }
     }
 
@@ -123,19 +143,22 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
     let mut plan = Plan::SPIN;
     let mut m = 0;
     while m < n && plan.stages().len() < MAX_STAGES {
-        if !sleeps[m] {
+        if until[m] == f32::NEG_INFINITY {
             m += 1;
             continue;
         }
         let from = match m {
             0 => 0.0,
             // A point stands for its neighbourhood: half way to the next one, or a little later than it.
-            _ => ns[m - 1] + (0.5 * (ns[m] - ns[m - 1])).min(0.04 * ns[m - 1]),
+            _ => ns[m - 1] + (0.5 * (ns[m] - ns[m - 1])).min(0.03 * ns[m - 1]),
         };
-        plan.push(Stage { from_ns: from as u64, until_ns: until[m] as u64 });
-        // On from where the latest sleeper runs; who runs earlier spins until there.
-        let runs = usize::from(over[m][GROUPS - 1]).max(usize::from(over[m][0]));
-        m = runs.max(m + 1);
+        if until[m] - from >= SHORTEST_SLEEP_NS {
+            plan.push(Stage { from_ns: from as u32, until_ns: until[m] as u32 });
+        }
+        // On from where the sleeper usually runs; who runs earlier spins until there.
+        let runs = until[m] + typical_wake;
+        let passed = ns[m..n].iter().take_while(|ns| **ns <= runs).count();
+        m += passed.max(1);
     }
     Planned { plan, late_ns: best[0].late, cpu_ns: best[0].cpu }
 }
@@ -152,7 +175,7 @@ mod tests {
         Support::of(&[(ns, 1.0)])
     }
 
-    fn stage(from_ns: u64, until_ns: u64) -> Stage {
+    fn stage(from_ns: u32, until_ns: u32) -> Stage {
         Stage { from_ns, until_ns }
     }
 
@@ -195,7 +218,7 @@ mod tests {
     fn what_missed_its_usual_time_is_slept_for() {
         let support = Support::of(&[(10_000.0, 0.9), (100_000.0, 0.1)]);
         let planned = plan(&support, &[13_000.0; GROUPS], 2_000.0, 10.0);
-        assert_eq!(planned.plan.stages(), [stage(10_400, 87_000)]);
+        assert_eq!(planned.plan.stages(), [stage(10_300, 87_000)]);
         assert!((planned.cpu_ns - 10_200.0).abs() < 1.0 && planned.late_ns.abs() < 1.0, "{planned:?}");
     }
 
@@ -204,7 +227,7 @@ mod tests {
     fn two_modes_are_met_both() {
         let support = Support::of(&[(20_000.0, 0.5), (40_000.0, 0.5)]);
         let planned = plan(&support, &WAKE_2_US, 1_000.0, 3.0);
-        assert_eq!(planned.plan.stages(), [stage(0, 18_000), stage(20_800, 38_000)]);
+        assert_eq!(planned.plan.stages(), [stage(0, 18_000), stage(20_600, 38_000)]);
         assert!((planned.cpu_ns - 1_500.0).abs() < 1.0, "{planned:?}");
         // If lateness is nearly free, one sleep through both: late by 20 for one in two.
         let planned = plan(&support, &WAKE_2_US, 1_000.0, 0.01);

@@ -1,6 +1,7 @@
 //! What waiting and the host's own steps cost.
 
-use super::random::Distribution;
+use super::random::{Distribution, Random};
+use crate::completion::WakeCosts;
 use crate::completion::adaptive::SleepCosts;
 use crate::completion::calibrate::Times;
 
@@ -15,11 +16,13 @@ pub struct Machine {
     pub sleep_cpu_ns: u64,
     /// The CPU that blocking for an interrupt takes, in ns.
     pub interrupt_cpu_ns: u64,
+    /// From one thread to another on the same CPU, in ns, for the published rules that ask for it.
+    pub context_switch_ns: u64,
     /// One look at a completion queue, in ns.
     pub look_ns: u64,
     /// One reading of the clock, in ns.
     pub clock_ns: u64,
-    /// A system call that does nothing, in ns: reading an eventfd that has a signal.
+    /// A system call that does not block, in ns: reading an eventfd that has a signal, or the thread's CPU time.
     pub syscall_ns: u64,
     /// Making one command and putting it into the queue, in ns.
     pub submit_ns: u64,
@@ -42,6 +45,7 @@ impl Machine {
             interrupt_wake: wake,
             sleep_cpu_ns: 1_200,
             interrupt_cpu_ns: 1_200,
+            context_switch_ns: 600,
             look_ns: 3,
             clock_ns: 10,
             syscall_ns: 200,
@@ -71,15 +75,28 @@ impl Machine {
     }
 
     fn with_vm_costs(self) -> Self {
-        Self { sleep_cpu_ns: 3_000, interrupt_cpu_ns: 3_000, syscall_ns: 300, ..self }
+        Self {
+            sleep_cpu_ns: 3_000,
+            interrupt_cpu_ns: 3_000,
+            context_switch_ns: 1_500,
+            syscall_ns: 300,
+            ..self
+        }
     }
 
-    /// What a policy that asks for it is told of sleeping here.
-    pub fn sleep_costs(&self) -> SleepCosts {
-        let late_ns: Vec<u32> =
-            (0..64).map(|n| self.timer_wake.quantile_ns((n as f64 + 0.5) / 64.0) as u32).collect();
-        let cpu_ns = u32::try_from(self.sleep_cpu_ns).unwrap_or(u32::MAX);
-        SleepCosts::of(&late_ns, cpu_ns, self.interrupt_wake.quantile_ns(0.5) as u32)
+    /// What calibration at start-up would find, from so many sleeps as it makes.
+    pub(super) fn sleep_costs(&self, seed: u64) -> SleepCosts {
+        const SLEEPS: usize = 24;
+        let mut random = Random::new(seed ^ 0xca11);
+        let late_ns: Vec<u32> = (0..SLEEPS).map(|_| self.timer_wake.draw_ns(&mut random) as u32).collect();
+        SleepCosts::of(&late_ns, self.sleep_cpu_ns as u32, self.interrupt_wake.quantile_ns(0.5) as u32)
+    }
+
+    /// The same for the published rules.
+    pub(super) fn wake_costs(&self) -> WakeCosts {
+        let late_ns = self.timer_wake.quantile_ns(0.5);
+        let interrupt_ns = late_ns.saturating_sub(self.context_switch_ns);
+        WakeCosts { context_switch_ns: self.context_switch_ns, interrupt_ns }
     }
 
     /// What a polled I/O takes by itself beside the device time and the last look: submission, doorbell, reaping, in ns.

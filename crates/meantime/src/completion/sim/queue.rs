@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::machine::Machine;
 use super::random::{Distribution, Random};
 use crate::completion::gap::SPINS_PER_CLOCK;
-use crate::completion::{Source, Way};
+use crate::completion::{MAX_STAGES, Source, Way};
 
 /// Deadlines are looked at an eighth of the default time-out apart.
 const TICK_INTERVAL_NS: u64 = 30_000_000_000 / 8;
@@ -51,12 +51,14 @@ impl Lane {
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     /// Times at which a planned sleep begins, if the clock is read then.
-    alarms_ns: [u64; 3],
+    alarms_ns: [u64; MAX_STAGES],
     /// Until when the wait surely spins on. Unknown before the clock was read.
     spins_until_ns: Option<u64>,
     /// The last reading of the clock; none yet in this wait.
     read_ns: Option<u64>,
     spin_budget_ns: u64,
+    /// After that it does not spin, if no planned sleep is left.
+    patience_ns: u64,
     /// The next look is the one after a sleep: it is not known what comes after that.
     woken: bool,
 }
@@ -82,8 +84,14 @@ pub(super) struct Queue<'m> {
     pub(super) one_by_one: bool,
 }
 
-const SPINS_ON: Quiet =
-    Quiet { alarms_ns: [u64::MAX; 3], spins_until_ns: None, read_ns: None, spin_budget_ns: 0, woken: false };
+const SPINS_ON: Quiet = Quiet {
+    alarms_ns: [u64::MAX; MAX_STAGES],
+    spins_until_ns: None,
+    read_ns: None,
+    spin_budget_ns: 0,
+    patience_ns: u64::MAX,
+    woken: false,
+};
 
 impl<'m> Queue<'m> {
     pub(super) fn new(machine: &'m Machine, seed: u64) -> Self {
@@ -109,7 +117,8 @@ impl<'m> Queue<'m> {
         self.now_ns.get()
     }
 
-    pub(super) fn cpu_ns(&self) -> u64 {
+    /// The CPU that was used.
+    pub(super) fn used_ns(&self) -> u64 {
         self.cpu_ns.get()
     }
 
@@ -141,8 +150,9 @@ impl<'m> Queue<'m> {
             Way::Interrupt => quiet.spin_budget_ns = 0,
             Way::Poll | Way::Sleep(_) => {}
             Way::Planned { plan, since_ns } => {
+                quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
                 for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
-                    *alarm_ns = since_ns.saturating_add(stage.from_ns);
+                    *alarm_ns = since_ns.saturating_add(u64::from(stage.from_ns));
                 }
             }
         }
@@ -152,7 +162,8 @@ impl<'m> Queue<'m> {
     /// A wait begins, or goes on, that spins until `alarm_ns` or the completion.
     pub(super) fn begin_spin(&mut self, alarm_ns: u64) {
         self.watched = Lanes::Polled;
-        let alarms_ns = [alarm_ns, u64::MAX, u64::MAX];
+        let mut alarms_ns = [u64::MAX; MAX_STAGES];
+        alarms_ns[0] = alarm_ns;
         self.quiet.set(Quiet { alarms_ns, spin_budget_ns: u64::MAX / 2, ..SPINS_ON });
     }
 
@@ -203,7 +214,7 @@ impl<'m> Queue<'m> {
         }
         let (Some(read_ns), Some(spins_until_ns)) = (quiet.read_ns, quiet.spins_until_ns) else { return };
         let ahead = quiet.alarms_ns.into_iter().filter(|alarm_ns| *alarm_ns > read_ns);
-        let until_ns = ahead.fold(next_ns.min(spins_until_ns), u64::min);
+        let until_ns = ahead.fold(next_ns.min(spins_until_ns).min(quiet.patience_ns), u64::min);
         let rounds = until_ns.saturating_sub(self.time_ns() + 1) / round_ns.max(1);
         self.run(rounds * round_ns);
         quiet.read_ns = Some(read_ns + rounds * round_ns);
@@ -270,14 +281,10 @@ impl Source for Queue<'_> {
         now_ns
     }
 
-    fn cpu_ns(&self) -> u64 {
-        Queue::cpu_ns(self)
-    }
-
     fn sleep_ns(&self, duration_ns: u64) {
         let late_ns = self.draw_ns(&self.machine.timer_wake);
         self.now_ns.set(self.time_ns() + duration_ns + late_ns);
-        self.cpu_ns.set(self.cpu_ns() + self.machine.sleep_cpu_ns.min(duration_ns + late_ns));
+        self.cpu_ns.set(self.used_ns() + self.machine.sleep_cpu_ns.min(duration_ns + late_ns));
         let mut quiet = self.quiet.get();
         quiet.woken = true;
         // The budget begins again, unless it was spent: then this is one of the growing sleeps.
@@ -299,10 +306,15 @@ impl Source for Queue<'_> {
             let left_ns = self.lanes[1].next_ns.saturating_sub(self.time_ns()).min(timeout_ns);
             let late_ns = self.draw_ns(&self.machine.interrupt_wake);
             self.now_ns.set(self.time_ns() + left_ns + late_ns);
-            self.cpu_ns.set(self.cpu_ns() + self.machine.interrupt_cpu_ns.min(left_ns + late_ns));
+            self.cpu_ns.set(self.used_ns() + self.machine.interrupt_cpu_ns.min(left_ns + late_ns));
         }
         self.signal_left.set(false);
         self.signals_read_ns.set(self.time_ns());
         true
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        self.run(self.machine.syscall_ns);
+        self.used_ns()
     }
 }

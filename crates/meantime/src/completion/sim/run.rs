@@ -4,10 +4,14 @@ use super::machine::Machine;
 use super::outcome::{Outcome, Seen};
 use super::queue::{Lanes, Queue};
 use super::trace::{Io, Trace};
-use crate::completion::{Class, Flight, Gap, GapCounters, Learning, Policy, Sample, Source, WakeCosts, Way};
+use crate::completion::{Class, Flight, Gap, GapCounters, Learning, Policy, Sample, Source, Way};
+use crate::hw::usage::{Pretence, Usage};
 
 /// How often a wait by ticket for an I/O of `poll` looks before it does anything else, as a channel does.
 const FIRST_LOOKS: u32 = 128;
+
+/// Of how many requests under way the likely end is compared, by a channel too.
+const COMPARED: usize = 16;
 
 /// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least 1). One at a time, each is submitted and waited
 /// for; else as many as there is room for are submitted with one doorbell, and then some of them waited for, as `meantime bench`
@@ -21,11 +25,11 @@ pub fn simulate(trace: &Trace, machine: &Machine, policy: Policy, depth: usize, 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     flight: Flight,
+    /// The way it is waited for: `poll` if the channel's policy saw nothing to gain.
+    policy: Policy,
     io: usize,
     start_ns: u64,
     under_way: bool,
-    /// How it is waited for: polled if its time need not be taken.
-    policy: Policy,
 }
 
 /// A channel with one policy, and its caller.
@@ -33,6 +37,7 @@ struct Channel<'m> {
     queue: Queue<'m>,
     policy: Policy,
     learning: Learning,
+    usage: Pretence,
     /// Of the polled queue and of that with an interrupt.
     gaps: [Gap; 2],
     slots: Vec<Slot>,
@@ -45,17 +50,17 @@ struct Channel<'m> {
 impl<'m> Channel<'m> {
     fn new(machine: &'m Machine, policy: Policy, depth: usize, seed: u64) -> Self {
         let flight = Flight { class: Class::default(), submitted_ns: 0, interrupted: false, waited: false };
-        let mut learning = Learning::new(Some(machine.sleep_costs()));
-        learning
-            .assume(WakeCosts { context_switch_ns: 0, interrupt_ns: machine.timer_wake.quantile_ns(0.5) });
+        let mut learning = Learning::new(Some(machine.sleep_costs(seed)));
+        learning.assume(machine.wake_costs());
         learning.allow_interrupts();
         learning.prepare(policy);
         Self {
             queue: Queue::new(machine, seed),
             policy,
             learning,
+            usage: Pretence::begin(),
             gaps: [Gap::default(), Gap::default()],
-            slots: vec![Slot { flight, io: 0, start_ns: 0, under_way: false, policy }; depth],
+            slots: vec![Slot { flight, policy, io: 0, start_ns: 0, under_way: false }; depth],
             active: 0,
             learned: 0,
             series: Vec::new(),
@@ -77,7 +82,7 @@ impl<'m> Channel<'m> {
             blocks: a.blocks + b.blocks,
         };
         let series = std::mem::take(&mut self.series);
-        Outcome::new(series, self.queue.time_ns(), self.queue.cpu_ns(), counters)
+        Outcome::new(series, self.queue.time_ns(), self.queue.used_ns(), counters)
     }
 
     fn run_one_by_one(&mut self, trace: &Trace) {
@@ -85,7 +90,7 @@ impl<'m> Channel<'m> {
             let start_ns = self.queue.time_ns();
             self.submit(0, index, io, start_ns);
             self.ring(&[0], trace);
-            self.timed_after_doorbell(0);
+            self.start_timed(0);
             if self.slots[0].policy == Policy::Poll {
                 self.polls_until_done();
             }
@@ -109,7 +114,7 @@ impl<'m> Channel<'m> {
             {
                 self.submit(slot, index, io, start_ns);
                 // The doorbell comes after the batch.
-                self.timed_after_doorbell(slot);
+                self.start_timed(slot);
                 batch.push(slot);
             }
             self.ring(&batch, trace);
@@ -127,41 +132,44 @@ impl<'m> Channel<'m> {
         }
     }
 
-    /// As a channel chooses it: the first slot, or under our own policies the one that is likely to end first.
-    fn next_to_end(&self) -> Option<usize> {
-        let mut under_way = (0..self.slots.len()).filter(|slot| self.slots[*slot].under_way);
-        if !matches!(self.policy, Policy::Adaptive(_) | Policy::Auto) {
-            return under_way.next();
-        }
-        under_way.take(16).min_by_key(|slot| {
-            let flight = self.slots[*slot].flight;
-            flight.submitted_ns + self.learning.soonest_ns(flight.class)
-        })
-    }
-
     /// The command of I/O `index` into the queue, as [`Slot`] `slot`.
     fn submit(&mut self, slot: usize, index: usize, io: &Io, start_ns: u64) {
         self.active += 1;
         let class = Class::new(io.kind, io.bytes, self.active);
-        let interrupted = self.policy.may_interrupt() && self.learning.interrupts(self.policy, class);
+        let polls = self.learning.polls(self.policy);
+        let interrupted =
+            !polls && self.policy.may_interrupt() && self.learning.interrupts(self.policy, class);
         let flight = Flight { class, submitted_ns: 0, interrupted, waited: false };
-        self.slots[slot] = Slot { flight, io: index, start_ns, under_way: true, policy: self.policy };
+        let policy = if polls { Policy::Poll } else { self.policy };
+        self.slots[slot] = Slot { flight, policy, io: index, start_ns, under_way: true };
         self.queue.run(self.queue.machine.submit_ns);
-        if self.policy.wants_times() && !self.learning.polls(self.policy) {
+        if policy.wants_times() {
             self.take_time(slot);
         }
     }
 
-    /// As a channel's fast way does it: after the doorbell, and not for each I/O.
-    fn timed_after_doorbell(&mut self, slot: usize) {
-        if !self.learning.polls(self.policy) {
+    /// After its command was sent, where that costs nothing: the time of an I/O whose policy goes to the polled queue and learns.
+    fn start_timed(&mut self, slot: usize) {
+        let Slot { flight, policy, .. } = self.slots[slot];
+        if policy == self.policy || self.learning.skips(self.policy, flight.class) {
             return;
         }
-        if self.learning.skips(self.policy, self.slots[slot].flight.class) {
-            self.slots[slot].policy = Policy::Poll;
-        } else {
-            self.take_time(slot);
+        self.slots[slot].policy = self.policy;
+        self.take_time(slot);
+    }
+
+    /// Of the requests under way the one that is likely to end first, if the policy can tell; else the first.
+    fn next_to_end(&self) -> Option<usize> {
+        let mut under_way = (0..self.slots.len()).filter(|slot| self.slots[*slot].under_way);
+        let first = under_way.clone().next()?;
+        if !matches!(self.slots[first].policy, Policy::Adaptive(_) | Policy::Auto) {
+            return Some(first);
         }
+        let end_ns = |slot: &usize| {
+            let flight = &self.slots[*slot].flight;
+            flight.submitted_ns + self.learning.soonest_ns(flight.class)
+        };
+        under_way.by_ref().take(COMPARED).min_by_key(end_ns)
     }
 
     fn take_time(&mut self, slot: usize) {
@@ -191,9 +199,8 @@ impl<'m> Channel<'m> {
     }
 
     fn wait_on(&mut self, slot: usize) {
-        let flight = self.slots[slot].flight;
+        let Slot { flight, policy, .. } = self.slots[slot];
         self.slots[slot].flight.waited = true;
-        let policy = self.slots[slot].policy;
         if policy.learns() {
             self.queue.run(self.queue.machine.plan_ns);
         }
@@ -224,21 +231,21 @@ impl<'m> Channel<'m> {
             self.slots[slot].under_way = false;
             self.series[self.slots[slot].io].slept_ns = waited.map_or(0, |waited| waited.slept_ns);
         }
-        if new.is_empty() || !self.policy.wants_times() {
-            return;
-        }
-        if self.queue.ended[new.clone()].iter().all(|slot| self.slots[*slot].policy == Policy::Poll) {
+        let is_timed = |slot: &usize| self.slots[*slot].policy.wants_times();
+        if !self.queue.ended[new.clone()].iter().any(is_timed) {
             return;
         }
         let now_ns = self.queue.now_ns();
+        // Nobody else is on this CPU.
+        self.usage.tell(Usage { cpu_ns: self.queue.used_ns(), involuntary_switches: 0 });
         if let Some(waited) = waited {
             self.learning.slept(waited, now_ns);
         }
         for at in new {
-            if self.slots[self.queue.ended[at]].policy == Policy::Poll {
+            let Slot { flight, policy, .. } = self.slots[self.queue.ended[at]];
+            if !policy.wants_times() {
                 continue;
             }
-            let flight = self.slots[self.queue.ended[at]].flight;
             let sample = Sample {
                 class: flight.class,
                 device_ns: now_ns.saturating_sub(flight.submitted_ns),
@@ -248,10 +255,10 @@ impl<'m> Channel<'m> {
                 in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
                 now_ns,
             };
-            if self.policy.learns() {
+            if policy.learns() {
                 self.queue.run(self.queue.machine.learn_ns);
             }
-            self.learning.record(self.policy, &sample, waited);
+            self.learning.record(policy, &sample, waited);
         }
     }
 
@@ -355,10 +362,10 @@ mod tests {
         for policy in policies() {
             for depth in [1, 4] {
                 let run = |seed| simulate(&trace, &Machine::bare_metal(), policy, depth, seed);
-                assert_eq!(run(5), run(5), "{policy}");
+                assert!(run(5) == run(5), "{policy} at depth {depth}");
                 assert_eq!(run(5).ios(), 2_000);
                 if run(5).counters().sleeps > 100 {
-                    assert_ne!(run(5), run(6), "{policy}");
+                    assert!(run(5) != run(6), "{policy} at depth {depth}");
                 }
             }
         }
@@ -377,7 +384,7 @@ mod tests {
                     channel.queue.one_by_one = one_by_one;
                     channel.run(&trace)
                 };
-                assert_eq!(run(true), run(false), "{policy} at depth {depth}, {shape}");
+                assert!(run(true) == run(false), "{policy} at depth {depth}, {shape}");
             }
         }
     }

@@ -41,7 +41,7 @@ fn replay<P>(
         series.push(Seen { latency_ns, slept_ns: wait_state.slept_ns });
     }
     let Wait { queue, counters, .. } = wait_state;
-    Outcome::new(series, queue.time_ns(), queue.cpu_ns(), counters)
+    Outcome::new(series, queue.time_ns(), queue.used_ns(), counters)
 }
 
 /// A wait as the gap does it, without a fall-back.

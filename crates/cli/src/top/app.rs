@@ -1,0 +1,273 @@
+//! What the live view shows, and what keys do to it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::process::Process;
+use super::row::Row;
+
+/// How many looks the sparkline has.
+const HISTORY_LEN: usize = 400;
+
+/// The most characters that can be typed: as many as a request holds.
+const TYPED_MAX: usize = 64;
+
+/// The policies to choose from. Whether a queue can wait so, its process says.
+pub const POLICIES: [(&str, &str); 13] = [
+    ("poll", "look until the completion is there"),
+    ("interrupt", "sleep until the device's interrupt"),
+    ("adaptive", "work, sleep, spin by what each is expected to cost; a mean at most 3 % over poll"),
+    ("adaptive:cpu=30", "the best latency for 30 % of a CPU"),
+    ("adaptive:p99=25us", "the least CPU that keeps 99 % of I/Os within 25 µs"),
+    ("auto", "interrupt, adaptive or poll, whichever suits at the time"),
+    ("hybrid=2us", "sleep for 2 µs, then poll"),
+    ("hybrid", "sleep half the mean device time, then poll (Linux 4.10)"),
+    ("hybrid-bucket", "the same by size and direction (Linux 4.12)"),
+    ("hybrid-min", "sleep half the shortest run time seen, then poll (Linux 6.13)"),
+    ("ehp", "published: interrupts for large I/O, the rest slept and polled"),
+    ("pas", "published: the sleep grows and shrinks by what each I/O shows"),
+    ("dpas", "published: the same, with interrupts and polling where they do better"),
+];
+
+/// The list of policies, opened for one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Popup {
+    /// The queue.
+    pub queue: u64,
+    /// Which of [`POLICIES`] is marked.
+    pub at: usize,
+    /// What was typed instead.
+    pub typed: String,
+}
+
+/// What became of the last change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Something to know.
+    Said(String),
+    /// It was refused.
+    Refused(String),
+}
+
+/// What a key asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing but what is shown.
+    None,
+    /// The end.
+    Quit,
+    /// A change.
+    Set {
+        /// Of this queue.
+        queue: u64,
+        /// To this policy.
+        policy: String,
+    },
+}
+
+/// The live view of one process.
+#[derive(Debug)]
+pub struct App {
+    /// The process.
+    pub process: Process,
+    /// Its queues, once there have been two looks.
+    pub rows: Option<Vec<Row>>,
+    /// The chosen queue.
+    pub chosen: Option<u64>,
+    /// IOPS of earlier looks, by queue.
+    pub history: BTreeMap<u64, VecDeque<u64>>,
+    /// The list of policies, if it is open.
+    pub popup: Option<Popup>,
+    /// What became of the last change.
+    pub message: Option<Message>,
+}
+
+impl App {
+    /// Nothing is known yet.
+    pub fn new(process: Process) -> Self {
+        Self { process, rows: None, chosen: None, history: BTreeMap::new(), popup: None, message: None }
+    }
+
+    /// Takes in what was seen.
+    pub fn update(&mut self, rows: Vec<Row>) {
+        self.history.retain(|id, _| rows.iter().any(|row| row.state.id == *id));
+        for row in &rows {
+            let history = self.history.entry(row.state.id).or_default();
+            if history.len() == HISTORY_LEN {
+                history.pop_front();
+            }
+            history.push_back(row.rates.iops.round() as u64);
+        }
+        if self.chosen.is_none_or(|chosen| rows.iter().all(|row| row.state.id != chosen)) {
+            let busiest = rows.iter().max_by(|a, b| a.rates.iops.total_cmp(&b.rates.iops));
+            self.chosen = busiest.map(|row| row.state.id);
+        }
+        self.rows = Some(rows);
+    }
+
+    /// Where the chosen queue is among the rows.
+    pub fn chosen_at(&self) -> Option<usize> {
+        self.rows.as_ref()?.iter().position(|row| Some(row.state.id) == self.chosen)
+    }
+
+    /// The chosen queue.
+    pub fn chosen_row(&self) -> Option<&Row> {
+        self.rows.as_ref()?.get(self.chosen_at()?)
+    }
+
+    /// Obeys a key.
+    pub fn key(&mut self, key: KeyEvent) -> Action {
+        if key.kind == KeyEventKind::Release {
+            return Action::None;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Action::Quit;
+        }
+        if self.popup.is_some() {
+            return self.popup_key(key);
+        }
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return Action::Quit,
+            KeyCode::Up | KeyCode::Char('k') => self.choose(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.choose(1),
+            KeyCode::Char('p') | KeyCode::Enter => {
+                if let Some(row) = self.chosen_row() {
+                    let policy = &row.state.policy;
+                    let at = POLICIES.iter().position(|(name, _)| name == policy).unwrap_or(0);
+                    self.popup = Some(Popup { queue: row.state.id, at, typed: String::new() });
+                    self.message = None;
+                }
+            }
+            _ => {}
+        }
+        Action::None
+    }
+
+    fn choose(&mut self, step: isize) {
+        let (Some(rows), Some(at)) = (&self.rows, self.chosen_at()) else { return };
+        let at = at.saturating_add_signed(step).min(rows.len() - 1);
+        self.chosen = Some(rows[at].state.id);
+    }
+
+    fn popup_key(&mut self, key: KeyEvent) -> Action {
+        let Some(popup) = &mut self.popup else { return Action::None };
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Esc => self.popup = None,
+            KeyCode::Up => popup.at = popup.at.saturating_sub(1),
+            KeyCode::Down => popup.at = (popup.at + 1).min(POLICIES.len() - 1),
+            KeyCode::Tab => POLICIES[popup.at].0.clone_into(&mut popup.typed),
+            KeyCode::Backspace => drop(popup.typed.pop()),
+            KeyCode::Char('u') if control => popup.typed.clear(),
+            KeyCode::Char(c) if !control && popup.typed.len() < TYPED_MAX && c.is_ascii_graphic() => {
+                popup.typed.push(c);
+            }
+            KeyCode::Enter => {
+                let policy = if popup.typed.is_empty() {
+                    POLICIES[popup.at].0.to_owned()
+                } else {
+                    popup.typed.clone()
+                };
+                let queue = popup.queue;
+                self.popup = None;
+                self.message = Some(Message::Said(format!("queue {queue}: {policy} asked for …")));
+                return Action::Set { queue, policy };
+            }
+            _ => {}
+        }
+        Action::None
+    }
+
+    /// What became of a change.
+    pub fn answered(&mut self, queue: u64, policy: &str, outcome: Result<(), String>) {
+        self.message = Some(match outcome {
+            Ok(()) => Message::Said(format!("queue {queue} waits by {policy} now")),
+            Err(why) => Message::Refused(format!("queue {queue}: {why}")),
+        });
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use meantime::block::control::Served;
+
+    use super::super::row::tests::known;
+    use super::*;
+
+    /// One that has seen the known rows.
+    pub fn app() -> App {
+        let served = Served { pid: 4711, path: "/run/4711.sock".into() };
+        let mut app = App::new(Process { served, command: "meantime bench --rw randread".into() });
+        app.update(known());
+        app
+    }
+
+    fn press(app: &mut App, code: KeyCode) -> Action {
+        app.key(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn keys_choose_a_queue_and_stay_on_it() {
+        let mut app = app();
+        assert_eq!(app.chosen, Some(4), "the busiest at first");
+        press(&mut app, KeyCode::Up);
+        press(&mut app, KeyCode::Up);
+        assert_eq!(app.chosen, Some(3));
+        (0..5).for_each(|_| drop(press(&mut app, KeyCode::Down)));
+        assert_eq!(app.chosen, Some(5));
+        app.update(known().split_off(1));
+        assert_eq!((app.chosen, app.history.len()), (Some(5), 2));
+        app.update(known().drain(..2).collect());
+        assert_eq!(app.chosen, Some(4), "the chosen one has gone");
+        app.update(Vec::new());
+        press(&mut app, KeyCode::Down);
+        assert_eq!((press(&mut app, KeyCode::Char('p')), &app.popup), (Action::None, &None));
+    }
+
+    #[test]
+    fn a_policy_is_chosen_from_the_list() {
+        let mut app = app();
+        press(&mut app, KeyCode::Char('p'));
+        assert_eq!(app.popup.as_ref().map(|popup| (popup.queue, popup.at)), Some((4, 0)));
+        press(&mut app, KeyCode::Down);
+        press(&mut app, KeyCode::Down);
+        assert_eq!(press(&mut app, KeyCode::Enter), Action::Set { queue: 4, policy: "adaptive".into() });
+        app.answered(4, "adaptive", Err("refused: it cannot".into()));
+        assert_eq!(app.message, Some(Message::Refused("queue 4: refused: it cannot".into())));
+        press(&mut app, KeyCode::Char('p'));
+        assert_eq!(press(&mut app, KeyCode::Esc), Action::None);
+        assert_eq!(app.popup, None);
+    }
+
+    #[test]
+    fn a_policy_can_be_typed() {
+        let mut app = app();
+        press(&mut app, KeyCode::Char('p'));
+        "hybrid=7usq".chars().for_each(|c| drop(press(&mut app, KeyCode::Char(c))));
+        press(&mut app, KeyCode::Backspace);
+        assert_eq!(press(&mut app, KeyCode::Enter), Action::Set { queue: 4, policy: "hybrid=7us".into() });
+        press(&mut app, KeyCode::Char('p'));
+        (0..100).for_each(|_| drop(press(&mut app, KeyCode::Char('x'))));
+        assert_eq!(app.popup.as_ref().map(|popup| popup.typed.len()), Some(TYPED_MAX));
+        app.key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL));
+        press(&mut app, KeyCode::Tab);
+        assert_eq!(app.popup.as_ref().map(|popup| popup.typed.as_str()), Some("poll"));
+    }
+
+    #[test]
+    fn q_and_control_c_end_it() {
+        let mut app = app();
+        assert_eq!(press(&mut app, KeyCode::Char('q')), Action::Quit);
+        press(&mut app, KeyCode::Char('p'));
+        assert_eq!(app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Action::Quit);
+    }
+
+    #[test]
+    fn every_policy_of_the_list_is_one() {
+        for (name, about) in POLICIES {
+            name.parse::<meantime::completion::Policy>().unwrap();
+            assert!(about.chars().count() <= 84, "{about}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The live view on a terminal.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use meantime::block::control::ControlError;
+use meantime::completion::steer::Snapshot;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+
+use super::app::{Action, App};
+use super::choose::{self, Chosen};
+use super::process::{Process, plain};
+use super::{row, view};
+use crate::failure::Failure;
+use crate::signal;
+
+/// How soon a signal or an answer is noticed.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What other threads have found out: what asks a process may have to wait for it.
+enum News {
+    Seen(Snapshot),
+    Gone(ControlError),
+    Answered { queue: u64, policy: String, outcome: Result<(), String> },
+}
+
+/// Gives the terminal back, however this ends. (On a panic the hook of `try_init` does, before the message.)
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> Result<Self, Failure> {
+        let terminal = ratatui::try_init()
+            .map_err(|error| Failure::new(format_args!("cannot use the terminal ({error}); use --once")))?;
+        Ok(Self(terminal))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Shows one of `processes` until `q`, a signal, or the process's end.
+pub fn run(mut processes: Vec<Process>, interval: Duration) -> Result<ExitCode, Failure> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "`meantime top` needs a terminal for its live view; use --once for one table",
+        ));
+    }
+    // Found before the screen is cleared.
+    if let [process] = &processes[..] {
+        process.connect()?;
+    }
+    signal::catch();
+    let mut screen = Screen::open()?;
+    let ended = match processes.len() {
+        1 => processes.pop(),
+        _ => match choose_one(&mut screen, processes)? {
+            Chosen::One(process) => Some(process),
+            Chosen::Quit => None,
+        },
+    }
+    .map_or(Ok(None), |process| watch(&mut screen, process, interval));
+    drop(screen);
+    if let Some(why) = ended? {
+        println!("{why}");
+    }
+    Ok(signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// The next key, or nothing after [`TICK`].
+fn next_event() -> Result<Option<Event>, Failure> {
+    let lost = |error: std::io::Error| Failure::new(format_args!("the terminal is gone: {error}"));
+    match event::poll(TICK) {
+        Ok(true) => event::read().map(Some).map_err(lost),
+        Ok(false) => Ok(None),
+        // A signal, which is looked at next.
+        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(None),
+        Err(error) => Err(lost(error)),
+    }
+}
+
+fn choose_one(screen: &mut Screen, processes: Vec<Process>) -> Result<Chosen, Failure> {
+    let mut list = choose::List::new(processes);
+    while !signal::stopped() {
+        draw(screen, |frame| choose::draw(frame, &list))?;
+        if let Some(Event::Key(key)) = next_event()?
+            && let Some(chosen) = list.key(key)
+        {
+            return Ok(chosen);
+        }
+    }
+    Ok(Chosen::Quit)
+}
+
+fn draw(screen: &mut Screen, act: impl FnOnce(&mut ratatui::Frame)) -> Result<(), Failure> {
+    let drawn = screen.0.draw(act).map(drop);
+    drawn.map_err(|error| Failure::new(format_args!("cannot write to the terminal: {error}")))
+}
+
+/// Why it ended, if not by a key or a signal.
+fn watch(screen: &mut Screen, process: Process, interval: Duration) -> Result<Option<String>, Failure> {
+    let (sender, news) = channel();
+    start_looking(&process, interval, sender.clone())?;
+    let mut app = App::new(process);
+    let mut before: Option<Snapshot> = None;
+    while !signal::stopped() {
+        draw(screen, |frame| view::draw(frame, &app))?;
+        let action = match next_event()? {
+            Some(Event::Key(key)) => app.key(key),
+            _ => Action::None,
+        };
+        match action {
+            Action::None => {}
+            Action::Quit => return Ok(None),
+            Action::Set { queue, policy } => start_change(&app.process, queue, policy, sender.clone()),
+        }
+        if let Some(why) = take_in(&mut app, &mut before, &news) {
+            return Ok(Some(why));
+        }
+    }
+    Ok(None)
+}
+
+fn take_in(app: &mut App, before: &mut Option<Snapshot>, news: &Receiver<News>) -> Option<String> {
+    for item in news.try_iter() {
+        match item {
+            News::Seen(now) => {
+                if let Some(before) = before.as_ref() {
+                    app.update(row::rows(before, &now));
+                }
+                *before = Some(now);
+            }
+            News::Gone(error) => {
+                let pid = app.process.served.pid;
+                return Some(match error {
+                    // Not by whether there is such a process: it may not have been waited for yet.
+                    ControlError::Io { source, .. } if is_end(&source) => {
+                        format!("process {pid} has ended, or serves its control socket no more")
+                    }
+                    other => format!("process {pid}: {other}"),
+                });
+            }
+            News::Answered { queue, policy, outcome } => app.answered(queue, &policy, outcome),
+        }
+    }
+    None
+}
+
+/// What the end of a process looks like from the other end of its socket.
+fn is_end(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+fn start_looking(process: &Process, interval: Duration, sender: Sender<News>) -> Result<(), Failure> {
+    let mut client = process.connect()?;
+    let look = move || {
+        // The second look soon, so that there is something to see.
+        let mut pause = interval.min(Duration::from_millis(300));
+        loop {
+            let (item, last) = match client.snapshot() {
+                Ok(snapshot) => (News::Seen(snapshot), false),
+                Err(error) => (News::Gone(error), true),
+            };
+            if sender.send(item).is_err() || last {
+                return;
+            }
+            thread::sleep(pause);
+            pause = interval;
+        }
+    };
+    let started = thread::Builder::new().name("meantime-look".into()).spawn(look);
+    started.map(drop).map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))
+}
+
+/// A channel may take two seconds to answer: the keys work meanwhile.
+fn start_change(process: &Process, queue: u64, policy: String, sender: Sender<News>) {
+    let path = process.served.path.clone();
+    thread::spawn(move || {
+        let changed = meantime::block::control::Client::connect(&path)
+            .and_then(|mut client| client.set(queue, &policy))
+            .map_err(|error| plain(&error.to_string()));
+        let _ = sender.send(News::Answered { queue, policy, outcome: changed });
+    });
+}

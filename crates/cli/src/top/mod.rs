@@ -1,0 +1,69 @@
+//! `meantime top`: looks at a running process, and changes how its queues wait.
+
+mod app;
+mod change;
+mod choose;
+mod live;
+mod once;
+mod process;
+mod row;
+mod view;
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use change::Change;
+
+use crate::cli::TopArgs;
+use crate::failure::Failure;
+use crate::output;
+
+/// Between the two looks of `--once`, unless `--interval` says otherwise.
+const ONCE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Between two looks of the live view.
+const LIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
+    let changes = args.set.iter().map(|text| Change::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let interval = args.interval.map(interval).transpose()?;
+    let processes = process::find(args.pid)?;
+    if !args.once && changes.is_empty() {
+        return live::run(processes, interval.unwrap_or(LIVE_INTERVAL));
+    }
+    let process = process::only(processes)?;
+    let mut client = process.connect()?;
+    for change in &changes {
+        let done = change.make(&process, &mut client)?;
+        if args.json {
+            eprint!("{done}");
+        } else {
+            output::print(&done)?;
+        }
+    }
+    if args.once {
+        let mut look = || client.snapshot().map_err(|error| process.failure(&error));
+        let before = look()?;
+        thread::sleep(interval.unwrap_or(ONCE_INTERVAL));
+        let after = look()?;
+        let rows = row::rows(&before, &after);
+        let text = if args.json {
+            let interval_ns = after.now_ns.saturating_sub(before.now_ns);
+            output::json_text(&once::json(&process, &rows, interval_ns))
+        } else {
+            once::text(&process, &rows)
+        };
+        output::print(&text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn interval(seconds: f64) -> Result<Duration, Failure> {
+    // What is counted is shown anew every 50 ms.
+    match seconds {
+        seconds if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(Failure::usage(format_args!("--interval {seconds}: from 0.1 to 3600 seconds"))),
+    }
+}

@@ -1,0 +1,73 @@
+//! One table, for a shell or a file.
+
+use comfy_table::{Cell, CellAlignment, Table};
+use serde_json::{Value, json};
+
+use super::process::{Process, shortened};
+use super::row::{Align, COLUMNS, Row};
+
+/// A line below the header only.
+const PRESET: &str = "     ═             ";
+
+/// The table, and whose it is.
+pub fn text(process: &Process, rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_preset(PRESET);
+    table.set_header(COLUMNS.iter().map(|column| {
+        let [above, below] = column.head;
+        aligned(Cell::new(format!("{above}\n{below}")), column.align)
+    }));
+    for row in rows {
+        table.add_row(COLUMNS.iter().map(|column| aligned(Cell::new((column.text)(row)), column.align)));
+    }
+    let mut text = format!("process {}: {}\n", process.served.pid, shortened(&process.command, 100));
+    if rows.is_empty() {
+        text += "It has no queues at present.\n";
+        return text;
+    }
+    for line in table.to_string().lines() {
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn aligned(cell: Cell, align: Align) -> Cell {
+    cell.set_alignment(match align {
+        Align::Left => CellAlignment::Left,
+        Align::Right => CellAlignment::Right,
+    })
+}
+
+/// The same for programs.
+pub fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
+    json!({
+        "pid": process.served.pid,
+        "command": process.command,
+        "interval_ns": interval_ns,
+        "queues": rows.iter().map(Row::json).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use meantime::block::control::Served;
+
+    use super::super::row::tests::known;
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_line_for_each_queue() {
+        let process = Process {
+            served: Served { pid: 7, path: "/run/7.sock".into() },
+            command: "meantime bench".into(),
+        };
+        let text = text(&process, &known());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "process 7: meantime bench");
+        assert_eq!(lines.len(), 7, "{text}");
+        assert!(lines[4].contains("adaptive:cpu=30") && lines[4].contains("10.0 +5%"), "{text}");
+        assert!(super::text(&process, &[]).contains("no queues"));
+        assert_eq!(json(&process, &known(), 5)["queues"][2]["queue"], json!(5));
+    }
+}

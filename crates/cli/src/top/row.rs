@@ -1,0 +1,231 @@
+//! A queue in words: the columns of the table and of the live view.
+
+use meantime::completion::steer::{QueueRates, QueueState, Snapshot, rates};
+use serde_json::{Value, json};
+
+use super::process::plain;
+
+/// What a queue did between two looks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// As it was at the second.
+    pub state: QueueState,
+    /// Between the two.
+    pub rates: QueueRates,
+}
+
+/// The rows of `after`, by the queues' numbers.
+pub fn rows(before: &Snapshot, after: &Snapshot) -> Vec<Row> {
+    let rates = rates(before, after);
+    after.queues.iter().cloned().zip(rates).map(|(state, rates)| Row { state, rates }).collect()
+}
+
+/// How a column is aligned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+/// A column: its two lines of heading, how it is aligned, and what stands in it.
+pub struct Column {
+    /// Heading, above and below.
+    pub head: [&'static str; 2],
+    /// How it is aligned.
+    pub align: Align,
+    /// How little it says of the rest, so that it is left out first where there is no room; 0 never is.
+    pub spare: u8,
+    /// What stands in it.
+    pub text: fn(&Row) -> String,
+}
+
+const fn column(head: [&'static str; 2], align: Align, spare: u8, text: fn(&Row) -> String) -> Column {
+    Column { head, align, spare, text }
+}
+
+/// All columns.
+pub const COLUMNS: [Column; 13] = [
+    column(["", "queue"], Align::Right, 0, |row| row.state.id.to_string()),
+    column(["", "device"], Align::Left, 3, |row| plain(&row.state.device)),
+    column(["", "thread"], Align::Left, 7, |row| plain(&row.state.thread)),
+    column(["", "policy"], Align::Left, 0, |row| plain(&row.state.policy)),
+    column(["", "IOPS"], Align::Right, 0, |row| {
+        if row.is_idle() { "idle".to_owned() } else { iops(row.rates.iops) }
+    }),
+    column(["mean", "µs"], Align::Right, 0, |row| micros(row.rates.mean_ns)),
+    column(["expected", "µs"], Align::Right, 2, expected),
+    column(["CPU", "%"], Align::Right, 1, |row| one_digit(row.rates.cpu_percent.filter(|_| !row.is_idle()))),
+    column(["CPU per", "I/O µs"], Align::Right, 5, |row| micros(row.rates.cpu_per_io_ns)),
+    column(["sleeps", "% of I/Os"], Align::Right, 6, |row| one_digit(row.rates.sleep_percent)),
+    column(["overslept", "% of sleeps"], Align::Right, 4, |row| one_digit(row.rates.oversleep_percent)),
+    column(["fallbacks", "per s"], Align::Right, 8, |row| {
+        if row.is_idle() { none() } else { iops(row.rates.fallbacks_per_s) }
+    }),
+    column(["in", "flight"], Align::Right, 9, |row| {
+        // What an idle queue had in flight when it was last shown has ended since, most likely.
+        if row.is_idle() { none() } else { row.state.figures.in_flight.to_string() }
+    }),
+];
+
+impl Row {
+    /// Whether nothing ended between the two looks.
+    pub fn is_idle(&self) -> bool {
+        self.rates.iops <= 0.0
+    }
+
+    /// How far the actual mean is from what was expected, in percent of that. `None` if either is unknown.
+    pub fn miss_percent(&self) -> Option<f64> {
+        let expected_ns = self.expected_ns().filter(|ns| *ns > 0.0)?;
+        Some(100.0 * (self.rates.mean_ns? - expected_ns) / expected_ns)
+    }
+
+    /// What the policy expects, in ns.
+    fn expected_ns(&self) -> Option<f64> {
+        let ns = self.state.figures.expected_ns;
+        (ns > 0).then_some(ns as f64)
+    }
+
+    /// For programs: the names say the units; what is not known is null.
+    pub fn json(&self) -> Value {
+        let (state, rates, figures) = (&self.state, &self.rates, &self.state.figures);
+        let known = |ns: u64| (ns > 0).then_some(ns);
+        json!({
+            "queue": state.id,
+            "device": state.device,
+            "thread": state.thread,
+            "thread_id": known(figures.thread_id),
+            "policy": state.policy,
+            "iops": rates.iops,
+            "mean_ns": rates.mean_ns,
+            "expected_ns": known(figures.expected_ns),
+            "expected_low_ns": known(figures.expected_low_ns),
+            "cpu_percent": rates.cpu_percent,
+            "cpu_per_io_ns": rates.cpu_per_io_ns,
+            "sleep_percent": rates.sleep_percent,
+            "oversleep_percent": rates.oversleep_percent,
+            "fallbacks_per_s": rates.fallbacks_per_s,
+            "in_flight": figures.in_flight,
+            "ended": figures.ended,
+            "waits": figures.waits,
+            "sleeps": figures.sleeps,
+            "oversleeps": figures.oversleeps,
+            "fallbacks": figures.fallbacks,
+            "blocks": figures.blocks,
+        })
+    }
+}
+
+/// What was expected, or what it is at least; and by how much the mean is off.
+fn expected(row: &Row) -> String {
+    let low_ns = row.state.figures.expected_low_ns;
+    match (row.expected_ns(), low_ns) {
+        (Some(ns), _) => match row.miss_percent() {
+            Some(percent) => format!("{} {percent:+.0}%", micros(Some(ns))),
+            None => micros(Some(ns)),
+        },
+        (None, 0) => none(),
+        (None, low_ns) => format!("≥ {}", micros(Some(low_ns as f64))),
+    }
+}
+
+fn none() -> String {
+    "–".to_owned()
+}
+
+/// A time in µs: `0.46`, `10.1`, `1234`.
+pub fn micros(ns: Option<f64>) -> String {
+    let Some(us) = ns.map(|ns| ns / 1e3) else { return none() };
+    let digits = if us < 9.995 {
+        2
+    } else if us < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{us:.digits$}")
+}
+
+fn one_digit(percent: Option<f64>) -> String {
+    percent.map_or_else(none, |percent| format!("{percent:.1}"))
+}
+
+/// `987`, `12.3k`, `1.23M`.
+pub fn iops(figure: f64) -> String {
+    if figure > 0.0 && figure < 9.995 { format!("{figure:.1}") } else { crate::report::iops(figure) }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use meantime::completion::steer::QueueFigures;
+
+    use super::*;
+
+    /// Three queues: one that hits what it expects, one that polls, one that does nothing.
+    pub fn known() -> Vec<Row> {
+        let state = |id, policy: &str, figures| QueueState {
+            id,
+            device: "mem:1G?model=optane".into(),
+            thread: "meantime-job0".into(),
+            policy: policy.into(),
+            figures,
+        };
+        let busy = QueueFigures {
+            ended: 123_456,
+            in_flight: 1,
+            expected_ns: 10_000,
+            expected_low_ns: 9_500,
+            thread_id: 7,
+            ..QueueFigures::default()
+        };
+        let rates = QueueRates {
+            id: 3,
+            iops: 95_238.0,
+            mean_ns: Some(10_500.0),
+            cpu_percent: Some(41.26),
+            cpu_per_io_ns: Some(4_330.0),
+            sleep_percent: Some(99.9),
+            oversleep_percent: Some(0.2),
+            fallbacks_per_s: 0.0,
+        };
+        let polled = QueueRates {
+            id: 4,
+            iops: 96_000.0,
+            mean_ns: Some(10_100.0),
+            cpu_percent: Some(100.0),
+            ..Default::default()
+        };
+        vec![
+            Row { state: state(3, "adaptive:cpu=30", busy), rates },
+            Row {
+                state: state(4, "poll", QueueFigures { in_flight: 4, ..Default::default() }),
+                rates: polled,
+            },
+            Row {
+                state: state(5, "hybrid-min", QueueFigures::default()),
+                rates: QueueRates { id: 5, ..Default::default() },
+            },
+        ]
+    }
+
+    #[test]
+    fn a_queue_in_words() {
+        let texts = |at: usize| COLUMNS.iter().map(|column| (column.text)(&known()[at])).collect::<Vec<_>>();
+        assert_eq!(
+            texts(0)[3..],
+            ["adaptive:cpu=30", "95.2k", "10.5", "10.0 +5%", "41.3", "4.33", "99.9", "0.2", "0", "1"]
+        );
+        assert_eq!(texts(1)[3..], ["poll", "96.0k", "10.1", "–", "100.0", "–", "–", "–", "0", "4"]);
+        assert_eq!(texts(2)[3..], ["hybrid-min", "idle", "–", "–", "–", "–", "–", "–", "–", "–"]);
+        let mut least = known().swap_remove(0);
+        least.state.figures.expected_ns = 0;
+        assert_eq!(expected(&least), "≥ 9.50");
+    }
+
+    #[test]
+    fn json_has_null_for_what_is_not_known() {
+        let json = known()[1].json();
+        assert_eq!((&json["queue"], &json["policy"]), (&json!(4), &json!("poll")));
+        assert!(json["expected_ns"].is_null() && json["cpu_per_io_ns"].is_null());
+        assert_eq!(known()[0].json()["expected_low_ns"], json!(9_500));
+    }
+}

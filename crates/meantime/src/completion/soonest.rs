@@ -1,0 +1,157 @@
+//! How soon an I/O may be complete: a low quantile of the device time of its class.
+
+use super::class::Class;
+
+/// How many I/Os an estimate is made of. The second shortest of so many is about their 5th percentile.
+const BLOCK: u8 = 32;
+/// How many it takes for a first estimate.
+const FIRST: u8 = 4;
+/// After so many observations in a row that say nothing an estimate is too old to go by.
+const BLIND: u8 = 64;
+
+/// When an I/O was complete, as far as is known, in ns since it was submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// It was looked for in vain just before.
+    Exact(u64),
+    /// Not looked for just before: it may have been there for long.
+    AtMost(u64),
+    /// It was looked for in vain at this time, and found after a piece of work.
+    After(u64),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Track {
+    /// The two shortest of this block.
+    shortest_ns: u32,
+    second_ns: u32,
+    /// The second shortest of the last block.
+    last_ns: u32,
+    seen: u8,
+    blind: u8,
+    /// Whether there was a block before.
+    settled: bool,
+}
+
+impl Track {
+    fn insert(&mut self, ns: u32) {
+        self.blind = 0;
+        if self.seen == 0 {
+            (self.shortest_ns, self.second_ns) = (u32::MAX, u32::MAX);
+        }
+        if ns < self.shortest_ns {
+            self.second_ns = self.shortest_ns;
+            self.shortest_ns = ns;
+        } else {
+            self.second_ns = self.second_ns.min(ns);
+        }
+        self.seen += 1;
+        if self.seen == BLOCK {
+            (self.last_ns, self.seen, self.settled) = (self.second_ns, 0, true);
+        }
+    }
+
+    fn estimate_ns(&self) -> Option<u32> {
+        match (self.settled, self.seen) {
+            (false, seen) if seen < FIRST => None,
+            (false, _) => Some(self.shortest_ns),
+            (true, seen) if seen < 2 => Some(self.last_ns),
+            // Faster at once, slower when a block is full.
+            (true, _) => Some(self.last_ns.min(self.second_ns)),
+        }
+    }
+}
+
+/// For each class, how soon I/Os of it may be complete.
+#[derive(Debug)]
+pub struct Soonest(Box<[Track; Class::COUNT]>);
+
+impl Default for Soonest {
+    fn default() -> Self {
+        Self(Box::new([Track::default(); Class::COUNT]))
+    }
+}
+
+impl Soonest {
+    /// Takes in one I/O of `class`.
+    ///
+    /// An upper limit beyond the estimate says nothing: to count it would have oversleeps make it longer. What came during a piece of work counts
+    /// with the time before that.
+    #[inline]
+    pub fn record(&mut self, class: Class, sight: Sight) {
+        let track = &mut self.0[class.index() % Class::COUNT];
+        let short = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
+        match sight {
+            Sight::Exact(ns) | Sight::After(ns) => track.insert(short(ns)),
+            Sight::AtMost(ns) => match track.estimate_ns() {
+                Some(estimate_ns) if short(ns) <= estimate_ns => track.insert(short(ns)),
+                _ => {
+                    track.blind += 1;
+                    if track.blind >= BLIND {
+                        *track = Track::default();
+                    }
+                }
+            },
+        }
+    }
+
+    /// About one in twenty I/Os of `class` is complete sooner than this, in ns since it was submitted; `None` if that is not known.
+    #[inline]
+    pub fn estimate_ns(&self, class: Class) -> Option<u64> {
+        self.0[class.index() % Class::COUNT].estimate_ns().map(u64::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::class::Kind;
+    use super::*;
+
+    fn class() -> Class {
+        Class::new(Kind::Read, 4096, 1)
+    }
+
+    fn feed(soonest: &mut Soonest, sights: impl IntoIterator<Item = Sight>) {
+        sights.into_iter().for_each(|sight| soonest.record(class(), sight));
+    }
+
+    /// By hand: the shortest of the first four; then the second shortest of 32; faster at once, slower after a block.
+    #[test]
+    fn a_low_quantile() {
+        let mut soonest = Soonest::default();
+        feed(&mut soonest, [9_000, 8_000, 7_000].map(Sight::Exact));
+        assert_eq!(soonest.estimate_ns(class()), None);
+        feed(&mut soonest, (0..29).map(|n| Sight::Exact(10_000 + n)));
+        assert_eq!(soonest.estimate_ns(class()), Some(8_000));
+        assert_eq!(soonest.estimate_ns(Class::new(Kind::Write, 4096, 1)), None);
+        feed(&mut soonest, [2_000, 3_000].map(Sight::Exact));
+        assert_eq!(soonest.estimate_ns(class()), Some(3_000));
+        feed(&mut soonest, [60_000; 30].map(Sight::Exact));
+        assert_eq!(soonest.estimate_ns(class()), Some(3_000));
+        feed(&mut soonest, [60_000; 32].map(Sight::Exact));
+        assert_eq!(soonest.estimate_ns(class()), Some(60_000));
+    }
+
+    #[test]
+    fn oversleeps_never_make_it_longer() {
+        let mut soonest = Soonest::default();
+        feed(&mut soonest, [10_000; 32].map(Sight::Exact));
+        feed(&mut soonest, [44_000; 63].map(Sight::AtMost));
+        assert_eq!(soonest.estimate_ns(class()), Some(10_000));
+        // But an early one makes it shorter.
+        feed(&mut soonest, [4_000, 4_100].map(Sight::AtMost));
+        assert_eq!(soonest.estimate_ns(class()), Some(4_100));
+        // And when there is nothing else it is not known any more.
+        feed(&mut soonest, [44_000; 64].map(Sight::AtMost));
+        assert_eq!(soonest.estimate_ns(class()), None);
+    }
+
+    /// A device that became faster is noticed though every completion is found late, and by less than a piece.
+    #[test]
+    fn what_came_during_a_piece_counts_as_if_it_came_before() {
+        let mut soonest = Soonest::default();
+        feed(&mut soonest, [60_000; 32].map(Sight::Exact));
+        feed(&mut soonest, [8_000, 8_000].map(Sight::After));
+        assert_eq!(soonest.estimate_ns(class()), Some(8_000));
+    }
+}

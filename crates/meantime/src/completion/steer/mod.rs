@@ -1,0 +1,300 @@
+//! Steering while running: every channel of a process shows what it does, and takes a change of its policy from outside.
+//!
+//! A channel has the [`Helm`], on its own thread; anybody else in the process has its [`Steer`], from [`channels`]. Between them are only
+//! atomics: the channel never waits for whoever looks. It publishes at places off the fast path where it has read a clock anyway, at most
+//! once in [`PUBLISH_INTERVAL_NS`]; so an idle channel shows what was last published, and takes a request when it is next used.
+//!
+//! ```
+//! use meantime::block::{BlockDevice, ChannelOptions, OpenOptions};
+//! use meantime::completion::steer;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//! let channel = device.channel(&ChannelOptions::default())?;
+//! for steer in steer::channels() {
+//!     let state = steer.state();
+//!     println!("{} {}: {} I/Os, {}", state.id, state.device, state.figures.ended, state.policy);
+//! }
+//! drop(channel);
+//! # Ok(())
+//! # }
+//! ```
+
+mod rates;
+mod registry;
+mod request;
+mod state;
+mod words;
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub use rates::{QueueRates, Snapshot, rates};
+pub use registry::{channel, channels};
+pub use state::{QueueFigures, QueueState};
+
+use super::policy::Policy;
+use crate::hw::clock::thread_cpu_ns;
+use request::{Progress, REQUEST_BYTES_MAX, RequestCell};
+use state::PolicyWords;
+use words::SeqWords;
+
+/// A channel in use publishes this often, in ns, unless it waits for a single I/O for longer.
+pub const PUBLISH_INTERVAL_NS: u64 = 50_000_000;
+
+/// How long an asker waits between two looks at the answer.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// One channel, as seen from outside its thread.
+#[derive(Debug)]
+pub struct Steer {
+    id: u64,
+    device: String,
+    words: SeqWords<{ state::WORDS }>,
+    request: RequestCell,
+    closed: AtomicBool,
+}
+
+/// Why a change was not made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The channel cannot wait like that.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// Somebody else's request is under way.
+    #[error("another change of queue {id} is under way; try again in a moment")]
+    Busy {
+        /// The channel.
+        id: u64,
+    },
+    /// The channel did not look.
+    #[error("queue {id} did no I/O for so long that the request was withdrawn; ask again while it is in use")]
+    Idle {
+        /// The channel.
+        id: u64,
+    },
+    /// The channel has taken the request, and nothing is known of what it came to.
+    #[error("queue {id} took the request and has not answered yet; look whether its policy has changed")]
+    Unanswered {
+        /// The channel.
+        id: u64,
+    },
+    /// There is no such channel any more.
+    #[error("queue {id} is closed")]
+    Closed {
+        /// The channel.
+        id: u64,
+    },
+    /// A request has to fit into its words.
+    #[error("{0:?} is too long for a request (at most 64 bytes)")]
+    TooLong(String),
+}
+
+impl Steer {
+    /// Tells this channel from all others of this process, earlier ones included.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The device, as it was opened.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Whether the channel was dropped.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// What was last published: whole, as one moment had it.
+    pub fn state(&self) -> QueueState {
+        let (policy, figures) = state::from_words(&self.words.read());
+        let thread = thread_name(figures.thread_id);
+        QueueState { id: self.id, device: self.device.clone(), thread, policy, figures }
+    }
+
+    /// Asks the channel to wait by `policy` from now on; returns at once, with what its answer will be found in.
+    ///
+    /// # Errors
+    /// [`AskError::Busy`], [`AskError::Closed`], [`AskError::TooLong`].
+    pub fn ask(self: &Arc<Self>, policy: Policy) -> Result<Asked, AskError> {
+        let text = policy.to_string();
+        if text.len() > REQUEST_BYTES_MAX {
+            return Err(AskError::TooLong(text));
+        }
+        if self.is_closed() {
+            return Err(AskError::Closed { id: self.id });
+        }
+        if !self.request.ask(&text) {
+            return Err(AskError::Busy { id: self.id });
+        }
+        Ok(Asked { steer: Arc::clone(self), over: false })
+    }
+}
+
+/// A request under way. Dropping it withdraws the request if the channel has not taken it.
+#[derive(Debug)]
+#[must_use = "a request that is dropped is withdrawn"]
+pub struct Asked {
+    steer: Arc<Steer>,
+    over: bool,
+}
+
+impl Asked {
+    /// The channel that was asked.
+    pub fn id(&self) -> u64 {
+        self.steer.id
+    }
+
+    /// The answer, if there is one yet: the change was made, or why not.
+    pub fn answer(&self) -> Option<Result<(), AskError>> {
+        match self.steer.request.progress() {
+            Progress::Answered(answer) => Some(answer.map_err(AskError::Refused)),
+            _ if self.steer.is_closed() => Some(Err(AskError::Closed { id: self.steer.id })),
+            Progress::Waiting | Progress::Taken => None,
+        }
+    }
+
+    /// Waits for the answer, and withdraws the request if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// Any of [`AskError`].
+    pub fn wait(self, timeout: Duration) -> Result<(), AskError> {
+        let start = Instant::now();
+        loop {
+            if let Some(answer) = self.answer() {
+                return answer;
+            }
+            if start.elapsed() >= timeout {
+                return self.withdraw();
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// Withdraws the request. What it came to if it is too late for that.
+    ///
+    /// # Errors
+    /// [`AskError::Idle`] if it was withdrawn; else as [`Asked::answer`], or [`AskError::Unanswered`].
+    pub fn withdraw(mut self) -> Result<(), AskError> {
+        let id = self.steer.id;
+        if let Some(answer) = self.answer() {
+            return answer;
+        }
+        self.over = true;
+        Err(if self.steer.request.leave() { AskError::Idle { id } } else { AskError::Unanswered { id } })
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.over {
+            self.steer.request.leave();
+        }
+    }
+}
+
+/// The channel's side, on the channel's thread. Dropping it closes the [`Steer`] and takes it off the list.
+#[derive(Debug)]
+pub struct Helm {
+    steer: Arc<Steer>,
+    /// When to publish next.
+    due_ns: u64,
+    /// The policy last published, and its text: making that allocates.
+    policy: Policy,
+    policy_words: PolicyWords,
+}
+
+impl Helm {
+    /// Makes a channel to `device`, which waits by `policy`, known to the process at `now_ns`.
+    pub fn new(device: &str, policy: Policy, now_ns: u64) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let figures = QueueFigures { published_ns: now_ns, ..QueueFigures::default() };
+        let policy_words = state::policy_words(&policy.to_string());
+        let steer = Arc::new(Steer {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            device: device.to_owned(),
+            words: SeqWords::new(state::to_words(&policy_words, &figures)),
+            request: RequestCell::new(),
+            closed: AtomicBool::new(false),
+        });
+        registry::add(&steer);
+        Self { steer, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
+    }
+
+    /// What others have of it.
+    pub fn steer(&self) -> &Arc<Steer> {
+        &self.steer
+    }
+
+    /// Whether it is time to publish, and to look for a request.
+    #[inline(always)]
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns
+    }
+
+    /// Shows `figures` as those of `now_ns`; which thread this is, and what CPU time it has had, is found here. Some hundred
+    /// nanoseconds: two system calls. Nothing is locked, and nothing allocated unless the policy is another one.
+    #[cold]
+    pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
+        self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
+        let figures = QueueFigures {
+            thread_cpu_ns: thread_cpu_ns(),
+            thread_id: rustix::thread::gettid().as_raw_nonzero().get() as u64,
+            published_ns: now_ns,
+            ..*figures
+        };
+        if policy != self.policy {
+            self.policy = policy;
+            self.policy_words = state::policy_words(&policy.to_string());
+        }
+        self.steer.words.write(&state::to_words(&self.policy_words, &figures));
+    }
+
+    /// The policy that somebody outside asks for, if anybody does; [`Helm::answer`] is to follow. One load if nobody does.
+    #[inline]
+    pub fn take_request(&mut self) -> Option<Policy> {
+        let text = self.steer.request.take()?;
+        match text.parse() {
+            Ok(policy) => Some(policy),
+            Err(error) => {
+                self.answer(Err(error));
+                None
+            }
+        }
+    }
+
+    /// What came of the request that was taken.
+    pub fn answer(&mut self, outcome: Result<(), impl Display>) {
+        let refusal = match outcome {
+            Ok(()) => String::new(),
+            Err(why) => {
+                let text = why.to_string();
+                if text.is_empty() { "no reason given".to_owned() } else { text }
+            }
+        };
+        self.steer.request.answer(&refusal);
+    }
+}
+
+impl Drop for Helm {
+    fn drop(&mut self) {
+        self.steer.closed.store(true, Ordering::Release);
+        registry::remove(self.steer.id);
+    }
+}
+
+/// The name of a thread of this process.
+fn thread_name(thread_id: u64) -> String {
+    if thread_id == 0 {
+        return String::new();
+    }
+    let name = std::fs::read(format!("/proc/self/task/{thread_id}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

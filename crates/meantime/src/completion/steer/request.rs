@@ -1,0 +1,144 @@
+//! A change asked for from outside, and its answer: one at a time, with neither side waiting for the other in here.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::words::TextWords;
+
+/// Nobody asks.
+const FREE: u32 = 0;
+/// An asker writes the request.
+const WRITING: u32 = 1;
+/// The request is there.
+const ASKED: u32 = 2;
+/// The channel has taken it.
+const TAKEN: u32 = 3;
+/// The channel has taken it, and the asker has gone.
+const ABANDONED: u32 = 4;
+/// The channel has answered.
+const ANSWERED: u32 = 5;
+
+/// The most bytes of a request.
+pub const REQUEST_BYTES_MAX: usize = 64;
+
+/// Where a request is, and its texts. Each text belongs to one side at a time, as `phase` says: every step that hands one over is a
+/// Release, and the other side's load of that phase an Acquire.
+#[derive(Debug)]
+pub struct RequestCell {
+    phase: AtomicU32,
+    request: TextWords<{ REQUEST_BYTES_MAX / 8 }>,
+    /// Empty if it was done; else why not.
+    refusal: TextWords<48>,
+}
+
+/// What has become of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// The channel has not looked yet.
+    Waiting,
+    /// The channel has taken it, and is at it.
+    Taken,
+    /// Done, or refused for this reason.
+    Answered(Result<(), String>),
+}
+
+impl RequestCell {
+    /// With no request.
+    pub fn new() -> Self {
+        Self { phase: AtomicU32::new(FREE), request: TextWords::new(), refusal: TextWords::new() }
+    }
+
+    fn step(&self, from: u32, to: u32) -> bool {
+        self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Asker: makes the request. False if another one is under way.
+    pub fn ask(&self, request: &str) -> bool {
+        if !self.step(FREE, WRITING) {
+            return false;
+        }
+        self.request.store(request);
+        self.phase.store(ASKED, Ordering::Release);
+        true
+    }
+
+    /// Asker, whose request it is: what has become of it.
+    pub fn progress(&self) -> Progress {
+        match self.phase.load(Ordering::Acquire) {
+            ANSWERED => {
+                let refusal = self.refusal.load();
+                Progress::Answered(if refusal.is_empty() { Ok(()) } else { Err(refusal) })
+            }
+            TAKEN => Progress::Taken,
+            _ => Progress::Waiting,
+        }
+    }
+
+    /// Asker, whose request it is: is no longer interested. True if the channel has not taken it, and never will.
+    pub fn leave(&self) -> bool {
+        let withdrawn = self.step(ASKED, FREE);
+        if !withdrawn && !self.step(ANSWERED, FREE) && !self.step(TAKEN, ABANDONED) {
+            // It answered between the last two looks.
+            self.step(ANSWERED, FREE);
+        }
+        withdrawn
+    }
+
+    /// Channel: the request, if there is one. One load if not.
+    #[inline]
+    pub fn take(&self) -> Option<String> {
+        if self.phase.load(Ordering::Relaxed) != ASKED || !self.step(ASKED, TAKEN) {
+            return None;
+        }
+        Some(self.request.load())
+    }
+
+    /// Channel, which has taken the request: it was done (an empty text), or why not.
+    pub fn answer(&self, refusal: &str) {
+        self.refusal.store(refusal);
+        if !self.step(TAKEN, ANSWERED) {
+            self.step(ABANDONED, FREE);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_at_a_time_and_its_answer() {
+        let cell = RequestCell::new();
+        assert_eq!(cell.take(), None);
+        assert!(cell.ask("poll"));
+        assert!(!cell.ask("hybrid"), "one at a time");
+        assert_eq!(cell.progress(), Progress::Waiting);
+        assert_eq!(cell.take().as_deref(), Some("poll"));
+        assert_eq!(cell.take(), None, "taken once");
+        assert_eq!(cell.progress(), Progress::Taken);
+        cell.answer("no vector");
+        assert_eq!(cell.progress(), Progress::Answered(Err("no vector".into())));
+        assert!(!cell.leave());
+        assert!(cell.ask("hybrid"), "free again");
+        assert_eq!(cell.take().as_deref(), Some("hybrid"));
+        cell.answer("");
+        assert_eq!(cell.progress(), Progress::Answered(Ok(())));
+    }
+
+    #[test]
+    fn a_request_can_be_left_at_any_time() {
+        let cell = RequestCell::new();
+        assert!(cell.ask("poll"));
+        assert!(cell.leave(), "withdrawn");
+        assert_eq!(cell.take(), None);
+        assert!(cell.ask("hybrid"));
+        assert_eq!(cell.take().as_deref(), Some("hybrid"));
+        assert!(!cell.leave());
+        assert!(!cell.ask("poll"), "the channel is still at the one that was left");
+        cell.answer("");
+        assert!(cell.ask("poll"));
+        assert_eq!(cell.progress(), Progress::Waiting, "not the answer to the one before");
+    }
+}
