@@ -23,7 +23,7 @@ mod shape;
 mod spread;
 pub mod tally;
 mod thread;
-mod usage;
+pub mod usage;
 pub mod varied;
 mod verify;
 mod worker;

@@ -44,9 +44,10 @@ impl FromStr for Whose {
     }
 }
 
-/// The machine with these wake costs.
+/// The machine with these wake costs, and with what sleeping is charged here: live figures are what the kernel charges, too.
 pub fn this_machine(costs: &WakeCosts) -> Machine {
-    Machine::this_vm(costs.timer(), &costs.interrupt)
+    let [sleep_cpu_ns, interrupt_cpu_ns] = costs.cpu_ns;
+    Machine { sleep_cpu_ns, interrupt_cpu_ns, ..Machine::this_vm(costs.timer(), &costs.interrupt) }
 }
 
 /// `cell` by each of `policies`, with the times of `trace`, or with made-up ones of the cell's model.

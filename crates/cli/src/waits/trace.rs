@@ -16,6 +16,7 @@ use crate::bench::pattern::{Dir, Io, Pattern};
 use crate::bench::plan::JobPlan;
 use crate::bench::progress::Progress;
 use crate::bench::tally::Record;
+use crate::bench::usage::Usage;
 use crate::bench::varied::{Varied, VariedSpec};
 use crate::bench::{cells, fill, group};
 use crate::failure::{Failure, named};
@@ -161,6 +162,8 @@ pub struct WakeCosts {
     pub sleeps: Vec<(u64, Times)>,
     /// From an eventfd's signal until who slept on it runs.
     pub interrupt: Times,
+    /// What the thread is charged for a sleep and for a wait by eventfd, in ns of CPU.
+    pub cpu_ns: [u64; 2],
 }
 
 /// The lengths that are measured, and how often.
@@ -186,8 +189,22 @@ impl WakeCosts {
             }
             let clock = Clock::real();
             let of = |asked_ns: u64| (asked_ns, calibrate::oversleep(&clock, asked_ns, SLEEPS));
+            let charged = |before: Usage| {
+                let used = Usage::of_thread() - before;
+                (used.user_ns + used.system_ns) / SLEEPS as u64
+            };
+            let before = Usage::of_thread();
             let interrupt = calibrate::eventfd_wake(other, IDLE, SLEEPS).map_err(Failure::new)?;
-            Ok(Self { sleeps: SLEEPS_NS.into_iter().map(of).collect(), interrupt })
+            let interrupt_cpu_ns = charged(before);
+            let before = Usage::of_thread();
+            let usual = calibrate::oversleep(&clock, USUAL_SLEEP_NS, SLEEPS);
+            let cpu_ns = [charged(before), interrupt_cpu_ns];
+            let others = SLEEPS_NS.into_iter().filter(|asked_ns| *asked_ns != USUAL_SLEEP_NS).map(of);
+            Ok(Self {
+                sleeps: std::iter::once((USUAL_SLEEP_NS, usual)).chain(others).collect(),
+                interrupt,
+                cpu_ns,
+            })
         });
         thread.join().unwrap_or_else(|_| Err(Failure::new("measuring wake costs failed: please report it")))
     }
@@ -309,6 +326,15 @@ mod tests {
             std::fs::write(dir.path().join("4.2us-sizes.trace"), text).unwrap();
             assert!(read(dir.path(), &other).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn wake_costs_are_measured() {
+        let costs = WakeCosts::measure().unwrap();
+        assert_eq!(costs.sleeps.len(), SLEEPS_NS.len());
+        assert!(costs.timer().count() == SLEEPS && costs.interrupt.count() == SLEEPS);
+        assert!(costs.cpu_ns.iter().all(|ns| *ns > 0), "{:?}", costs.cpu_ns);
+        assert_eq!(costs.csv().lines().count(), 1 + SLEEPS * (SLEEPS_NS.len() + 1));
     }
 
     #[test]
