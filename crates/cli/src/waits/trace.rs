@@ -176,6 +176,23 @@ const USUAL_SLEEP_NS: u64 = 10_000;
 /// How long a core is idle before it is woken by an eventfd.
 const IDLE: Duration = Duration::from_micros(20);
 
+/// So many batches of each, of which the calmest counts: what other programs do for a while is no cost of waking up.
+const BATCHES: usize = 5;
+
+/// What `once`, which is [`SLEEPS`] sleeps, comes to, and what the thread is charged for one of them, in ns of CPU.
+fn charged<T>(once: impl FnOnce() -> T) -> (T, u64) {
+    let before = Usage::of_thread();
+    let done = once();
+    let used = Usage::of_thread() - before;
+    (done, (used.user_ns + used.system_ns) / SLEEPS as u64)
+}
+
+/// The batch with the least mean.
+fn calmest(batches: Vec<(Times, u64)>) -> (Times, u64) {
+    let least = batches.into_iter().min_by(|(one, _), (other, _)| one.mean_ns().total_cmp(&other.mean_ns()));
+    least.unwrap_or_else(|| (Times::merged([]), 0))
+}
+
 impl WakeCosts {
     /// This machine's, on the CPU where I/O is waited for.
     pub fn measure() -> Result<Self, Failure> {
@@ -188,23 +205,24 @@ impl WakeCosts {
                 other = Some(last);
             }
             let clock = Clock::real();
-            let of = |asked_ns: u64| (asked_ns, calibrate::oversleep(&clock, asked_ns, SLEEPS));
-            let charged = |before: Usage| {
-                let used = Usage::of_thread() - before;
-                (used.user_ns + used.system_ns) / SLEEPS as u64
-            };
-            let before = Usage::of_thread();
-            let interrupt = calibrate::eventfd_wake(other, IDLE, SLEEPS).map_err(Failure::new)?;
-            let interrupt_cpu_ns = charged(before);
-            let before = Usage::of_thread();
-            let usual = calibrate::oversleep(&clock, USUAL_SLEEP_NS, SLEEPS);
-            let cpu_ns = [charged(before), interrupt_cpu_ns];
-            let others = SLEEPS_NS.into_iter().filter(|asked_ns| *asked_ns != USUAL_SLEEP_NS).map(of);
-            Ok(Self {
-                sleeps: std::iter::once((USUAL_SLEEP_NS, usual)).chain(others).collect(),
-                interrupt,
-                cpu_ns,
-            })
+            let mut interrupts = Vec::new();
+            for _ in 0..BATCHES {
+                let once = || calibrate::eventfd_wake(other, IDLE, SLEEPS);
+                let (times, cpu_ns) = charged(once);
+                interrupts.push((times.map_err(Failure::new)?, cpu_ns));
+            }
+            let (interrupt, interrupt_cpu_ns) = calmest(interrupts);
+            let mut sleeps = Vec::new();
+            let mut cpu_ns = [0, interrupt_cpu_ns];
+            for asked_ns in SLEEPS_NS {
+                let once = |_| charged(|| calibrate::oversleep(&clock, asked_ns, SLEEPS));
+                let (times, sleep_cpu_ns) = calmest((0..BATCHES).map(once).collect());
+                sleeps.push((asked_ns, times));
+                if asked_ns == USUAL_SLEEP_NS {
+                    cpu_ns[0] = sleep_cpu_ns;
+                }
+            }
+            Ok(Self { sleeps, interrupt, cpu_ns })
         });
         thread.join().unwrap_or_else(|_| Err(Failure::new("measuring wake costs failed: please report it")))
     }
