@@ -16,6 +16,7 @@ mod output;
 mod report;
 mod signal;
 mod top;
+mod waits;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::run(args),
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),
+        Command::Waits(args) => waits::run(args),
         Command::Competitor(args) => competitor::run(args),
     };
     done.unwrap_or_else(|failure| {

@@ -205,6 +205,24 @@ fn the_page_fits_and_can_be_read() {
 }
 
 #[test]
+fn the_page_of_waits_fits_and_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    succeed(dir, &["waits", "--simulate", "--times", "4.1,100", "--html", "waits.html"]);
+    let page = std::fs::read_to_string(dir.join("waits.html")).unwrap();
+    // What is folded is laid out, too.
+    let unfolded = page.replace("<details>", "<details open=\"\">");
+    for dark in [false, true] {
+        let frames = [(unfolded.as_str(), 390), (unfolded.as_str(), 800), (unfolded.as_str(), 1280)];
+        let seen = look(dir, &frames, dark);
+        assert!(seen.console.is_empty(), "the console says: {:?}", seen.console);
+        for frame in &seen.frames {
+            check(frame, dark, 14);
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_page_is_seen() {
     let dir = tempfile::tempdir().unwrap();
     let page = "<!doctype html><body style='background:#fff'><div style='width:2000px;color:#bbb'>faint</div>\

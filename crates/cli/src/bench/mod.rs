@@ -1,30 +1,30 @@
 //! `meantime bench`: runs jobs, compares devices and ways to wait.
 
-mod cells;
+pub mod cells;
 mod changed;
 pub mod checks;
 pub mod clash;
 pub mod devices;
-mod engine;
+pub mod engine;
 pub mod fill;
 pub mod group;
-mod left_out;
+pub mod left_out;
 mod log_files;
 mod logs;
 pub mod pattern;
 pub mod plan;
 pub mod progress;
-mod results;
-mod run;
-mod schedule;
+pub mod results;
+pub mod run;
+pub mod schedule;
 mod search;
 mod series;
 mod shape;
 mod spread;
-mod tally;
+pub mod tally;
 mod thread;
-mod usage;
-mod varied;
+pub mod usage;
+pub mod varied;
 mod verify;
 mod worker;
 

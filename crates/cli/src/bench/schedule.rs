@@ -123,6 +123,8 @@ pub struct CellState {
     pub floors_ns: Vec<f64>,
     /// What a competing program did meanwhile.
     pub competed: Sample,
+    /// By turn: the mean latency of its first thread; 0 without I/O.
+    pub means_ns: Vec<f64>,
     /// By turn: its median latency over the floor around it.
     pub ratios: Vec<f64>,
     /// What has been told about it already.
@@ -145,6 +147,7 @@ impl CellState {
         self.wall_ns += wall_ns;
         self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
         self.turns += 1;
+        self.means_ns.push(reports.first().map_or(0.0, |report| report.mean_ns));
         let median_ns = reports.first().filter(|report| report.ios > 0).map(|report| report.median_ns as f64);
         if let (Some(floor_ns), Some(median_ns)) = (floor_ns.filter(|ns| *ns > 0.0), median_ns) {
             self.floors_ns.push(floor_ns);

@@ -121,6 +121,12 @@ impl Tally {
         self.read.bytes + self.write.bytes
     }
 
+    /// The mean latency of both directions in ns; 0 without any.
+    pub fn mean_ns(&self) -> f64 {
+        let of = |stats: &DirStats| stats.lat.mean_ns() * stats.ios as f64;
+        (of(&self.read) + of(&self.write)) / self.ios().max(1) as f64
+    }
+
     /// The median latency of both directions in ns.
     pub fn median_ns(&self) -> u64 {
         match (self.read.ios, self.write.ios) {

@@ -187,6 +187,7 @@ impl Visited {
             ios: self.slice.ios(),
             bytes: self.slice.bytes(),
             median_ns: self.slice.median_ns(),
+            mean_ns: self.slice.mean_ns(),
             finished,
             lost,
             faults: self.faults.clone(),
@@ -267,6 +268,8 @@ pub struct VisitReport {
     pub bytes: u64,
     /// Their median latency.
     pub median_ns: u64,
+    /// Their mean latency; 0 without any.
+    pub mean_ns: f64,
     /// All that was to be transferred has been.
     pub finished: bool,
     /// The device takes no more I/O, and why.

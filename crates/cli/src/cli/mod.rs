@@ -4,6 +4,7 @@ mod anatomy;
 mod bench;
 mod texts;
 mod top;
+mod waits;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
 pub use top::TopArgs;
+pub use waits::WaitsArgs;
 
 use crate::failure::Failure;
 
@@ -52,6 +54,9 @@ pub enum Command {
     /// Take single I/Os apart: submission, device, wake-up, completion
     #[command(long_about = anatomy::ABOUT, after_long_help = anatomy::AFTER)]
     Anatomy(AnatomyArgs),
+    /// Compare ways to wait over a grid of device times and shapes
+    #[command(long_about = waits::ABOUT, after_long_help = waits::AFTER)]
+    Waits(WaitsArgs),
     /// Look at the queues of a running process, and change how they wait
     #[command(long_about = top::ABOUT, after_long_help = top::AFTER)]
     Top(TopArgs),
@@ -124,7 +129,7 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, calibrate, anatomy or top; see `meantime --help`"
+        return "no command given: bench, report, info, calibrate, anatomy, waits or top; see `meantime --help`"
             .to_owned();
     }
     let text = error.render().to_string();
@@ -172,7 +177,7 @@ mod tests {
     fn help_keeps_within_100_columns() {
         let mut command = Cli::command();
         command.build();
-        for name in ["bench", "report", "info", "calibrate", "anatomy", "top"] {
+        for name in ["bench", "report", "info", "calibrate", "anatomy", "waits", "top"] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 100, "{name}: {widest}");

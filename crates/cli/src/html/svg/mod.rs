@@ -2,8 +2,8 @@
 
 pub mod axes;
 mod curves;
-mod frame;
-mod scatter;
+pub mod frame;
+pub mod scatter;
 mod timeline;
 
 pub use curves::{cdf, exceedance};

@@ -60,17 +60,19 @@ pub fn cpu_against_latency(out: &mut Markup, device: &str, runs: &[&Run], ranges
     );
 }
 
-fn box_around((x, y): (f64, f64)) -> [f64; 4] {
+/// The area of a point at this place: left, upper, right and lower end.
+pub fn box_around((x, y): (f64, f64)) -> [f64; 4] {
     [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
 }
 
 /// Beside, above or below a point, where nothing else is: anchor, place, and the area taken.
-fn free_place(
+pub fn free_place(
     label: &str,
     (x, y): (f64, f64),
     taken: &[[f64; 4]],
 ) -> Option<(&'static str, (f64, f64), [f64; 4])> {
-    let width = text_width(label);
+    // They are bold.
+    let width = text_width(label) * 1.06;
     let near = [-LINE, LINE, 0.0, -2.0 * LINE, 2.0 * LINE];
     let mut places = Vec::new();
     for down in near {

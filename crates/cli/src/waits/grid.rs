@@ -1,0 +1,328 @@
+//! The grid: device times and shapes, each with a model of the software SSD and a job.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use meantime::completion::Policy;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::failure::Failure;
+use crate::job::{Job, Origin};
+
+/// The device times of the whole grid, in ns.
+pub const DEVICE_TIMES_NS: [u64; 7] = [2_000, 4_100, 7_300, 10_000, 20_000, 50_000, 100_000];
+
+/// Shortest and longest device time that can be asked for, in ns.
+const DEVICE_TIME_LIMITS_NS: (u64, u64) = (100, 100_000_000);
+
+/// How the time of an I/O differs from that of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// All alike.
+    Constant,
+    /// Log-normal.
+    Lognormal,
+    /// One in ten takes ten times as long.
+    Bimodal,
+    /// Reads that now and then stall behind a program of their channel.
+    Programs,
+    /// Sizes from 512 B to 128 KiB, whose times grow with them.
+    Sizes,
+    /// Four in flight.
+    Depth4,
+    /// Seven reads to three writes, which take twice as long.
+    Mix7030,
+}
+
+impl Shape {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Constant,
+        Self::Lognormal,
+        Self::Bimodal,
+        Self::Programs,
+        Self::Sizes,
+        Self::Depth4,
+        Self::Mix7030,
+    ];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Lognormal => "lognormal",
+            Self::Bimodal => "bimodal",
+            Self::Programs => "programs",
+            Self::Sizes => "sizes",
+            Self::Depth4 => "depth4",
+            Self::Mix7030 => "mix7030",
+        }
+    }
+
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Constant => "4 KiB reads that all take the same time",
+            Self::Lognormal => "4 KiB reads, log-normal with sigma 0.25",
+            Self::Bimodal => "4 KiB reads, of which one in ten takes ten times as long",
+            Self::Programs => {
+                "4 KiB reads with 2 % writes, each of which starts a program of 600 µs on one of four channels"
+            }
+            Self::Sizes => "reads of 512 B to 128 KiB; 128 KiB take eight times as long as 4 KiB",
+            Self::Depth4 => "4 KiB reads, log-normal with sigma 0.25, four in flight",
+            Self::Mix7030 => {
+                "4 KiB, 70 % reads and 30 % writes; writes take twice as long; log-normal with sigma 0.1"
+            }
+        }
+    }
+
+    /// Keys of its job, beside those that all have.
+    fn keys(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Constant | Self::Lognormal | Self::Bimodal => &[("rw", "randread")],
+            Self::Programs => &[("rw", "randrw"), ("rwmixread", "98")],
+            Self::Sizes => &[("rw", "randread"), ("bssplit", "512/20:4k/40:16k/20:64k/10:128k/10")],
+            Self::Depth4 => &[("rw", "randread"), ("iodepth", "4")],
+            Self::Mix7030 => &[("rw", "randrw"), ("rwmixread", "70")],
+        }
+    }
+
+    /// How many are in flight.
+    pub fn depth(self) -> usize {
+        if self == Self::Depth4 { 4 } else { 1 }
+    }
+
+    fn medium(self) -> &'static str {
+        // Filling the medium programs all of it, at 600 µs a block.
+        if self == Self::Programs { "4M" } else { "16M" }
+    }
+}
+
+/// A cell of the grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GridCell {
+    /// The time of a 4 KiB read that nothing delays, in ns.
+    pub device_ns: u64,
+    /// How it varies.
+    pub shape: Shape,
+}
+
+impl GridCell {
+    /// What it is called, e.g. `4.1us-bimodal`.
+    pub fn name(&self) -> String {
+        format!("{}-{}", time_name(self.device_ns), self.shape.name())
+    }
+
+    /// The model of its device.
+    pub fn model_text(&self) -> String {
+        let base = self.device_ns;
+        let source = "an even grid to compare ways to wait: times of no particular device";
+        let begin = format!("name = \"{}\"\nsource = \"{source}\"\n", self.name());
+        let one_point = format!("read = [[4096, {base}]]\nwrite = [[4096, {base}]]\n");
+        let rest = match self.shape {
+            Shape::Constant => format!("channels = 4\n{one_point}"),
+            Shape::Lognormal | Shape::Depth4 => {
+                format!("channels = 4\n{one_point}jitter = {{ lognormal = {{ sigma = 0.25 }} }}\n")
+            }
+            Shape::Bimodal => {
+                let extra_ns = base * 9;
+                format!("channels = 4\n{one_point}slow = {{ probability = 0.1, extra_ns = {extra_ns} }}\n")
+            }
+            // Stripes as long as the pieces by which the medium is filled, so that filling it keeps all channels busy.
+            Shape::Programs => format!(
+                "channels = 4\nselect = \"stripe\"\nstripe_bytes = 262144\n{one_point}\
+                 nand = {{ program_bytes = 4096, program_ns = 600000, programs_per_erase = 1000000, erase_ns = 0, buffered_programs = 64 }}\n"
+            ),
+            Shape::Sizes => {
+                let points = format!("[[512, {}], [4096, {base}], [131072, {}]]", base * 9 / 10, base * 8);
+                format!("channels = 4\nread = {points}\nwrite = {points}\n")
+            }
+            Shape::Mix7030 => format!(
+                "channels = 4\nread = [[4096, {base}]]\nwrite = [[4096, {}]]\njitter = {{ lognormal = {{ sigma = 0.1 }} }}\n",
+                base * 2
+            ),
+        };
+        begin + &rest
+    }
+
+    /// The URI of its device, whose model is in the file `model`.
+    pub fn uri(&self, model: &str) -> String {
+        format!("mem:{}?model={model}", self.shape.medium())
+    }
+
+    /// Its job: by each of `policies`, for `runtime` each; with a competing program, if there is to be one.
+    pub fn job(
+        &self,
+        policies: &[Policy],
+        runtime: Duration,
+        competitor: Option<&str>,
+    ) -> Result<Job, Failure> {
+        let list: Vec<String> = policies.iter().map(Policy::to_string).collect();
+        let (list, runtime) = (list.join(","), format!("{}us", runtime.as_micros()));
+        let mut job = Job::new(&self.name());
+        let common = [("runtime", runtime.as_str()), ("time_based", "1"), ("completion", list.as_str())];
+        let competitor = competitor.map(|kind| ("competitor", kind));
+        for (key, value) in common.iter().chain(self.shape.keys()).chain(&competitor) {
+            job.set(key, Some(value), &Origin::CommandLine)?;
+        }
+        job.validate()?;
+        Ok(job)
+    }
+}
+
+/// A model as a file that is nowhere but in this process, and gone when this is dropped.
+#[derive(Debug)]
+pub struct ModelFile(File);
+
+impl ModelFile {
+    /// The model of `cell`.
+    pub fn create(cell: &GridCell) -> Result<Self, Failure> {
+        let create = || -> std::io::Result<File> {
+            let mut file = File::from(memfd_create("meantime-model", MemfdFlags::CLOEXEC)?);
+            file.write_all(cell.model_text().as_bytes())?;
+            Ok(file)
+        };
+        let failed =
+            |error| Failure::new(format_args!("cannot keep the model of {} in memory: {error}", cell.name()));
+        create().map(Self).map_err(failed)
+    }
+
+    /// Where it can be opened, by this process.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
+}
+
+/// All cells of these times and shapes whose names contain one of the words of `filter`.
+pub fn cells(times_ns: &[u64], shapes: &[Shape], filter: Option<&str>) -> Result<Vec<GridCell>, Failure> {
+    let all = times_ns
+        .iter()
+        .flat_map(|device_ns| shapes.iter().map(|shape| GridCell { device_ns: *device_ns, shape: *shape }));
+    let words: Option<Vec<&str>> = filter.map(|filter| filter.split(',').map(str::trim).collect());
+    let wanted = |cell: &GridCell| match &words {
+        None => true,
+        Some(words) => words.iter().any(|word| cell.name().contains(word)),
+    };
+    let cells: Vec<GridCell> = all.filter(wanted).collect();
+    if cells.is_empty() {
+        let filter = filter.unwrap_or("");
+        return Err(Failure::usage(format_args!(
+            "--filter {filter:?} leaves no cell; names are like {} (see --help for times and shapes)",
+            GridCell { device_ns: times_ns[0], shape: shapes[0] }.name()
+        )));
+    }
+    Ok(cells)
+}
+
+/// The device times of a list: `2,4.1us,0.1ms`; a bare number is µs.
+pub fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
+    let mut times_ns = Vec::new();
+    for text in list.split(',').map(str::trim) {
+        let (least, most) = DEVICE_TIME_LIMITS_NS;
+        let ns = parse_time_ns(text).filter(|ns| (least..=most).contains(ns)).ok_or_else(|| {
+            Failure::usage(format_args!(
+                "--times: {text:?} is no device time: use e.g. 7.3 (µs), 500ns or 1ms, from 100ns to 100ms"
+            ))
+        })?;
+        if times_ns.contains(&ns) {
+            return Err(Failure::usage(format_args!("--times: {text} is listed twice")));
+        }
+        times_ns.push(ns);
+    }
+    Ok(times_ns)
+}
+
+/// The shapes of a list.
+pub fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
+    let mut shapes = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(|| {
+            let known = Shape::ALL.map(Shape::name).join(", ");
+            Failure::usage(format_args!("--shapes: {name:?} is no shape: use {known}"))
+        })?;
+        if shapes.contains(&shape) {
+            return Err(Failure::usage(format_args!("--shapes: {name} is listed twice")));
+        }
+        shapes.push(shape);
+    }
+    Ok(shapes)
+}
+
+/// `7.3us` → 7300; a bare number is µs.
+fn parse_time_ns(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "ns" => 1.0,
+        "us" | "µs" | "" => 1e3,
+        "ms" => 1e6,
+        _ => return None,
+    };
+    let ns = number.parse::<f64>().ok()? * factor;
+    (0.0..=1e12).contains(&ns).then(|| ns.round() as u64)
+}
+
+/// 7300 → `7.3us`.
+pub fn time_name(ns: u64) -> String {
+    format!("{}us", ns as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use meantime::block::OpenOptions;
+
+    use super::*;
+
+    #[test]
+    fn the_whole_grid_has_49_cells_with_names_of_their_own() {
+        let cells = cells(&DEVICE_TIMES_NS, &Shape::ALL, None).unwrap();
+        assert_eq!(cells.len(), 49);
+        let names: HashSet<String> = cells.iter().map(GridCell::name).collect();
+        assert_eq!(names.len(), 49);
+        for name in ["2us-constant", "4.1us-bimodal", "7.3us-programs", "100us-mix7030"] {
+            assert!(names.contains(name), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn models_parse_and_jobs_are_valid() {
+        let policies = [Policy::Poll, Policy::ADAPTIVE];
+        for cell in cells(&DEVICE_TIMES_NS, &Shape::ALL, None).unwrap() {
+            let model = ModelFile::create(&cell).unwrap();
+            let opened = meantime::block::open(&cell.uri(&model.path()), &OpenOptions::default());
+            assert!(opened.is_ok(), "{}: {}", cell.name(), opened.err().unwrap());
+            let job = cell.job(&policies, Duration::from_millis(250), Some("tsc")).unwrap();
+            assert_eq!(job.runtime, Some(Duration::from_millis(250)));
+            assert!(job.time_based && job.competitor.is_some());
+            assert_eq!(job.completion.as_deref(), Some("poll,adaptive"));
+            assert_eq!(job.iodepth, if cell.shape == Shape::Depth4 { 4 } else { 1 });
+            assert_eq!(job.has_varied_sizes(), cell.shape == Shape::Sizes);
+            assert_eq!(job.writes(), matches!(cell.shape, Shape::Programs | Shape::Mix7030));
+        }
+    }
+
+    #[test]
+    fn a_filter_takes_any_of_its_words() {
+        let names = |filter| {
+            cells(&[2_000, 20_000], &Shape::ALL, Some(filter))
+                .map(|cells| cells.iter().map(GridCell::name).collect::<Vec<_>>())
+        };
+        assert_eq!(names("20us-c,2us-sizes").unwrap(), ["2us-sizes", "20us-constant"]);
+        assert_eq!(names("bimodal").unwrap().len(), 2);
+        assert!(names("nothing").is_err());
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(parse_times("2, 4.1us,500ns,0.1ms").unwrap(), [2_000, 4_100, 500, 100_000]);
+        for wrong in ["", "2,2us", "1ns", "1s", "x", "-1", "9999ms"] {
+            assert!(parse_times(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_shapes("sizes, depth4").unwrap(), [Shape::Sizes, Shape::Depth4]);
+        assert!(parse_shapes("sizes,sizes").is_err() && parse_shapes("round").is_err());
+    }
+}

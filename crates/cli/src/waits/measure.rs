@@ -1,0 +1,120 @@
+//! A cell measured: the bench's own machinery, with a job of a cell's shape on a device of its model.
+
+use std::time::Duration;
+
+use meantime::completion::Policy;
+
+use crate::bench::devices::Devices;
+use crate::bench::group::{self, Group};
+use crate::bench::progress::Progress;
+use crate::bench::results::JobResult;
+use crate::bench::schedule::median;
+use crate::bench::{checks, left_out, run};
+use crate::failure::Failure;
+use crate::signal;
+
+use super::figures::{Baseline, CellResult, Competing, Figures};
+use super::grid::{GridCell, ModelFile};
+
+/// How long a turn is to take.
+const TURN: Duration = Duration::from_millis(100);
+
+/// A cell has at least so many turns of each way to wait, however short they are.
+const ROUNDS_MIN: u32 = 4;
+
+/// A turn beside a competing program, before which that has as long alone.
+const COMPETING_ROUNDS: u32 = 2;
+
+/// What to measure in each cell.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Ways to wait; `poll` is one of them.
+    pub policies: Vec<Policy>,
+    /// How long each.
+    pub runtime: Duration,
+    /// What competes for the CPU in a second pass, if anything.
+    pub competitor: Option<String>,
+}
+
+impl Spec {
+    /// How many turns each way to wait has.
+    pub fn rounds(&self) -> u32 {
+        let turns = self.runtime.as_nanos().div_ceil(TURN.as_nanos());
+        u32::try_from(turns).unwrap_or(u32::MAX).clamp(ROUNDS_MIN, 100_000)
+    }
+
+    /// Passes over a cell, each of which the progress counts.
+    pub fn passes(&self) -> usize {
+        if self.competitor.is_some() { 2 } else { 1 }
+    }
+}
+
+/// Measures `cell`.
+pub fn measure(cell: &GridCell, spec: &Spec, progress: &mut Progress) -> Result<CellResult, Failure> {
+    let model = ModelFile::create(cell)?;
+    let uri = cell.uri(&model.path());
+    let mut devices = Devices::open(std::slice::from_ref(&uri), false)?;
+    let mut pass = |spec: &Spec, competitor: Option<&str>, rounds: u32| {
+        let job = cell.job(&spec.policies, spec.runtime, competitor)?;
+        let mut groups = group::groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;
+        let mut group: Group = groups.remove(0);
+        if competitor.is_none() {
+            // The same once more, which shows what differences are worth.
+            group.plans[0].policies.push(Policy::Poll);
+        }
+        left_out::leave_out(&mut group, &devices)?;
+        checks::check(&group, &devices, false)?;
+        run::run(&group, &mut devices, Some(rounds), false, progress)
+    };
+    let outcome = pass(spec, None, spec.rounds())?;
+    let (mut ways, again) = sort(outcome.results);
+    let poll = ways.iter().find(|way| way.completion == Policy::Poll.to_string());
+    let poll = poll.map(|poll| Baseline::of(poll, again.as_ref()));
+    if let Some(kind) = spec.competitor.as_deref().filter(|_| !signal::stopped()) {
+        let runtime = spec.runtime.min(2 * COMPETING_ROUNDS * TURN);
+        let outcome = pass(&Spec { runtime, ..spec.clone() }, Some(kind), COMPETING_ROUNDS)?;
+        for result in outcome.results {
+            let result = result.into_result();
+            if let Some(way) = ways.iter_mut().find(|way| way.completion == result.completion) {
+                way.competing = Competing::of(&result);
+            }
+        }
+    }
+    let probes_ns: Vec<f64> = outcome.rtts.probes_ns.iter().map(|ns| *ns as f64).collect();
+    Ok(CellResult {
+        cell: *cell,
+        ways,
+        poll,
+        references: None,
+        moved_turns: (outcome.rtts.repeated, outcome.rtts.disturbed),
+        cacheline_rtt_ns: median(&probes_ns),
+    })
+}
+
+/// The ways to wait, and the second run of `poll` apart.
+fn sort(results: Vec<JobResult>) -> (Vec<Figures>, Option<Figures>) {
+    let mut ways: Vec<Figures> = Vec::with_capacity(results.len());
+    let mut again = None;
+    for figures in results.into_iter().map(Figures::of) {
+        if ways.iter().any(|way| way.completion == figures.completion) {
+            again = Some(figures);
+        } else {
+            ways.push(figures);
+        }
+    }
+    (ways, again)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_short_but_not_too_few() {
+        let rounds = |runtime_ms| {
+            let runtime = Duration::from_millis(runtime_ms);
+            Spec { policies: Vec::new(), runtime, competitor: None }.rounds()
+        };
+        assert_eq!((rounds(40), rounds(1_000), rounds(1_050)), (4, 10, 11));
+    }
+}

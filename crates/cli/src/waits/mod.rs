@@ -1,0 +1,310 @@
+//! `meantime waits`: ways to wait over a grid of device times and shapes.
+
+mod figures;
+mod grid;
+mod json;
+mod made;
+mod measure;
+mod page;
+mod plane;
+mod simulated;
+mod summary;
+mod table;
+#[cfg(test)]
+mod testing;
+mod trace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use meantime::completion::Policy;
+use meantime::completion::sim;
+use serde_json::json;
+
+use crate::bench::progress::Progress;
+use crate::cli::WaitsArgs;
+use crate::failure::{FAILED, Failure};
+use crate::job::{Job, Origin};
+use crate::machine::Machine;
+use crate::output::{self, HtmlTarget, JsonTarget};
+use crate::signal;
+
+use figures::CellResult;
+use grid::{GridCell, Shape};
+use json::Setting;
+use measure::Spec;
+use simulated::Whose;
+use trace::{TraceDir, WakeCosts};
+
+const POLICIES: &str = "interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto";
+const RUNTIME: Duration = Duration::from_secs(1);
+
+const QUICK_POLICIES: &str = "interrupt,poll,hybrid,adaptive";
+const QUICK_TIMES_NS: [u64; 3] = [4_100, 10_000, 50_000];
+const QUICK_SHAPES: [Shape; 3] = [Shape::Constant, Shape::Lognormal, Shape::Bimodal];
+const QUICK_RUNTIME: Duration = Duration::from_millis(250);
+
+/// What is to be done.
+#[derive(Debug)]
+struct Plan {
+    cells: Vec<GridCell>,
+    spec: Spec,
+    /// Nothing is done live, but everything in the simulator.
+    simulated: Option<Whose>,
+    /// Where device times are that are to be simulated with.
+    replay: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
+    let plan = plan(args)?;
+    let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
+    let page_target = args.html.as_deref().map(HtmlTarget::prepare).transpose()?;
+    let to_stdout = [target == Some(JsonTarget::Stdout), page_target == Some(HtmlTarget::Stdout)];
+    if to_stdout == [true; 2] {
+        return Err(Failure::usage(
+            "--json and --html cannot both go to standard output; give one of them a file",
+        ));
+    }
+    // Stdout is the JSON's or the page's alone then.
+    let show = |text: &str| {
+        if to_stdout.contains(&true) {
+            eprint!("{text}");
+            Ok(())
+        } else {
+            output::print(text)
+        }
+    };
+    let traces = args.traces.as_deref().map(TraceDir::create).transpose()?;
+    signal::catch();
+    let mut results = Vec::new();
+    let failed = match plan.simulated {
+        Some(whose) => simulate(&plan, whose, &mut results, &show),
+        None => measure(&plan, &mut results, traces.as_ref(), &show),
+    };
+    if !results.is_empty() {
+        report(&plan, &results, &target, &page_target, &show)?;
+    }
+    failed?;
+    if let Some(code) = signal::exit_code() {
+        eprintln!("meantime: ended by a signal; the results are those measured until then");
+        return Ok(ExitCode::from(code));
+    }
+    let bad = results.iter().flat_map(|cell| &cell.ways).any(|way| way.errors > 0);
+    Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Every cell, shown as it is done.
+fn measure(
+    plan: &Plan,
+    results: &mut Vec<CellResult>,
+    traces: Option<&TraceDir>,
+    show: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let costs = WakeCosts::measure()?;
+    let machine = simulated::this_machine(&costs);
+    if let Some(traces) = traces {
+        traces.write_wake(&costs)?;
+    }
+    let mut progress = Progress::new(plan.cells.len() * plan.spec.passes());
+    for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
+        let measured = measure::measure(cell, &plan.spec, &mut progress);
+        let mut measured = measured.inspect_err(|_| progress.clear())?;
+        // After Ctrl-C none of its ways may have had a turn.
+        if measured.ways.is_empty() {
+            break;
+        }
+        if !signal::stopped() {
+            let trace = trace::record(cell, &mut progress).inspect_err(|_| progress.clear())?;
+            simulated::hold_against_references(&mut measured, &trace, &machine);
+            if let Some(traces) = traces {
+                traces.write_trace(cell, &trace)?;
+            }
+        }
+        push(measured, results, &progress, show)?;
+    }
+    progress.clear();
+    Ok(())
+}
+
+/// Every cell in the simulator.
+fn simulate(
+    plan: &Plan,
+    whose: Whose,
+    results: &mut Vec<CellResult>,
+    show: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let machine = match whose {
+        Whose::BareMetal => sim::Machine::bare_metal(),
+        Whose::ThisMachine => simulated::this_machine(&WakeCosts::measure()?),
+    };
+    let mut progress = Progress::new(plan.cells.len());
+    for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
+        let trace = plan.replay.as_deref().map(|dir| trace::read(dir, cell)).transpose();
+        let trace = trace.inspect_err(|_| progress.clear())?;
+        progress.job(&cell.name());
+        let mut begun = 0;
+        let result = simulated::cell(cell, &plan.spec.policies, &machine, trace, &mut |policy| {
+            progress.cell("simulator", policy);
+            progress.done(f64::from(begun) / plan.spec.policies.len() as f64);
+            begun += 1;
+            !signal::stopped()
+        });
+        if result.ways.is_empty() {
+            break;
+        }
+        push(result, results, &progress, show)?;
+    }
+    progress.clear();
+    Ok(())
+}
+
+/// One more cell, which is shown.
+fn push(
+    result: CellResult,
+    results: &mut Vec<CellResult>,
+    progress: &Progress,
+    show: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let text = table::cell_table(&result) + "\n";
+    results.push(result);
+    let mut shown = Ok(());
+    progress.above(|| shown = show(&text));
+    shown
+}
+
+/// What the cells come to, where it was asked for.
+fn report(
+    plan: &Plan,
+    results: &[CellResult],
+    target: &Option<JsonTarget>,
+    page_target: &Option<HtmlTarget>,
+    show: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let summaries = summary::summaries(results);
+    let machine = Machine::probe();
+    let all: Vec<&CellResult> = results.iter().collect();
+    show(&format!(
+        "{}\n{}\n\n{}\n",
+        table::summary_table(&summaries, results.len()),
+        table::legend(&all),
+        machine.line()
+    ))?;
+    let mut facts = machine.json();
+    let words = std::env::args_os().skip(1).map(|word| json!(word.to_string_lossy()));
+    facts.insert("command".to_owned(), std::iter::once(json!("meantime")).chain(words).collect());
+    facts.insert("interrupted".to_owned(), json!(signal::stopped()));
+    let setting = Setting {
+        facts,
+        runtime_ms: plan.spec.runtime.as_millis() as u64,
+        competitor: plan.spec.competitor.clone(),
+        simulated: plan.simulated.map(|whose| whose.to_string()),
+    };
+    if let Some(target) = target {
+        target.write(&json::json(results, &summaries, &setting))?;
+    }
+    if let Some(target) = page_target {
+        target.write(&page::page(results, &summaries, &setting))?;
+    }
+    Ok(())
+}
+
+fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
+    let times_ns = match (&args.times, args.quick) {
+        (Some(list), _) => grid::parse_times(list)?,
+        (None, true) => QUICK_TIMES_NS.to_vec(),
+        (None, false) => grid::DEVICE_TIMES_NS.to_vec(),
+    };
+    let shapes = match (&args.shapes, args.quick) {
+        (Some(list), _) => grid::parse_shapes(list)?,
+        (None, true) => QUICK_SHAPES.to_vec(),
+        (None, false) => Shape::ALL.to_vec(),
+    };
+    let cells = grid::cells(&times_ns, &shapes, args.filter.as_deref())?;
+    let usual = if args.quick { QUICK_POLICIES } else { POLICIES };
+    let policies = policies(args.policies.as_deref().unwrap_or(usual))?;
+    let usual = if args.quick { QUICK_RUNTIME } else { RUNTIME };
+    let (mut runtime, mut competitor) = (usual, None);
+    // The job's own keys: one place knows what they may say.
+    let mut job = Job::new("waits");
+    if let Some(text) = &args.runtime {
+        job.set("runtime", Some(text), &Origin::CommandLine)?;
+        runtime = job.runtime.unwrap_or_default();
+    }
+    if let Some(kind) = &args.competitor {
+        job.set("competitor", Some(kind), &Origin::CommandLine)?;
+        competitor = job.competitor.map(|kind| kind.to_string());
+    }
+    if runtime < Duration::from_millis(1) {
+        return Err(Failure::usage("--runtime: give a millisecond at least, better a second"));
+    }
+    let simulated = args.simulate.as_deref().map(str::parse).transpose();
+    let simulated: Option<Whose> =
+        simulated.map_err(|error: String| Failure::usage(format_args!("--simulate: {error}")))?;
+    let spec = Spec { policies, runtime, competitor };
+    Ok(Plan { cells, spec, simulated, replay: args.replay.clone() })
+}
+
+/// The ways to wait of a list, and `poll`.
+fn policies(list: &str) -> Result<Vec<Policy>, Failure> {
+    let mut policies = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let policy: Policy =
+            name.parse().map_err(|error| Failure::usage(format_args!("--policies: {error}")))?;
+        if policies.contains(&policy) {
+            return Err(Failure::usage(format_args!("--policies: {policy} is listed twice")));
+        }
+        policies.push(policy);
+    }
+    if !policies.contains(&Policy::Poll) {
+        policies.insert(0, Policy::Poll);
+    }
+    Ok(policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(words: &[&str]) -> WaitsArgs {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: WaitsArgs,
+        }
+        Line::parse_from(std::iter::once(&"waits").chain(words)).args
+    }
+
+    #[test]
+    fn the_whole_grid_and_a_quick_one() {
+        let whole = plan(&args(&[])).unwrap();
+        assert_eq!((whole.cells.len(), whole.spec.policies.len()), (49, 10));
+        assert_eq!((whole.spec.rounds(), whole.spec.passes()), (10, 1));
+        let quick = plan(&args(&["--quick", "--competitor"])).unwrap();
+        assert_eq!((quick.cells.len(), quick.spec.policies.len()), (9, 4));
+        assert_eq!((quick.spec.competitor.as_deref(), quick.spec.passes()), (Some("tsc"), 2));
+        let own = ["--quick", "--times", "20", "--runtime", "2", "--policies", "pas,adaptive:cpu=30"];
+        let own = plan(&args(&own)).unwrap();
+        assert_eq!((own.cells.len(), own.spec.runtime), (3, Duration::from_secs(2)));
+        assert_eq!(own.spec.policies[0], Policy::Poll);
+    }
+
+    #[test]
+    fn what_cannot_be_obeyed() {
+        for words in [
+            &["--policies", "pol"][..],
+            &["--policies", "pas,pas"],
+            &["--times", "0"],
+            &["--shapes", "square"],
+            &["--filter", "nothing"],
+            &["--runtime", "0"],
+            &["--runtime", "x"],
+            &["--competitor", "nobody"],
+            &["--simulate=metal"],
+        ] {
+            assert!(plan(&args(words)).is_err(), "{words:?}");
+        }
+    }
+}
