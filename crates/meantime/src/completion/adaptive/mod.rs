@@ -204,11 +204,9 @@ impl Model {
             plan.push(Stage { from_ns: 0, until_ns: until_ns as u32 });
         }
         let median_ns = self.support.quantile_ns(0.5) as u32;
-        usual
-            .stages()
-            .iter()
-            .filter(|stage| stage.from_ns > median_ns)
-            .for_each(|stage| drop(plan.push(*stage)));
+        for stage in usual.stages().iter().filter(|stage| stage.from_ns > median_ns) {
+            plan.push(*stage);
+        }
         plan.with_patience_ns(usual.patience_ns())
     }
 }
