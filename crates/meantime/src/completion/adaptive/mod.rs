@@ -12,7 +12,7 @@ use super::plan::{MAX_STAGES, Plan, Stage};
 use super::policy::Goal;
 use control::{Control, Ended};
 use planner::Planned;
-pub use planner::{SleepCost, plan};
+pub use planner::plan;
 use times::Times;
 pub use times::{MAX_POINTS, Support};
 pub use wake::{GROUPS, Groups, SleepCosts, WakeCost};
@@ -347,12 +347,12 @@ impl Adaptive {
         let Self { wake, models, controls, .. } = self;
         let (model, control_at, control) = (&mut models[at], control, &controls[control]);
         let typical_ns = model.support.quantile_ns(0.25);
-        let sleep = SleepCost { cpu_ns: wake.cpu_ns(), late_ns: wake.chill_ns() };
+        let cpu_ns = wake.cpu_ns();
         let groups = *wake.groups((typical_ns * 0.8) as u64, now_ns);
         // Several in flight: each of them may be late by one sleep.
         let in_flight = (1u32 << class.depth()) as f32;
         let price = control.price();
-        let mut planned = planner::plan(&model.support, &groups, sleep, price * in_flight);
+        let mut planned = planner::plan(&model.support, &groups, cpu_ns, price * in_flight);
         let stretch_ns = control.stretch() * model.support.mean_ns();
         if stretch_ns > 0.0 {
             let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
@@ -398,10 +398,7 @@ impl Adaptive {
         let exact = waited.is_some_and(|waited| waited.exact);
         let overslept = waited.is_some_and(|waited| waited.overslept);
         let more_ns = waited.map_or(0, |waited| waited.in_vain_ns);
-        let mut late_ns = model.observe(device_ns, exact, overslept, more_ns);
-        if waited.is_some_and(|waited| !waited.wakes().is_empty()) {
-            late_ns += self.wake.chill_ns();
-        }
+        let late_ns = model.observe(device_ns, exact, overslept, more_ns);
         let cpu_ns = model.plans[control].planned.cpu_ns;
         let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns, now_ns };
         if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {

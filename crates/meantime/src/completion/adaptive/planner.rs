@@ -38,17 +38,8 @@ impl Cost {
     }
 }
 
-/// What a sleep costs, however long it is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SleepCost {
-    /// CPU, in ns.
-    pub cpu_ns: f32,
-    /// Lateness, in ns, besides that of waking up late: what comes after it runs slower.
-    pub late_ns: f32,
-}
-
-/// The best plan. `support` is of the device time since submission, `wake` of lateness.
-pub fn plan(support: &Support, wake: &Groups, sleep: SleepCost, price: f32) -> Planned {
+/// The best plan. `support` is of the device time since submission, `wake` of lateness, `sleep_cpu_ns` what a sleep costs.
+pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> Planned {
     let n = support.count;
     if n == 0 {
         return Planned::default();
@@ -102,7 +93,7 @@ pub fn plan(support: &Support, wake: &Groups, sleep: SleepCost, price: f32) -> P
         best[m] = spun;
         // What sleeping until `until_ns` costs.
         let slept = |until_ns: f32, best: &[Cost; MAX_POINTS + 1], until: &[f32; MAX_POINTS]| {
-            let mut sum = Cost { cpu: sleep.cpu_ns * left, late: sleep.late_ns * left };
+            let mut sum = Cost { cpu: sleep_cpu_ns * left, late: 0.0 };
             let mut k = m;
             for wake_ns in wake {
                 let runs = until_ns + wake_ns;
@@ -190,11 +181,6 @@ mod tests {
         Support::of(&[(ns, 1.0)])
     }
 
-    /// Of the CPU alone.
-    fn cpu(cpu_ns: f32) -> SleepCost {
-        SleepCost { cpu_ns, late_ns: 0.0 }
-    }
-
     fn stage(from_ns: u32, until_ns: u32) -> Stage {
         Stage { from_ns, until_ns }
     }
@@ -202,7 +188,7 @@ mod tests {
     /// Both known: awake when it ends.
     #[test]
     fn a_constant_is_met_exactly() {
-        let planned = plan(&constant(10_000.0), &WAKE_2_US, cpu(500.0), 8.0);
+        let planned = plan(&constant(10_000.0), &WAKE_2_US, 500.0, 8.0);
         assert_eq!(planned.plan.stages(), [stage(0, 8_000)]);
         assert_eq!((planned.cpu_ns, planned.late_ns), (500.0, 0.0));
     }
@@ -211,7 +197,7 @@ mod tests {
     /// dear, 9 if it is cheap; and the quantile that decides is 1/2, at a price of 1.
     #[test]
     fn the_price_decides_which_wake_up_is_met() {
-        let at = |price| plan(&constant(10_000.0), &WAKE_1_OR_3_US, cpu(0.0), price);
+        let at = |price| plan(&constant(10_000.0), &WAKE_1_OR_3_US, 0.0, price);
         assert_eq!(at(1.1).plan.stages(), [stage(0, 7_000)]);
         assert_eq!((at(1.1).cpu_ns, at(1.1).late_ns), (1_000.0, 0.0));
         assert_eq!(at(0.9).plan.stages(), [stage(0, 9_000)]);
@@ -221,15 +207,15 @@ mod tests {
     /// Sleeping 8 of 10 µs saves 10 µs of spinning.
     #[test]
     fn a_sleep_that_costs_more_than_it_saves_is_not_made() {
-        assert!(!plan(&constant(10_000.0), &WAKE_2_US, cpu(9_900.0), 8.0).plan.is_spin());
-        let planned = plan(&constant(10_000.0), &WAKE_2_US, cpu(10_100.0), 8.0);
+        assert!(!plan(&constant(10_000.0), &WAKE_2_US, 9_900.0, 8.0).plan.is_spin());
+        let planned = plan(&constant(10_000.0), &WAKE_2_US, 10_100.0, 8.0);
         assert!(planned.plan.is_spin());
         assert_eq!((planned.cpu_ns, planned.late_ns), (10_000.0, 0.0));
     }
 
     #[test]
     fn a_device_faster_than_waking_is_spun_for() {
-        assert!(plan(&constant(2_000.0), &[13_000.0; GROUPS], cpu(1_000.0), 8.0).plan.is_spin());
+        assert!(plan(&constant(2_000.0), &[13_000.0; GROUPS], 1_000.0, 8.0).plan.is_spin());
     }
 
     /// By hand: 9 in 10 end at 10 µs, the others at 100; waking takes 13. Nothing can be slept before 10; past it, 77 µs can (until 87 µs), at a
@@ -237,7 +223,7 @@ mod tests {
     #[test]
     fn what_missed_its_usual_time_is_slept_for() {
         let support = Support::of(&[(10_000.0, 0.9), (100_000.0, 0.1)]);
-        let planned = plan(&support, &[13_000.0; GROUPS], cpu(2_000.0), 10.0);
+        let planned = plan(&support, &[13_000.0; GROUPS], 2_000.0, 10.0);
         assert_eq!(planned.plan.stages(), [stage(10_150, 87_000)]);
         assert!((planned.cpu_ns - 10_200.0).abs() < 1.0 && planned.late_ns.abs() < 1.0, "{planned:?}");
     }
@@ -246,11 +232,11 @@ mod tests {
     #[test]
     fn two_modes_are_met_both() {
         let support = Support::of(&[(20_000.0, 0.5), (40_000.0, 0.5)]);
-        let planned = plan(&support, &WAKE_2_US, cpu(1_000.0), 3.0);
+        let planned = plan(&support, &WAKE_2_US, 1_000.0, 3.0);
         assert_eq!(planned.plan.stages(), [stage(0, 18_000), stage(20_300, 38_000)]);
         assert!((planned.cpu_ns - 1_500.0).abs() < 1.0, "{planned:?}");
         // If lateness is nearly free, one sleep through both: late by 20 for one in two.
-        let planned = plan(&support, &WAKE_2_US, cpu(1_000.0), 0.01);
+        let planned = plan(&support, &WAKE_2_US, 1_000.0, 0.01);
         assert_eq!(planned.plan.stages(), [stage(0, 38_000)]);
         assert!((planned.late_ns - 10_000.0).abs() < 1.0);
     }
@@ -272,7 +258,7 @@ mod tests {
             let mut wake: Groups = std::array::from_fn(|_| 500.0 + 9_000.0 * random());
             wake.sort_by(f32::total_cmp);
             let (sleep_cpu_ns, price) = (4_000.0 * random(), 0.1 + 12.0 * random());
-            let planned = plan(&Support::of(&points), &wake, cpu(sleep_cpu_ns), price);
+            let planned = plan(&Support::of(&points), &wake, sleep_cpu_ns, price);
             let cost = planned.cpu_ns + price * planned.late_ns;
             let once = |until_ns: f32| {
                 let (mut cpu, mut late) = (sleep_cpu_ns, 0.0);

@@ -32,20 +32,18 @@ pub struct SleepCosts {
     pub cpu_ns: u32,
     /// How late an interrupt's waiter runs, in ns; median.
     pub interrupt_late_ns: u32,
-    /// How much slower the thread goes on for having slept, its caches being cold, in ns.
-    pub chill_ns: u32,
 }
 
 impl SleepCosts {
     /// Sleeps that end at once and cost nothing: those of a virtual clock.
     pub fn none() -> Self {
-        Self { late_ns: std::array::from_fn(|_| vec![0]), cpu_ns: 0, interrupt_late_ns: 0, chill_ns: 0 }
+        Self { late_ns: std::array::from_fn(|_| vec![0]), cpu_ns: 0, interrupt_late_ns: 0 }
     }
 
     /// From samples of lateness in ns, the same for every length of sleep.
     pub fn of(late_ns: &[u32], cpu_ns: u32, interrupt_late_ns: u32) -> Self {
         let samples = if late_ns.is_empty() { vec![0] } else { late_ns.to_vec() };
-        Self { late_ns: std::array::from_fn(|_| samples.clone()), cpu_ns, interrupt_late_ns, chill_ns: 0 }
+        Self { late_ns: std::array::from_fn(|_| samples.clone()), cpu_ns, interrupt_late_ns }
     }
 
     /// Those of this machine, measured at the first call of the process, in about 5 ms.
@@ -68,37 +66,8 @@ impl SleepCosts {
         cpu_ns.sort_unstable();
         // Another thread's signal ends a sleep about as late as a timer does; the difference is learned when it matters.
         let interrupt_late_ns = Lateness::of(&late_ns[1]).median();
-        Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], interrupt_late_ns, chill_ns: chill_ns(&clock) }
+        Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], interrupt_late_ns }
     }
-}
-
-/// About as much memory as an I/O's path goes through, one line each.
-#[repr(align(64))]
-#[derive(Clone, Copy, Default)]
-struct Line(u64);
-
-/// How much longer a small piece of work takes after a sleep than when it was just done.
-fn chill_ns(clock: &Clock) -> u32 {
-    const LINES: usize = 64;
-    let mut lines = [Line::default(); LINES];
-    let mut work = || {
-        let start_ns = clock.now_ns_in_order();
-        for at in 0..LINES {
-            // Each line says which comes next, so that they are waited for.
-            let next = (at * 29 + lines[at].0 as usize) % LINES;
-            lines[next].0 = std::hint::black_box(lines[next].0.wrapping_add(LINES as u64));
-        }
-        clock.now_ns_in_order() - start_ns
-    };
-    let mut samples: Vec<u64> = (0..24)
-        .map(|_| {
-            clock.sleep_ns(20_000);
-            let cold_ns = work();
-            cold_ns.saturating_sub(work())
-        })
-        .collect();
-    samples.sort_unstable();
-    samples[samples.len() / 2] as u32
 }
 
 /// The lateness of sleeps of one length.
@@ -187,11 +156,6 @@ impl WakeCost {
     /// CPU time in ns that a sleep costs its thread.
     pub fn cpu_ns(&self) -> f32 {
         self.cpu_ns
-    }
-
-    /// How much slower the thread goes on for having slept, in ns.
-    pub fn chill_ns(&self) -> f32 {
-        self.costs.chill_ns as f32
     }
 
     /// How late an interrupt's waiter runs, in ns.
