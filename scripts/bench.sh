@@ -8,3 +8,7 @@ echo "== the polled path: depth 1 against the floor, depth 32"
 cargo bench --locked --quiet -p meantime --bench path
 echo "== the software SSD alone"
 cargo bench --locked --quiet -p meantime-ssd --bench ssd_alone
+echo "== what adaptive adds to an I/O"
+cargo bench --locked --quiet -p meantime --bench estimator
+echo "== work in the gap"
+cargo bench --locked --quiet -p meantime --bench deferred

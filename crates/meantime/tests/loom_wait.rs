@@ -12,6 +12,7 @@ mod completion {
 }
 
 use completion::gap::{Gap, Source, Way};
+use completion::plan::{Plan, Stage};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 
@@ -110,19 +111,21 @@ fn complete(device: &Device, n: u64) {
     device.event.signal();
 }
 
-fn run(ways: &'static [Way], interrupt: bool) {
+fn run(ways: &[Way], interrupt: bool) {
+    let ways = ways.to_vec();
     loom::model(move || {
         let device = device();
         let theirs = Arc::clone(&device);
+        let count = ways.len() as u64;
         let thread = loom::thread::spawn(move || {
-            for n in 1..=ways.len() as u64 {
+            for n in 1..=count {
                 complete(&theirs, n);
             }
         });
         let mut queue = Queue { device, interrupt, taken: 0, clock: AtomicUsize::new(0) };
         let mut gap = Gap::default();
         gap.set_spin_budget_ns(0);
-        for &way in ways {
+        for &way in &ways {
             assert_eq!(gap.wait(&mut queue, way), 1);
         }
         thread.join().unwrap();
@@ -139,6 +142,9 @@ fn blocking_loses_no_interrupt() {
 fn falling_back_from_spinning_loses_no_interrupt() {
     run(&[Way::Poll], true);
     run(&[Way::Sleep(1_000)], true);
+    // A plan that is over at once, so that it falls back, too.
+    let plan = Plan::of(&[Stage { from_ns: 0, until_ns: 1_000 }]).with_patience_ns(1);
+    run(&[Way::Planned { plan, since_ns: 0 }], true);
 }
 
 /// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take that for its own.

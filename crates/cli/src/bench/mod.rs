@@ -7,6 +7,7 @@ pub mod clash;
 pub mod devices;
 pub mod engine;
 pub mod fill;
+mod goals;
 pub mod group;
 pub mod left_out;
 mod log_files;
@@ -166,6 +167,9 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
         text += ";\nrival: the share of their lone speed that the competing programs on the same CPU kept";
     }
     text += ".\n";
+    for line in measured.results.iter().filter_map(goals::missed) {
+        let _ = writeln!(text, "{line}");
+    }
     let mut lines: Vec<String> = measured.left_out.iter().map(LeftOut::line).collect();
     lines.sort();
     lines.dedup();

@@ -34,7 +34,7 @@ const FIRST_IOS: u32 = 4;
 const REPLAN_IOS: u32 = 64;
 const REPLAN_SPIN_IOS: u32 = 1_024;
 /// Of I/Os for which no sleep pays, the time of one in so many is taken.
-const SPIN_SAMPLE: u32 = 8;
+const SPIN_SAMPLE: u32 = 16;
 /// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
 const EXPLORE_AFTER: u32 = 32;
 /// And one in so many in any case, what is slept through being unseen otherwise; fewer if that took more than this part of the CPU.
@@ -359,8 +359,8 @@ impl Adaptive {
             let stage = Stage { from_ns: 0, until_ns: until_ns.saturating_add(stretch_ns as u32) };
             planned.plan = Plan::of(&[stage]);
         }
-        if let Some(limit_ns) = control.limit_ns() {
-            planned.plan = within(limit_ns, &planned.plan);
+        if let Some((bound_ns, limit_ns)) = control.limit_ns() {
+            planned.plan = within(bound_ns, limit_ns, &planned.plan);
         }
         // Longer than anything seen, or more sleeps than a plan has: no reason to burn more.
         let longest_ns = model.support.quantile_ns(1.0);
@@ -404,6 +404,13 @@ impl Adaptive {
         if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
         }
+    }
+
+    /// As [`Adaptive::record`], of an I/O whose end was seen as it came.
+    pub fn record_exact(&mut self, goal: Goal, class: Class, device_ns: u64, now_ns: u64) {
+        let mut waited = Waited::default();
+        waited.exact = true;
+        self.record(goal, class, device_ns, Some(&waited), now_ns);
     }
 
     /// Whether the time of an I/O of `class`, for which is polled, need not be taken.
@@ -478,16 +485,34 @@ impl Adaptive {
     }
 }
 
-/// The sleeps of `plan`, none of them beyond `limit_ns`.
-fn within(limit_ns: f32, plan: &Plan) -> Plan {
-    let limit_ns = limit_ns as u32;
+/// The sleeps of `plan`, none of them beyond `limit_ns`, but those that begin after `bound_ns`: what has begun then has missed it already.
+fn within(bound_ns: f32, limit_ns: f32, plan: &Plan) -> Plan {
+    let (bound_ns, limit_ns) = (bound_ns as u32, limit_ns as u32);
     let mut within = Plan::SPIN;
     for stage in plan.stages() {
-        // What has begun after the limit has missed it already.
-        let until_ns = if stage.from_ns < limit_ns { stage.until_ns.min(limit_ns) } else { stage.until_ns };
-        if until_ns > stage.from_ns + SHORTEST_SLEEP_NS {
+        let until_ns = if stage.from_ns < bound_ns { stage.until_ns.min(limit_ns) } else { stage.until_ns };
+        if until_ns > stage.from_ns.saturating_add(SHORTEST_SLEEP_NS) {
             within.push(Stage { until_ns, ..*stage });
         }
     }
     within
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(from_ns: u32, until_ns: u32) -> Stage {
+        Stage { from_ns, until_ns }
+    }
+
+    #[test]
+    fn sleeps_keep_within_a_percentile() {
+        let plan = Plan::of(&[stage(0, 18_000), stage(20_000, 38_000), stage(52_000, 80_000)]);
+        let kept = within(50_000.0, 30_000.0, &plan);
+        assert_eq!(kept.stages(), [stage(0, 18_000), stage(20_000, 30_000), stage(52_000, 80_000)]);
+        // With no time to spare nothing is slept, but for what is lost.
+        assert_eq!(within(50_000.0, 0.0, &plan).stages(), [stage(52_000, 80_000)]);
+        assert_eq!(within(50_000.0, -7.0, &plan).stages(), [stage(52_000, 80_000)]);
+    }
 }

@@ -1,0 +1,49 @@
+//! A queue with nothing in flight uses no CPU, however it would be waited for: measured, the software SSD's thread included.
+
+use std::time::Duration;
+
+use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, open_nvme};
+use meantime::completion::Policy;
+
+/// CPU time of this whole process.
+fn process_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn nothing_in_flight_costs_nothing() {
+    let names = [
+        "interrupt",
+        "poll",
+        "hybrid",
+        "hybrid=5us",
+        "hybrid-min",
+        "hybrid-bucket",
+        "ehp",
+        "pas",
+        "dpas",
+        "adaptive",
+        "adaptive:cpu=30",
+        "adaptive:p99=50us",
+        "auto",
+    ];
+    for name in names {
+        let policy: Policy = name.parse().expect("a policy");
+        let device = open_nvme("mem:16M?model=optane", &Default::default()).expect("a software SSD");
+        let options = ChannelOptions { depth: 4, policy, interrupt: None };
+        let mut channel = device.channel(&options).expect("a channel");
+        let mut buf = channel.alloc(4096).expect("memory");
+        for n in 0..200 {
+            buf = channel.read(n % 64, buf).expect("read");
+        }
+        // The SSD's thread parks after 2 ms.
+        std::thread::sleep(Duration::from_millis(20));
+        let before = process_cpu();
+        std::thread::sleep(Duration::from_millis(150));
+        let used = process_cpu() - before;
+        // A sleeping process is charged next to nothing; one that spins in some thread, all of it.
+        assert!(used < Duration::from_millis(15), "{name}: {used:?} of 150 ms");
+        drop(buf);
+    }
+}
