@@ -15,8 +15,10 @@ const FIRST_LOOK_NS: u64 = 20_000_000;
 const LATENCY: f32 = 0.03;
 /// What a change has to save.
 const SAVING: f32 = 0.9;
-/// A thread that is taken off the CPU more often than so many times a second has competition for it.
-const SWITCHES_PER_SECOND: f32 = 60.0;
+/// A thread that is taken off the CPU more often than so many times a second has competition for it: alone it is about once.
+const SWITCHES_PER_SECOND: f32 = 10.0;
+/// Beside others, a thread is left in peace if it needs no more than this share of the CPU.
+const MODEST_SHARE: f32 = 0.25;
 /// For how many looks competition is taken to last, when it was seen first; twice as long each time it is seen again.
 const FIRST_PATIENCE: u32 = 10;
 const LONGEST_PATIENCE: u32 = 600;
@@ -124,10 +126,10 @@ impl Auto {
             0.0 => outlook.interrupt_late_ns,
             measured_ns => measured_ns,
         };
-        let sleeps = outlook.planned_cpu_ns < 0.95 * outlook.device_ns;
         if self.contended > 0 {
-            // A sleep that leaves most of the gap to others; else the interrupt, if the device is not faster than that.
-            let interrupt = can_interrupt && !sleeps && outlook.device_ns > outlook.sleep_cpu_ns;
+            // Sleeps that leave most of the gap to others; else the interrupt, if the device is not faster than that.
+            let modest = outlook.planned_cpu_ns < MODEST_SHARE * outlook.device_ns;
+            let interrupt = can_interrupt && !modest && outlook.device_ns > outlook.sleep_cpu_ns;
             return if interrupt { Mode::Interrupt } else { Mode::Adaptive };
         }
         let allowed_ns = LATENCY * outlook.device_ns;
@@ -194,7 +196,8 @@ mod tests {
         assert_eq!(auto.contended, FIRST_PATIENCE);
         // Where nothing can be slept, a thread that competes takes the interrupt.
         assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 20_000.0), true), Mode::Interrupt);
-        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 5_000.0), true), Mode::Adaptive);
+        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 6_000.0), true), Mode::Interrupt);
+        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 4_000.0), true), Mode::Adaptive);
         assert_eq!(auto.choose(&outlook(1_500.0, 15_000.0, 1_500.0), true), Mode::Adaptive);
         (0..FIRST_PATIENCE).for_each(|_| auto.note_competition(false));
         assert_eq!(auto.contended, 0);
