@@ -10,7 +10,7 @@ const WORTH: f32 = 2.0;
 /// Where the CPU is what counts, lateness is nearly free.
 const CPU_PRICE_LOG2: f32 = -6.0;
 /// Where a percentile is what counts, it is cheap.
-const TAIL_PRICE_LOG2: f32 = -4.0;
+const TAIL_PRICE_LOG2: f32 = -6.0;
 /// Where to begin: 1 in 9 sleeps too long.
 const FIRST_PRICE_LOG2: f32 = 3.0;
 /// How many I/Os make a step.
