@@ -27,6 +27,9 @@ pub struct Medium {
     created: bool,
 }
 
+/// How often, a ms apart, the creator of a file tries to lock it.
+const CREATORS_TRIES: u32 = 200;
+
 /// A file just created: removed again unless [`keep`](Self::keep) is called.
 struct Created<'p> {
     path: &'p Path,
@@ -130,7 +133,16 @@ impl Medium {
             }
             Err(e) => return Err(io("opening the medium's file for reading and writing")(e)),
         };
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        // Who locks a file that we have just created finds it empty, and lets it go.
+        for _ in 0..if was_created { CREATORS_TRIES } else { 0 } {
+            if locked != Err(rustix::io::Errno::WOULDBLOCK) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        }
+        match locked {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
             Err(e) => return Err(io("locking the medium's file")(e.into())),

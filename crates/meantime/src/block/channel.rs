@@ -1,6 +1,8 @@
 //! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the slots of its requests.
 
+mod learn;
 mod steering;
+mod view;
 mod work;
 
 use std::collections::VecDeque;
@@ -14,13 +16,13 @@ use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket}
 use crate::completion::adaptive::{Estimate, SleepCosts};
 use crate::completion::steer::Helm;
 use crate::completion::{
-    DeferError, Deferred, Gap, GapCounters, Learning, Policy, Sample, Source, Way, WorkCounters,
+    DeferError, Deferred, Gap, GapCounters, Learning, Policy, Source, Way, WorkCounters,
 };
-use crate::hw::clock::thread_cpu_ns;
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
 use steering::{SAMPLED, Times};
+use view::{Both, View};
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,9 +41,6 @@ pub struct ChannelCounters {
 
 /// How often a wait looks before it reads a clock: about 200 ns' worth.
 const FIRST_LOOKS: u32 = 128;
-
-/// Of how many requests under way the likely end is compared.
-const COMPARED: usize = 16;
 
 /// A queue, the state of waiting on it, and what waits to be sent to it.
 struct Lane {
@@ -169,111 +168,6 @@ pub struct NvmeChannel {
     block_mask: u32,
     has_write_zeroes: bool,
     has_deallocate: bool,
-}
-
-/// A lane and the table its completions go to, as the gap sees them; and who is told what happens on the way.
-struct View<'a, P> {
-    queue: &'a mut IoQueue,
-    table: &'a mut Table,
-    probe: &'a P,
-}
-
-/// What a tick returns: to a wait, being told to stop is as good as something that ended.
-fn ended_or_stop(ended: usize, probe: &impl Probe) -> usize {
-    if ended == 0 && probe.stops() { 1 } else { ended }
-}
-
-impl<P: Probe> Source for View<'_, P> {
-    #[inline(always)]
-    fn reap(&mut self) -> usize {
-        let Self { queue, table, probe } = self;
-        queue.reap(|owner, outcome| {
-            probe.seen();
-            table.complete(owner, outcome);
-        })
-    }
-
-    #[inline(always)]
-    fn has_completion(&self) -> bool {
-        self.queue.has_completion()
-    }
-
-    fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { queue, table, probe } = self;
-        let ended = queue.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
-        ended_or_stop(ended, *probe)
-    }
-
-    fn tick_interval_ns(&self) -> u64 {
-        self.queue.sweep_interval_ns()
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.queue.clock().now_ns()
-    }
-
-    fn sleep_ns(&self, duration_ns: u64) {
-        self.queue.clock().sleep_ns(duration_ns);
-        self.probe.woken();
-    }
-
-    fn wait_interrupt(&self, timeout_ns: u64) -> bool {
-        match self.queue.event() {
-            Some(event) => {
-                self.queue.clock().wait_event(event, timeout_ns);
-                self.probe.woken();
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn cpu_ns(&self) -> u64 {
-        if self.queue.clock().is_real() { thread_cpu_ns() } else { 0 }
-    }
-}
-
-/// Two lanes at once.
-struct Both<'a, P> {
-    polled: &'a mut IoQueue,
-    interrupt: &'a mut IoQueue,
-    table: &'a mut Table,
-    probe: &'a P,
-}
-
-impl<P: Probe> Source for Both<'_, P> {
-    fn reap(&mut self) -> usize {
-        let Self { polled, interrupt, table, .. } = self;
-        polled.reap(|owner, outcome| table.complete(owner, outcome))
-            + interrupt.reap(|owner, outcome| table.complete(owner, outcome))
-    }
-
-    fn has_completion(&self) -> bool {
-        self.polled.has_completion() || self.interrupt.has_completion()
-    }
-
-    fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { polled, interrupt, table, probe } = self;
-        let ended = polled.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
-            + interrupt.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
-        ended_or_stop(ended, *probe)
-    }
-
-    fn tick_interval_ns(&self) -> u64 {
-        self.polled.sweep_interval_ns()
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.polled.clock().now_ns()
-    }
-
-    fn sleep_ns(&self, duration_ns: u64) {
-        self.polled.clock().sleep_ns(duration_ns);
-    }
-
-    fn wait_interrupt(&self, _: u64) -> bool {
-        false
-    }
 }
 
 impl NvmeChannel {
@@ -448,30 +342,6 @@ impl NvmeChannel {
         Ok(slot)
     }
 
-    /// `slot`, whose command has been sent, is waited for by `policy`.
-    #[inline(never)]
-    fn start_timed(&mut self, slot: u16, policy: Policy) {
-        let lbio = self.table.get_mut(slot);
-        let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
-        let class = self.table.class(op, bytes, self.table.active());
-        if !self.work.takes_times() && self.learning.skips(policy, class) {
-            return;
-        }
-        self.table.get_mut(slot).policy = policy;
-        let now_ns = self.clock().now_ns();
-        self.table.take_time(slot, class, now_ns);
-        self.show(now_ns);
-    }
-
-    /// From now on the time of `slot` is taken: what time it is.
-    #[inline]
-    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) -> u64 {
-        let class = self.table.class(op, bytes, self.table.active());
-        let now_ns = self.clock().now_ns();
-        self.table.take_time(slot, class, now_ns);
-        now_ns
-    }
-
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_long(&mut self, mut request: Request, claim: Claim) -> Result<u16, Rejected> {
@@ -626,50 +496,6 @@ impl NvmeChannel {
         self.learn(None);
     }
 
-    /// Takes in the times of what has ended: in a wait on the lane with an interrupt or on the polled one, or found without waiting.
-    #[inline]
-    fn learn(&mut self, waited_on: Option<bool>) {
-        if !self.table.timed.is_empty() {
-            self.learn_times(waited_on);
-        }
-    }
-
-    #[inline(never)]
-    fn learn_times(&mut self, waited_on: Option<bool>) {
-        let now_ns = self.clock().now_ns();
-        let in_flight = self.table.active() + self.table.timed.len();
-        let waited = match (waited_on, &self.interrupt) {
-            (Some(true), Some(lane)) => Some(lane.gap.waited()),
-            (Some(_), _) => Some(self.polled.gap.waited()),
-            (None, _) => None,
-        };
-        if let Some(waited) = waited {
-            self.learning.slept(waited, now_ns);
-        }
-        for timed in self.table.timed.drain(..) {
-            let sample = Sample {
-                class: timed.flight.class,
-                device_ns: now_ns.saturating_sub(timed.flight.submitted_ns),
-                slept_ns: waited.map_or(0, |waited| waited.slept_ns),
-                overslept: waited.is_some_and(|waited| waited.overslept),
-                interrupted: timed.flight.interrupted,
-                in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
-                now_ns,
-            };
-            self.times.add(sample.device_ns);
-            // What was found just after a piece may have been there during that.
-            let exact = waited.filter(|_| self.work.sight_after_piece(&timed.flight).is_none());
-            self.learning.record(timed.policy, &sample, exact);
-            if self.attention.has_work() {
-                let sight = self.work.sight(&timed.flight, &sample, waited);
-                self.learning.record_sight(timed.flight.class, sight);
-            }
-        }
-        if self.attention.has_work() {
-            self.after_work();
-        }
-    }
-
     #[inline(never)]
     fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
         while !self.table.is_done(slot) {
@@ -696,19 +522,6 @@ impl NvmeChannel {
         let told_ns = lane.queue.told_ns();
         self.learn(Some(flight.interrupted));
         self.show(told_ns);
-    }
-
-    /// The request without a ticket that is likely to end first, as far as that matters: no more than the first few are looked at.
-    fn next_to_end(&self) -> Option<u16> {
-        let first = self.table.queued_slots().next()?;
-        if !matches!(self.table.get(first).policy, Policy::Adaptive(_) | Policy::Auto) {
-            return Some(first);
-        }
-        let end_ns = |slot: &u16| {
-            let flight = self.table.get(*slot).flight();
-            flight.submitted_ns + self.learning.soonest_ns(flight.class)
-        };
-        self.table.queued_slots().take(COMPARED).min_by_key(end_ns)
     }
 
     /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,

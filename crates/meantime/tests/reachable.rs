@@ -1,0 +1,108 @@
+//! `adaptive` in the simulator, on bare metal: how near it comes to what can be reached, and how soon after the device has changed.
+
+use meantime::completion::sim::{Machine, Outcome, Shape, Trace, informed, simulate};
+use meantime::completion::{Goal, Policy};
+
+const IOS: usize = 20_000;
+
+fn trace(shape: &str, base_ns: u64) -> Trace {
+    shape.parse::<Shape>().expect("a shape").trace(base_ns, IOS, 1)
+}
+
+fn run(trace: &Trace, policy: &str) -> Outcome {
+    simulate(trace, &Machine::bare_metal(), policy.parse().expect("a policy"), 1, 1)
+}
+
+#[test]
+fn within_its_goal_and_near_the_least_cpu() {
+    for (shape, base_ns) in [
+        ("constant", 4_100),
+        ("constant", 20_000),
+        ("lognormal=0.2", 10_000),
+        ("bimodal=0.1x5", 7_300),
+        ("sizes", 10_000),
+    ] {
+        let trace = trace(shape, base_ns);
+        let (poll, adaptive) = (run(&trace, "poll"), run(&trace, "adaptive"));
+        let best = informed(&trace, &Machine::bare_metal(), Goal::default(), 1);
+        let (mean, cpu) =
+            (adaptive.mean_ns() / poll.mean_ns(), adaptive.cpu_ns_per_io() / best.outcome.cpu_ns_per_io());
+        assert!(mean <= 1.03, "{shape} {base_ns}: {mean} times polling's mean");
+        assert!(cpu <= 1.25, "{shape} {base_ns}: {cpu} times the informed policy's CPU");
+    }
+}
+
+#[test]
+fn costs_nothing_where_no_sleep_pays() {
+    for shape in ["constant", "lognormal=0.2", "mix"] {
+        let trace = trace(shape, 1_000);
+        let more_ns = run(&trace, "adaptive").mean_ns() - run(&trace, "poll").mean_ns();
+        assert!(more_ns <= 30.0, "{shape}: {more_ns} ns more");
+    }
+}
+
+#[test]
+fn a_share_of_the_cpu_is_held() {
+    for (shape, base_ns) in [("lognormal=0.2", 20_000), ("lognormal=0.2", 100_000), ("mix", 50_000)] {
+        let percent = run(&trace(shape, base_ns), "adaptive:cpu=30").cpu_percent();
+        assert!((27.0..=33.0).contains(&percent), "{shape} {base_ns}: {percent} %");
+    }
+}
+
+#[test]
+fn a_percentile_is_held_for_little_cpu() {
+    for (shape, base_ns, policy, bound_ns) in [
+        ("lognormal=0.2", 10_000, "adaptive:p99=20us", 20_000),
+        ("mix", 20_000, "adaptive:p99=30us", 30_000),
+        ("constant", 20_000, "adaptive:p99.9=30us", 30_000),
+    ] {
+        let trace = trace(shape, base_ns);
+        let outcome = run(&trace, policy);
+        let percentile_ns = outcome.quantile_ns(if policy.contains("99.9") { 0.999 } else { 0.99 });
+        assert!(percentile_ns <= bound_ns, "{policy}, {shape}: {percentile_ns}");
+        let spent = outcome.cpu_ns_per_io() / run(&trace, "poll").cpu_ns_per_io();
+        assert!(spent < 0.3, "{policy}, {shape}: {spent} of polling's CPU");
+    }
+}
+
+/// 10 µs, then 60, then 10 again: from the 200th I/O after a change on, as in the end.
+#[test]
+fn a_change_is_over_within_200_ios() {
+    let trace = trace("regime", 10_000);
+    let outcome = run(&trace, "adaptive");
+    let of = |from: usize, count: usize| {
+        let part = &outcome.series()[from..from + count];
+        let mean = |of: fn(&meantime::completion::sim::Seen) -> u64| {
+            part.iter().map(of).sum::<u64>() as f64 / count as f64
+        };
+        (mean(|seen| seen.latency_ns), mean(|seen| seen.latency_ns.saturating_sub(seen.slept_ns)))
+    };
+    for (change, end) in [(IOS / 3, 2 * IOS / 3), (2 * IOS / 3, IOS)] {
+        let (soon, steady) = (of(change + 200, 300), of(end - 2_500, 2_400));
+        assert!((soon.0 / steady.0 - 1.0).abs() < 0.1, "latency after {change}: {soon:?}, {steady:?}");
+        assert!(soon.1 / steady.1 < 1.1, "awake after {change}: {soon:?}, {steady:?}");
+    }
+}
+
+/// The published rule that is best otherwise, with lower latency and less CPU at once: nowhere.
+#[test]
+fn is_not_dominated_by_pas() {
+    for shape in Shape::GRID {
+        for base_ns in [4_100, 20_000, 100_000] {
+            let trace = shape.trace(base_ns, IOS, 1);
+            let (adaptive, pas) = (run(&trace, "adaptive"), run(&trace, "pas"));
+            let dominated = pas.mean_ns() < 0.999 * adaptive.mean_ns()
+                && pas.cpu_ns_per_io() < 0.999 * adaptive.cpu_ns_per_io();
+            assert!(!dominated, "{shape} {base_ns}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_one_outcome() {
+    let trace = trace("bimodal=0.1x5", 20_000);
+    for policy in [Policy::ADAPTIVE, Policy::Auto] {
+        let [a, b] = [(); 2].map(|()| simulate(&trace, &Machine::bare_metal(), policy, 1, 7));
+        assert_eq!(a.series(), b.series(), "{policy}");
+    }
+}
