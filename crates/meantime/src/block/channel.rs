@@ -705,6 +705,7 @@ impl BlockChannel for NvmeChannel {
             tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
         }
         self.learning.prepare(policy);
+        self.helm.set_policy(policy);
         self.policy = policy;
         Ok(())
     }

@@ -599,6 +599,7 @@ impl BlockChannel for KernelChannel {
                 rings.add_polled(&self.shared, depth, policy).map_err(|error| refuse(error.to_string()))?;
             }
         }
+        self.helm.set_policy(policy);
         self.policy = policy;
         Ok(())
     }

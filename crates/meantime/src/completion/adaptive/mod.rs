@@ -30,9 +30,11 @@ const NONE: u8 = u8::MAX;
 
 /// Before so many I/Os of a class nothing is slept.
 const FIRST_IOS: u32 = 4;
-/// Plans are made anew after 4, 8, 16 … so many I/Os; and so many where no sleep pays.
-const REPLAN_IOS: u32 = 64;
+/// Plans are made anew after 4, 8, 16 … so many I/Os; after so many where no sleep pays.
+const REPLAN_IOS: u32 = 128;
 const REPLAN_SPIN_IOS: u32 = 1_024;
+/// And when the price has changed by this factor.
+const REPRICED: f32 = 1.5;
 /// Of I/Os for which no sleep pays, the time of one in so many is taken.
 const SPIN_SAMPLE: u32 = 16;
 /// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
@@ -57,6 +59,8 @@ struct Model {
     support: Support,
     /// What 1 in 50 falls below.
     soonest_ns: u64,
+    /// What is no surprise.
+    usual_ns: std::ops::Range<f32>,
     /// I/Os since the last plan, and how many may pass.
     since_plan: u32,
     replan_after: u32,
@@ -90,6 +94,7 @@ impl Model {
             times: Times::default(),
             support: Support::default(),
             soonest_ns: 0,
+            usual_ns: 0.0..f32::INFINITY,
             since_plan: 0,
             replan_after: FIRST_IOS,
             plans: [Entry::default(); GOALS],
@@ -111,6 +116,9 @@ impl Model {
     fn refresh(&mut self) {
         self.support = self.times.support();
         self.soonest_ns = self.support.quantile_ns(0.02) as u64;
+        let (low_ns, high_ns) =
+            (self.support.quantile_ns(SURPRISING), self.support.quantile_ns(1.0 - SURPRISING));
+        self.usual_ns = if high_ns > 0.0 { low_ns / 1.15..1.1 * high_ns } else { 0.0..f32::INFINITY };
         self.since_plan = 0;
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
@@ -124,11 +132,7 @@ impl Model {
         let (mut surprising, mut late_ns) = (false, 0.0);
         if exact {
             self.times.exactly(ns);
-            if self.seen > 2 * FIRST_IOS && self.support.count > 0 {
-                let support = &self.support;
-                let late = support.beyond(at / 1.1) < SURPRISING;
-                surprising = late || support.beyond(at * 1.15) > 1.0 - SURPRISING;
-            }
+            surprising = self.seen > 2 * FIRST_IOS && !self.usual_ns.contains(&at);
             (self.oversleeps_in_a_row, self.exploring) = (0, 0);
         } else {
             let (more, random) = (more_ns as f32, self.random());
@@ -336,7 +340,9 @@ impl Adaptive {
         }
         let entry = &model.plans[control];
         let price = self.controls[control].price();
-        if entry.made && (entry.price == price || price / entry.price < 1.3 && entry.price / price < 1.3) {
+        if entry.made
+            && (entry.price == price || price / entry.price < REPRICED && entry.price / price < REPRICED)
+        {
             return entry.planned.plan;
         }
         self.make_plan(control, at, class, now_ns)

@@ -225,6 +225,14 @@ impl Helm {
         Self { steer, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
     }
 
+    /// The channel waits by `policy` from now on: published the next time. Allocates, so that publishing does not.
+    pub fn set_policy(&mut self, policy: Policy) {
+        if policy != self.policy {
+            self.policy = policy;
+            self.policy_words = state::policy_words(&policy.to_string());
+        }
+    }
+
     /// What others have of it.
     pub fn steer(&self) -> &Arc<Steer> {
         &self.steer
@@ -237,7 +245,8 @@ impl Helm {
     }
 
     /// Shows `figures` as those of `now_ns`; which thread this is, and what CPU time it has had, is found here. Some hundred
-    /// nanoseconds: two system calls. Nothing is locked, and nothing allocated unless the policy is another one.
+    /// nanoseconds: two system calls. Nothing is locked, and nothing allocated unless the policy is
+    /// another one than that of [`Helm::set_policy`].
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
         self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
@@ -247,10 +256,7 @@ impl Helm {
             published_ns: now_ns,
             ..*figures
         };
-        if policy != self.policy {
-            self.policy = policy;
-            self.policy_words = state::policy_words(&policy.to_string());
-        }
+        self.set_policy(policy);
         self.steer.words.write(&state::to_words(&self.policy_words, &figures));
     }
 
