@@ -13,7 +13,9 @@ const GROWTH: f32 = 1.0 + 1.0 / 1_024.0;
 /// Weights are made smaller when the newest is this large.
 const LARGEST_WEIGHT: f32 = 65_536.0;
 /// The most points of a [`Support`].
-pub const MAX_POINTS: usize = 64;
+pub const MAX_POINTS: usize = 48;
+/// Points are close whose times differ by less than this part.
+const CLOSE: f32 = 0.025;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bin {
@@ -176,16 +178,34 @@ impl Support {
             return;
         }
         if self.count == MAX_POINTS {
-            for pair in 0..MAX_POINTS / 2 {
-                let (a, b) = (2 * pair, 2 * pair + 1);
-                let mass = self.mass[a] + self.mass[b];
-                let ns = (self.ns[a] * self.mass[a] + self.ns[b] * self.mass[b]) / mass;
-                (self.ns[pair], self.mass[pair]) = (ns, mass);
-            }
-            self.count = MAX_POINTS / 2;
+            self.thin_out();
         }
         (self.ns[self.count], self.mass[self.count]) = (ns, mass);
         self.count += 1;
+    }
+
+    /// Makes room: of neighbours that are close to each other every two are put together; if there are none, of all.
+    #[cold]
+    fn thin_out(&mut self) {
+        for limit in [CLOSE, 2.0 * CLOSE, f32::INFINITY] {
+            let (mut kept, mut at) = (0, 0);
+            while at < self.count {
+                let (ns, mass) = (self.ns[at], self.mass[at]);
+                at += 1;
+                (self.ns[kept], self.mass[kept]) = (ns, mass);
+                if at < self.count && ns - self.ns[at] < limit * ns {
+                    let together = mass + self.mass[at];
+                    self.ns[kept] = (ns * mass + self.ns[at] * self.mass[at]) / together;
+                    self.mass[kept] = together;
+                    at += 1;
+                }
+                kept += 1;
+            }
+            self.count = kept;
+            if self.count < MAX_POINTS * 3 / 4 {
+                return;
+            }
+        }
     }
 
     fn finish(mut self, mass_below: f32) -> Self {
