@@ -64,7 +64,7 @@ fn job_keys_on_the_command_line() {
     refused(&["--time-based"], &["runtime"]);
     refused(&["--completion", "pole"], &["pole", "interrupt, poll, adaptive"]);
     refused(&["--completion", "poll,poll"], &["twice"]);
-    refused(&["--completion", "adaptive"], &["adaptive"]);
+    refused(&["--completion", "adaptive:cpu=0"], &["adaptive:cpu=0", "1 to 100"]);
     refused(&["--verify", "md5"], &["--verify=md5", "crc32c"]);
     refused(&["--verify", "crc32c"], &["writes nothing"]);
     refused(&["--bs", "4k", "--bssplit", "4k/100"], &["bs and bssplit contradict"]);

@@ -210,7 +210,7 @@ fn the_example_is_sound() {
         &["bench", example, "--runtime", "50ms", "--device", "mem:4M?model=fast12,mem:4M?model=optane"],
     );
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    assert_eq!(ran.stdout.matches(": (groupid=").count(), 12);
+    assert_eq!(ran.stdout.matches(": (groupid=").count(), 16);
 }
 
 /// Two jobs need twice the queues when they run at the same time, and no more than one when they do not.
