@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use common::rig::{Rig, put, ssd};
 use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request};
@@ -10,10 +10,12 @@ use meantime::completion::Policy;
 use meantime::completion::steer::{self, AskError, Steer};
 
 fn alone(rig: &Rig, policy: Policy) -> (NvmeChannel, Arc<Steer>) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _no_other = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before: Vec<u64> = steer::channels().iter().map(|steer| steer.id()).collect();
     let options = ChannelOptions { depth: 4, policy, interrupt: Some(policy == Policy::Interrupt) };
     let channel = rig.device.channel(&options).expect("a channel");
-    // Other tests of this process have channels, too.
+    // Other tests of this process have channels, too; none comes meanwhile.
     let steer = steer::channels().into_iter().rev().find(|steer| {
         !before.contains(&steer.id())
             && steer.state().policy == policy.to_string()

@@ -143,7 +143,7 @@ fn take_in(app: &mut App, before: &mut Option<Snapshot>, news: &Receiver<News>) 
                     ControlError::Io { source, .. } if is_end(&source) => {
                         format!("process {pid} has ended, or serves its control socket no more")
                     }
-                    other => format!("process {pid}: {other}"),
+                    other => format!("process {pid}: {}", plain(&other.to_string())),
                 });
             }
             News::Answered { queue, policy, outcome } => app.answered(queue, &policy, outcome),

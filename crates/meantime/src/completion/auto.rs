@@ -22,8 +22,10 @@ const MODEST_SHARE: f32 = 0.25;
 /// For how many looks competition is taken to last, when it was seen first; twice as long each time it is seen again.
 const FIRST_PATIENCE: u32 = 10;
 const LONGEST_PATIENCE: u32 = 600;
-/// By interrupt it is never seen when an I/O ended; one in so many is waited for otherwise.
+/// By interrupt it is never seen when an I/O ended; one in so many is waited for otherwise. With others in flight, which are waited for by interrupt
+/// at the same time, that means to spin: hardly ever then.
 const PROBE: u32 = 32;
+const PROBE_DEEP: u32 = 4_096;
 
 /// The ways that are chosen from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,14 +43,14 @@ pub enum Mode {
 #[derive(Debug, Clone, Default)]
 pub struct Auto {
     mode: Mode,
-    looked_ns: u64,
+    looked_ns: Option<u64>,
     switches: u64,
     /// Looks until competition is thought to be over, and how many the next time.
     contended: u32,
     patience: u32,
+    /// Looks without competition.
+    calm: u32,
     sent: u32,
-    /// How much later than its end an I/O is seen by interrupt, as measured; 0: never was.
-    interrupt_late_ns: f32,
     changes: u64,
 }
 
@@ -64,41 +66,30 @@ impl Auto {
         self.changes
     }
 
-    /// Whether the next I/O is to go by interrupt.
+    /// Whether the next I/O is to go by interrupt; `alone`: if no other is in flight.
     #[inline]
-    pub fn interrupts(&mut self) -> bool {
+    pub fn interrupts(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
-        self.mode == Mode::Interrupt && !self.sent.is_multiple_of(PROBE)
-    }
-
-    /// An I/O by interrupt was seen `device_ns` after its submission, where `mean_ns` are usual without it.
-    #[inline]
-    pub fn interrupted(&mut self, device_ns: u64, mean_ns: f32) {
-        if mean_ns > 0.0 {
-            let late_ns = (device_ns as f32 - mean_ns).clamp(0.0, 1e6);
-            let weight = if self.interrupt_late_ns == 0.0 { 1.0 } else { 1.0 / 64.0 };
-            self.interrupt_late_ns += weight * (late_ns - self.interrupt_late_ns);
-        }
+        self.mode == Mode::Interrupt && !self.sent.is_multiple_of(if alone { PROBE } else { PROBE_DEEP })
     }
 
     /// Whether it is time to choose.
     #[inline]
     pub fn is_due(&self, now_ns: u64) -> bool {
-        now_ns.wrapping_sub(self.looked_ns) >= LOOK_NS
+        self.looked_ns.is_none_or(|looked_ns| now_ns.saturating_sub(looked_ns) >= LOOK_NS)
     }
 
     /// Chooses. `outlook` is what is known; `can_interrupt`: whether there is a queue with an interrupt.
     #[cold]
     pub fn look(&mut self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) {
-        let (switches, since_ns) = (involuntary_switches(), now_ns - self.looked_ns);
-        if self.looked_ns == 0 {
+        let switches = involuntary_switches();
+        let before = std::mem::replace(&mut self.switches, switches);
+        let Some(looked_ns) = self.looked_ns.replace(now_ns) else {
             // Soon again.
-            self.looked_ns = now_ns.saturating_sub(LOOK_NS - FIRST_LOOK_NS).max(1);
-            self.switches = switches;
+            self.looked_ns = Some(now_ns.saturating_sub(LOOK_NS - FIRST_LOOK_NS));
             return;
-        }
-        let rate = switches.saturating_sub(self.switches) as f32 * 1e9 / since_ns as f32;
-        (self.looked_ns, self.switches) = (now_ns, switches);
+        };
+        let rate = switches.saturating_sub(before) as f32 * 1e9 / (now_ns - looked_ns).max(1) as f32;
         self.note_competition(rate > SWITCHES_PER_SECOND);
         let mode = self.choose(outlook, can_interrupt);
         if mode != self.mode {
@@ -112,9 +103,14 @@ impl Auto {
             if self.contended == 0 {
                 self.patience = (2 * self.patience).clamp(FIRST_PATIENCE, LONGEST_PATIENCE);
             }
-            self.contended = self.patience;
+            (self.contended, self.calm) = (self.patience, 0);
         } else {
             self.contended = self.contended.saturating_sub(1);
+            // As long again in peace, and it is half as patient.
+            self.calm += 1;
+            if self.calm > 2 * self.patience {
+                (self.patience, self.calm) = (self.patience / 2, 0);
+            }
         }
     }
 
@@ -122,10 +118,8 @@ impl Auto {
         if outlook.device_ns <= 0.0 {
             return self.mode;
         }
-        let late_ns = match self.interrupt_late_ns {
-            0.0 => outlook.interrupt_late_ns,
-            measured_ns => measured_ns,
-        };
+        // As measured at the start: what is measured of the I/O itself cannot be told from the device's own variation.
+        let late_ns = outlook.interrupt_late_ns;
         if self.contended > 0 {
             // Sleeps that leave most of the gap to others; else the interrupt, if the device is not faster than that.
             let modest = outlook.planned_cpu_ns < MODEST_SHARE * outlook.device_ns;

@@ -137,14 +137,15 @@ impl Backlog {
             self.counters.overrun_ns += took_ns - bound_ns;
         }
         match progress {
-            // Behind all else that has waited too long: work without end must not starve that.
-            Ok(Progress::More) if pick.overdue => {
+            // It got on. If it did in time its patience begins anew; else it goes on at the next opportunity, behind all else that has waited too long: work
+            // without end must not starve that.
+            Ok(Progress::More) => {
                 if let Some(mut item) = self.ready.remove(pick.index) {
-                    item.latest_ns = end_ns;
+                    let patience_ns = if pick.overdue { 0 } else { item.work.patience_ns() };
+                    item.latest_ns = end_ns.saturating_add(patience_ns);
                     self.insert(item);
                 }
             }
-            Ok(Progress::More) => {}
             Ok(Progress::Pending) => {
                 if let Some(item) = self.ready.remove(pick.index) {
                     self.parked.push(item);
@@ -290,6 +291,17 @@ mod tests {
         backlog.push(work(&log, 3, 9_000), 0).unwrap();
         (0..6).for_each(|n| assert!(step(&mut backlog, PATIENCE_NS + n, 0)));
         assert_eq!(*log.lock().unwrap(), [1, 2, 3, 1, 2, 1]);
+    }
+
+    /// Work that goes on for longer than its patience, but in time, is never overdue.
+    #[test]
+    fn what_gets_on_is_patient() {
+        let mut backlog = Backlog::default();
+        backlog.push(Box::new(Pieces::new(1_000, || Progress::More)), 0).unwrap();
+        for n in 1..100 {
+            assert!(step(&mut backlog, n * PATIENCE_NS / 2, 1_000));
+        }
+        assert_eq!(backlog.counters().forced, 0);
     }
 
     /// Beyond what is looked at for a fit, too.

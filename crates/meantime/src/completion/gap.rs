@@ -94,8 +94,8 @@ pub struct Waited {
     pub slept_ns: u64,
     /// Whether the completion was there when a sleep had ended.
     pub overslept: bool,
-    /// Of planned sleeps: how long the I/O had been under way when it was last looked for in vain before a sleep, in ns.
-    pub in_vain_ns: u64,
+    /// Of planned sleeps: when it was last looked in vain before a sleep, in ns of the source's clock; 0: never.
+    pub in_vain_at_ns: u64,
     /// Whether the completion was looked for in vain just before it was found: only then it is known when it came. Else it
     /// may have been there for long.
     pub exact: bool,
@@ -185,12 +185,16 @@ impl Gap {
                 if left_ns == 0 {
                     continue;
                 }
-                self.waited.in_vain_ns = elapsed_ns;
+                self.waited.in_vain_at_ns = now_ns;
                 let woken_ns = self.sleep_until(source, now_ns, left_ns);
                 let ended = source.reap();
                 if ended > 0 {
                     self.counters.oversleeps += 1;
                     self.waited.overslept = true;
+                    return ended;
+                }
+                let ended = source.tick(woken_ns);
+                if ended > 0 {
                     return ended;
                 }
                 (now_ns, spun_since_ns) = (woken_ns, woken_ns);
@@ -221,8 +225,9 @@ impl Gap {
     #[inline(never)]
     fn wait_napping(&mut self, source: &mut impl Source, since_ns: u64) -> usize {
         loop {
-            let elapsed_ns = source.now_ns().saturating_sub(since_ns);
-            self.waited.in_vain_ns = elapsed_ns;
+            let now_ns = source.now_ns();
+            let elapsed_ns = now_ns.saturating_sub(since_ns);
+            self.waited.in_vain_at_ns = now_ns;
             let nap_ns = (elapsed_ns / NAP_SHARE).clamp(1_000, LONGEST_NAP_NS).min(source.tick_interval_ns());
             self.counters.blocks += 1;
             if !source.wait_interrupt(nap_ns) {

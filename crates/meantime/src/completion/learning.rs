@@ -149,7 +149,7 @@ impl Learning {
     pub fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
-            Policy::Auto => self.auto.interrupts(),
+            Policy::Auto => self.auto.interrupts(class.depth() == 0),
             _ => self.rule(policy).is_some_and(|rule| rule.choose(class) == Choice::Interrupt),
         }
     }
@@ -157,6 +157,9 @@ impl Learning {
     /// How to wait for `flight`. Called in its gap.
     #[inline]
     pub fn way(&mut self, policy: Policy, flight: &Flight) -> Way {
+        if policy == Policy::Auto {
+            self.steer(flight.submitted_ns);
+        }
         match policy {
             _ if flight.interrupted => Way::Interrupt,
             Policy::Poll => Way::Poll,
@@ -185,9 +188,6 @@ impl Learning {
             // An interrupt says only that it had ended.
             let waited = waited.filter(|_| !sample.interrupted);
             self.adaptive().record(goal, sample.class, sample.device_ns, waited, sample.now_ns);
-            if policy == Policy::Auto {
-                self.steer(sample);
-            }
             return;
         }
         if let Some(rule) = self.rule(policy) {
@@ -195,15 +195,13 @@ impl Learning {
         }
     }
 
-    /// For `auto`: an I/O has ended, and perhaps it is time to choose anew.
-    fn steer(&mut self, sample: &Sample) {
-        let Some(adaptive) = &mut self.adaptive else { return };
-        if sample.interrupted {
-            self.auto.interrupted(sample.device_ns, adaptive.mean_ns(sample.class));
-        }
-        if self.auto.is_due(sample.now_ns) {
-            let outlook = adaptive.outlook(Goal::default(), sample.now_ns);
-            self.auto.look(sample.now_ns, &outlook, self.can_interrupt);
+    /// For `auto`, in the gap of an I/O: perhaps it is time to choose anew.
+    #[inline]
+    fn steer(&mut self, now_ns: u64) {
+        if self.auto.is_due(now_ns) {
+            let can_interrupt = self.can_interrupt;
+            let outlook = self.adaptive().outlook(Goal::default());
+            self.auto.look(now_ns, &outlook, can_interrupt);
         }
     }
 

@@ -20,7 +20,7 @@ pub use wake::{GROUPS, Groups, SleepCosts, WakeCost};
 /// The most classes of I/O that are told apart at a time; further ones share.
 const MODELS: usize = 32;
 /// The most goals at a time; a further one takes the place of the first.
-const GOALS: usize = 4;
+const GOALS: usize = 8;
 /// How much longer than twice the longest time seen to spin for an I/O.
 const PATIENCE_NS: u64 = 50_000;
 /// A shorter sleep is none.
@@ -271,7 +271,7 @@ impl Adaptive {
         if let Some(at) = self.controls.iter().position(|control| control.goal() == goal) {
             return at;
         }
-        let wake_ns = self.wake.groups(20_000, 0)[GROUPS - 1];
+        let wake_ns = self.wake.groups(20_000)[GROUPS - 1];
         let control = Control::new(goal, wake_ns);
         if self.controls.len() < GOALS {
             self.controls.push(control);
@@ -334,39 +334,44 @@ impl Adaptive {
         if model.seen < FIRST_IOS || model.support.count == 0 {
             return Plan::SPIN;
         }
-        if model.explores() {
-            let usual = model.plans[control].planned.plan;
-            return model.early(self.wake.groups(model.soonest_ns, now_ns), &usual);
+        let usual = model.plans[control].planned.plan;
+        if model.plans[control].made && !usual.is_spin() && model.explores() {
+            return model.early(self.wake.groups(model.soonest_ns), &usual);
         }
         let entry = &model.plans[control];
-        let price = self.controls[control].price();
+        let price = self.controls[control].raw_price();
+        if entry.made && usual.is_spin() && self.wake.is_due(now_ns) {
+            // Whether sleeping has become cheaper is only seen by doing it.
+            let until_ns = (model.soonest_ns / 2).max(1_000) as u32;
+            return Plan::of(&[Stage { from_ns: 0, until_ns }]);
+        }
         if entry.made
             && (entry.price == price || price / entry.price < REPRICED && entry.price / price < REPRICED)
         {
             return entry.planned.plan;
         }
-        self.make_plan(control, at, class, now_ns)
+        self.make_plan(control, at, class)
     }
 
     #[inline(never)]
-    fn make_plan(&mut self, control: usize, at: usize, class: Class, now_ns: u64) -> Plan {
+    fn make_plan(&mut self, control: usize, at: usize, class: Class) -> Plan {
         let Self { wake, models, controls, .. } = self;
         let (model, control_at, control) = (&mut models[at], control, &controls[control]);
         let typical_ns = model.support.quantile_ns(0.25);
         let cpu_ns = wake.cpu_ns();
-        let groups = *wake.groups((typical_ns * 0.8) as u64, now_ns);
+        let groups = *wake.groups((typical_ns * 0.8) as u64);
         // Several in flight: each of them may be late by one sleep.
         let in_flight = (1u32 << class.depth()) as f32;
-        let price = control.price();
-        let mut planned = planner::plan(&model.support, &groups, cpu_ns, price * in_flight);
+        let price = control.raw_price();
+        let mut planned = planner::plan(&model.support, &groups, cpu_ns, control.price() * in_flight);
         let stretch_ns = control.stretch() * model.support.mean_ns();
         if stretch_ns > 0.0 {
             let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
             let stage = Stage { from_ns: 0, until_ns: until_ns.saturating_add(stretch_ns as u32) };
             planned.plan = Plan::of(&[stage]);
         }
-        if let Some((bound_ns, limit_ns)) = control.limit_ns() {
-            planned.plan = within(bound_ns, limit_ns, &planned.plan);
+        if let Some(limit_ns) = control.limit_ns() {
+            planned.plan = within(limit_ns, &planned.plan);
         }
         // Longer than anything seen, or more sleeps than a plan has: no reason to burn more.
         let longest_ns = model.support.quantile_ns(1.0);
@@ -403,7 +408,9 @@ impl Adaptive {
         let model = &mut self.models[at];
         let exact = waited.is_some_and(|waited| waited.exact);
         let overslept = waited.is_some_and(|waited| waited.overslept);
-        let more_ns = waited.map_or(0, |waited| waited.in_vain_ns);
+        // Of this I/O, which may be younger than the one that was waited for.
+        let submitted_ns = now_ns.saturating_sub(device_ns);
+        let more_ns = waited.map_or(0, |waited| waited.in_vain_at_ns.saturating_sub(submitted_ns));
         let late_ns = model.observe(device_ns, exact, overslept, more_ns);
         let cpu_ns = model.plans[control].planned.cpu_ns;
         let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns, now_ns };
@@ -434,7 +441,7 @@ impl Adaptive {
     }
 
     /// What is to be expected of the I/O of late; what is of late begins anew.
-    pub fn outlook(&mut self, goal: Goal, now_ns: u64) -> Outlook {
+    pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);
         let mut outlook = Outlook {
             sleep_cpu_ns: self.wake.cpu_ns(),
@@ -452,7 +459,7 @@ impl Adaptive {
             }
             if !self.models[at].plans[control].made {
                 let class = self.models[at].class;
-                self.make_plan(control, at, class, now_ns);
+                self.make_plan(control, at, class);
             }
             let model = &self.models[at];
             let planned = &model.plans[control].planned;
@@ -491,12 +498,12 @@ impl Adaptive {
     }
 }
 
-/// The sleeps of `plan`, none of them beyond `limit_ns`, but those that begin after `bound_ns`: what has begun then has missed it already.
-fn within(bound_ns: f32, limit_ns: f32, plan: &Plan) -> Plan {
-    let (bound_ns, limit_ns) = (bound_ns as u32, limit_ns as u32);
+/// The sleeps of `plan`, none of them beyond `limit_ns`. What has missed that is polled for, so that the rest of the tail is no worse than polling's.
+fn within(limit_ns: f32, plan: &Plan) -> Plan {
+    let limit_ns = limit_ns as u32;
     let mut within = Plan::SPIN;
     for stage in plan.stages() {
-        let until_ns = if stage.from_ns < bound_ns { stage.until_ns.min(limit_ns) } else { stage.until_ns };
+        let until_ns = stage.until_ns.min(limit_ns);
         if until_ns > stage.from_ns.saturating_add(SHORTEST_SLEEP_NS) {
             within.push(Stage { until_ns, ..*stage });
         }
@@ -515,10 +522,8 @@ mod tests {
     #[test]
     fn sleeps_keep_within_a_percentile() {
         let plan = Plan::of(&[stage(0, 18_000), stage(20_000, 38_000), stage(52_000, 80_000)]);
-        let kept = within(50_000.0, 30_000.0, &plan);
-        assert_eq!(kept.stages(), [stage(0, 18_000), stage(20_000, 30_000), stage(52_000, 80_000)]);
-        // With no time to spare nothing is slept, but for what is lost.
-        assert_eq!(within(50_000.0, 0.0, &plan).stages(), [stage(52_000, 80_000)]);
-        assert_eq!(within(50_000.0, -7.0, &plan).stages(), [stage(52_000, 80_000)]);
+        assert_eq!(within(30_000.0, &plan).stages(), [stage(0, 18_000), stage(20_000, 30_000)]);
+        // With no time to spare nothing is slept.
+        assert!(within(0.0, &plan).is_spin() && within(-7.0, &plan).is_spin());
     }
 }

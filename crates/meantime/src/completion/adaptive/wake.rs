@@ -17,8 +17,10 @@ const LENGTHS: usize = 4;
 const FIRST_LENGTH_NS: u64 = 8_000;
 /// A wake-up later than so many times the median is taken for being preempted, which a spinning thread is as well.
 const OUTLIER: u32 = 4;
-/// After so long without a sleep, what was learned may be a bad moment's: what was measured at the start is taken again.
-const STALE_NS: u64 = 1_000_000_000;
+/// After so long without a sleep one is made, to see what it costs now.
+const STALE_NS: u64 = 100_000_000;
+/// The start's measurements are made in so many batches, of which the calmest counts.
+const BATCHES: usize = 3;
 
 /// Lateness in equally likely values, rising, in ns.
 pub type Groups = [f32; GROUPS];
@@ -57,10 +59,16 @@ impl SleepCosts {
         let lengths_ns = std::array::from_fn(|length| FIRST_LENGTH_NS << (2 * length) >> 1);
         let mut cpu_ns = Vec::new();
         let late_ns: [Vec<u32>; LENGTHS] = lengths_ns.map(|sleep_ns: u64| {
-            let count = if sleep_ns < 100_000 { 24 } else { 8 };
-            let before_ns = thread_cpu_ns();
-            let times = calibrate::oversleep(&clock, sleep_ns, count);
-            cpu_ns.push(((thread_cpu_ns() - before_ns) / count as u64) as u32);
+            let count = if sleep_ns < 100_000 { 10 } else { 4 };
+            let batch = |_| {
+                let before_ns = thread_cpu_ns();
+                let times = calibrate::oversleep(&clock, sleep_ns, count);
+                (times.median_ns(), thread_cpu_ns() - before_ns, times)
+            };
+            // A moment in which others had the CPU says nothing of sleeping.
+            let calmest = (0..BATCHES).map(batch).min_by_key(|(median_ns, ..)| *median_ns);
+            let Some((_, used_ns, times)) = calmest else { return vec![0] };
+            cpu_ns.push((used_ns / count as u64) as u32);
             (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
         });
         cpu_ns.sort_unstable();
@@ -175,12 +183,18 @@ impl WakeCost {
         self.lengths[length_of(wake.slept_ns)].push(u32::try_from(wake.late_ns).unwrap_or(u32::MAX));
     }
 
-    /// How late sleeps of about `sleep_ns` end.
-    pub fn groups(&mut self, sleep_ns: u64, now_ns: u64) -> &Groups {
-        if now_ns.saturating_sub(self.last_ns) > STALE_NS && self.last_ns > 0 {
-            *self = Self::new(self.costs.clone());
-            self.last_ns = 0;
+    /// Whether it is long since a sleep was made. Then it is not for as long again.
+    #[inline]
+    pub fn is_due(&mut self, now_ns: u64) -> bool {
+        let due = now_ns.saturating_sub(self.last_ns) > STALE_NS;
+        if due {
+            self.last_ns = now_ns;
         }
+        due
+    }
+
+    /// How late sleeps of about `sleep_ns` end.
+    pub fn groups(&mut self, sleep_ns: u64) -> &Groups {
         let lateness = &mut self.lengths[length_of(sleep_ns)];
         if lateness.changed >= 8 {
             lateness.sum_up();
@@ -223,10 +237,10 @@ mod tests {
         for _ in 0..KEPT {
             wake.record(Wake { slept_ns: 20_000, late_ns: 5_000, cpu_ns: 0 }, 1);
         }
-        assert_eq!(wake.groups(20_000, 2), &[5_000.0; GROUPS]);
-        assert_eq!(wake.groups(2_000, 2), &[1_000.0; GROUPS]);
-        // Long after the last sleep, the start's figures hold again.
-        assert_eq!(wake.groups(20_000, 2 * STALE_NS), &[1_000.0; GROUPS]);
+        assert_eq!(wake.groups(20_000), &[5_000.0; GROUPS]);
+        assert_eq!(wake.groups(2_000), &[1_000.0; GROUPS]);
+        // Long after the last sleep it is time for another, once.
+        assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(2 * STALE_NS + 1));
     }
 
     #[test]

@@ -44,7 +44,7 @@ figures! {
     timed_sum_ns,
     /// Waits that a first look did not end.
     waits,
-    /// Waits that slept.
+    /// Sleeps.
     sleeps,
     /// Of those, how many found the completion there already.
     oversleeps,
