@@ -1,7 +1,7 @@
 //! `adaptive` in the simulator, on bare metal: how near it comes to what can be reached, and how soon after the device has changed.
 
-use meantime::completion::sim::{Machine, Outcome, Shape, Trace, informed, simulate};
-use meantime::completion::{Goal, Policy};
+use meantime::completion::sim::{Io, Machine, Outcome, Shape, Trace, informed, simulate};
+use meantime::completion::{Goal, Kind, Policy};
 
 const IOS: usize = 20_000;
 
@@ -104,5 +104,43 @@ fn one_seed_one_outcome() {
     for policy in [Policy::ADAPTIVE, Policy::Auto] {
         let [a, b] = [(); 2].map(|()| simulate(&trace, &Machine::bare_metal(), policy, 1, 7));
         assert_eq!(a.series(), b.series(), "{policy}");
+    }
+}
+
+/// Fast reads and slow writes at the same time: a look in vain says something else of each.
+#[test]
+fn several_kinds_in_flight_are_not_taken_for_each_other() {
+    let slow = |n: usize| n % 4 == 3;
+    let io = |n| match slow(n) {
+        true => Io { kind: Kind::Write, bytes: 4096, device_ns: 100_000 + n as u64 % 7 * 400 },
+        false => Io { kind: Kind::Read, bytes: 4096, device_ns: 10_000 + n as u64 % 5 * 60 },
+    };
+    let trace = Trace { ios: (0..IOS).map(io).collect() };
+    let machine = Machine::bare_metal();
+    for depth in [4, 8] {
+        let mean_ns = |policy| simulate(&trace, &machine, policy, depth, 1).mean_ns();
+        let ratio = mean_ns(Policy::ADAPTIVE) / mean_ns(Policy::Poll);
+        assert!(ratio <= 1.04, "depth {depth}: {ratio}");
+    }
+}
+
+/// A slow device of which an interrupt is hardly later than polling: auto goes by interrupt, and stays there.
+#[test]
+fn auto_finds_the_interrupt_and_keeps_it() {
+    let trace = "lognormal=0.5".parse::<Shape>().expect("a shape").trace(1_000_000, 8_000, 1);
+    for depth in [1, 4] {
+        let run = |policy: &str| {
+            let policy = policy.parse().expect("a policy");
+            simulate(&trace, &Machine::bare_metal(), policy, depth, 1)
+        };
+        let (auto, interrupt, poll) = (run("auto"), run("interrupt"), run("poll"));
+        assert!(
+            auto.mean_ns() <= 1.03 * poll.mean_ns(),
+            "depth {depth}: {} against {}",
+            auto.mean_ns(),
+            poll.mean_ns()
+        );
+        let spent = (auto.cpu_percent(), interrupt.cpu_percent(), poll.cpu_percent());
+        assert!(spent.0 < 0.1 * spent.2, "depth {depth}: {spent:?}");
     }
 }
