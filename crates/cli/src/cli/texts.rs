@@ -96,9 +96,15 @@ Ways to wait, separated by commas. Default: the job's completion key, else inter
 
   interrupt     sleep until the device's interrupt
   poll          look until the completion is there
-  hybrid        sleep half the mean device time, then poll (as Linux 4.10 did)
+  adaptive      sleep as long as that can be afforded, then poll: by what is learned of
+                the device and measured of the machine. With a goal:
+    adaptive:latency=PERCENT  least CPU, this much over polling at most (default: 3)
+    adaptive:cpu=PERCENT      best latency with so much of a CPU
+    adaptive:p99=TIME         least CPU with 99 % done in TIME; likewise p99.9
+  auto          choose between interrupt, adaptive and poll while running
   hybrid=TIME   sleep for TIME, then poll; e.g. hybrid=2us
-  hybrid-min    sleep half the shortest run time seen, then poll (as io_uring's HYBRID_IOPOLL)
+
+and published rules, to compare with: hybrid (half the mean device time, Linux 4.10), hybrid-bucket (the same by direction and size, Linux 4.12), hybrid-min (half the shortest run time seen, io_uring's HYBRID_IOPOLL), ehp (JSA 2022), pas, dpas (FAST 2026).
 
 On kernel: devices, interrupt is what the kernel does by itself, poll is IOPOLL, hybrid-min HYBRID_IOPOLL. What a device \
 cannot do is left out of the comparison, with the reason, if another device of the job can; else it is an error.";

@@ -312,7 +312,8 @@ pub trait BlockChannel {
     }
 
     /// What the device signals when a request whose policy is to be interrupted has ended; `None` if there is no such
-    /// thing. Reading it takes the signal: look at the queue after that, not before.
+    /// thing. Reading it takes the signal: look at the queue after that, not before. Under `auto`, `ehp` and `dpas` only some of
+    /// the I/O goes by interrupt, and a policy can be changed from outside: an event loop looks at the queue now and then in any case.
     fn event(&self) -> Option<EventFd> {
         None
     }
