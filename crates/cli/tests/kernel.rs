@@ -241,7 +241,7 @@ fn a_pace_is_kept_over_turns() {
     let dir = directory();
     let args =
         ["bench", "--device", "mem:4M", "--completion", "poll", "--json", "out.json", "--time-based", "--rw"];
-    for (pace, most) in [(["--rate-iops", "20"], 21), (["--thinktime", "100ms"], 7)] {
+    for (pace, most) in [(["--rate-iops", "20"], 21), (["--thinktime", "100ms"], 9)] {
         let rest = ["randread", "--runtime", "600ms", "--rounds", "12"];
         succeed(dir.path(), &[&args[..], &rest, &pace].concat());
         let ios = json(&dir.path().join("out.json"))["jobs"][0]["read"]["total_ios"].as_u64().unwrap();
