@@ -14,7 +14,7 @@ if why=$($meantime bench --device "$kernel" --completion interrupt --rw read --b
 else
     printf 'demo: without the kernel, because of this:\n  %s\n' "$why" >&2
 fi
-$meantime bench jobs/qd1.fio --device "$devices" --completion interrupt,poll,hybrid \
+$meantime bench jobs/qd1.fio --device "$devices" --completion interrupt,poll,hybrid,adaptive \
     --json out/demo.json --html out/demo.html "$@"
 rm -f out/demo.img
 echo
