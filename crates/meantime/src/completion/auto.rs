@@ -15,8 +15,9 @@ const FIRST_LOOK_NS: u64 = 20_000_000;
 const LATENCY: f32 = 0.03;
 /// What a change has to save.
 const SAVING: f32 = 0.9;
-/// A thread that is taken off the CPU more often than so many times a second has competition for it: alone it is about once.
-const SWITCHES_PER_SECOND: f32 = 10.0;
+/// A thread that is taken off the CPU more often than so many times a second has competition for it. Beside one that always wants it, it is 125 times and more;
+/// now and then the kernel's own threads do it, too.
+const SWITCHES_PER_SECOND: f32 = 60.0;
 /// Beside others, a thread is left in peace if it needs no more than this share of the CPU.
 const MODEST_SHARE: f32 = 0.25;
 /// For how many looks competition is taken to last, when it was seen first; twice as long each time it is seen again.
