@@ -1,8 +1,7 @@
 //! Sleeping for a time: how late it ends, and what of it the sleeper is charged.
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::Times;
+use crate::hw::clock::thread_cpu_ns;
 use crate::hw::{Clock, SleepWay, Sleeper};
 
 /// Sleeps between two readings of the CPU clock, which costs a system call itself.
@@ -37,11 +36,6 @@ pub fn sleep_cpu_ns(sleeper: &Sleeper, sleep_ns: u64, count: usize) -> Times {
         thread_cpu_ns().saturating_sub(before_ns) / BATCH as u64
     };
     Times::new((0..count.div_ceil(BATCH)).map(batch).collect())
-}
-
-fn thread_cpu_ns() -> u64 {
-    let used = clock_gettime(ClockId::ThreadCPUTime);
-    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
 #[cfg(test)]
