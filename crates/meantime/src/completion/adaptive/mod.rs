@@ -434,12 +434,6 @@ impl Adaptive {
         model.seen > SPIN_SAMPLE * FIRST_IOS && !model.skipped.is_multiple_of(SPIN_SAMPLE)
     }
 
-    /// What I/O of `class` takes on average, in ns; 0 if nothing is known.
-    pub fn mean_ns(&self, class: Class) -> f32 {
-        let model = self.models.get(usize::from(self.index[class.index()]));
-        model.map_or(0.0, |model| model.support.mean_ns())
-    }
-
     /// What is to be expected of the I/O of late; what is of late begins anew.
     pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);

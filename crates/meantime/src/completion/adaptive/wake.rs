@@ -19,6 +19,8 @@ const FIRST_LENGTH_NS: u64 = 8_000;
 const OUTLIER: u32 = 4;
 /// After so long without a sleep one is made, to see what it costs now.
 const STALE_NS: u64 = 100_000_000;
+/// And after so many I/Os whose time was taken, so that few of them are late for it, however seldom they come.
+const STALE_IOS: u32 = 128;
 /// The start's measurements are made in so many batches, of which the calmest counts.
 const BATCHES: usize = 3;
 
@@ -141,6 +143,7 @@ pub struct WakeCost {
     lengths: [Lateness; LENGTHS],
     cpu_ns: f32,
     last_ns: u64,
+    asked: u32,
 }
 
 fn length_of(sleep_ns: u64) -> usize {
@@ -158,7 +161,7 @@ impl WakeCost {
     /// As measured.
     pub fn new(costs: SleepCosts) -> Self {
         let lengths = std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
-        Self { cpu_ns: costs.cpu_ns as f32, costs, lengths, last_ns: 0 }
+        Self { cpu_ns: costs.cpu_ns as f32, costs, lengths, last_ns: 0, asked: 0 }
     }
 
     /// CPU time in ns that a sleep costs its thread.
@@ -183,12 +186,13 @@ impl WakeCost {
         self.lengths[length_of(wake.slept_ns)].push(u32::try_from(wake.late_ns).unwrap_or(u32::MAX));
     }
 
-    /// Whether it is long since a sleep was made. Then it is not for as long again.
+    /// Whether it is long since a sleep was made, in time and in I/Os that asked this. Then it is not for as long again.
     #[inline]
     pub fn is_due(&mut self, now_ns: u64) -> bool {
-        let due = now_ns.saturating_sub(self.last_ns) > STALE_NS;
+        self.asked = self.asked.saturating_add(1);
+        let due = self.asked > STALE_IOS && now_ns.saturating_sub(self.last_ns) > STALE_NS;
         if due {
-            self.last_ns = now_ns;
+            (self.last_ns, self.asked) = (now_ns, 0);
         }
         due
     }
@@ -239,8 +243,9 @@ mod tests {
         }
         assert_eq!(wake.groups(20_000), &[5_000.0; GROUPS]);
         assert_eq!(wake.groups(2_000), &[1_000.0; GROUPS]);
-        // Long after the last sleep it is time for another, once.
-        assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(2 * STALE_NS + 1));
+        // Long after the last sleep it is time for another, once; but not before enough I/Os have come.
+        assert!((0..STALE_IOS).all(|_| !wake.is_due(2 * STALE_NS)));
+        assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(4 * STALE_NS));
     }
 
     #[test]
