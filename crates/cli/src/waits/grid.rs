@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use meantime::completion::Policy;
+use meantime::hw::clock::parse_time_ns;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::failure::Failure;
@@ -248,20 +249,6 @@ pub fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
         shapes.push(shape);
     }
     Ok(shapes)
-}
-
-/// `7.3us` → 7300; a bare number is µs.
-fn parse_time_ns(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit {
-        "ns" => 1.0,
-        "us" | "µs" | "" => 1e3,
-        "ms" => 1e6,
-        _ => return None,
-    };
-    let ns = number.parse::<f64>().ok()? * factor;
-    (0.0..=1e12).contains(&ns).then(|| ns.round() as u64)
 }
 
 /// 7300 → `7.3us`.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::hw::clock::parse_time_ns;
+
 /// A way to wait for a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -216,22 +218,6 @@ impl FromStr for Policy {
             }
         }
     }
-}
-
-/// `2us`, `1500ns`, `0.5ms`, `1s`; a bare number is µs.
-fn parse_time_ns(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit {
-        "ns" => 1.0,
-        "us" | "µs" | "" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let value: f64 = number.parse().ok()?;
-    let ns = (value * factor).round();
-    (0.0..=1e18).contains(&ns).then_some(ns as u64)
 }
 
 #[cfg(test)]

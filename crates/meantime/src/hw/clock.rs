@@ -245,6 +245,21 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// `2us`, `1500ns`, `0.5ms`, `1s` in ns; a bare number is µs. `None` if it is no time, or longer than 30 years.
+pub fn parse_time_ns(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "ns" => 1.0,
+        "us" | "µs" | "" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    let ns = (number.parse::<f64>().ok()? * factor).round();
+    (0.0..=1e18).contains(&ns).then_some(ns as u64)
+}
+
 fn real_sleep(duration_ns: u64) {
     thread_local! {
         static SLACK_SET: Cell<bool> = const { Cell::new(false) };

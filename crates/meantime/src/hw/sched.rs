@@ -8,6 +8,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
+use super::clock::parse_time_ns;
+
 /// Real-time priorities, the same for both classes (sched(7)).
 const PRIORITY_MAX: u32 = 99;
 
@@ -91,19 +93,9 @@ impl FromStr for SchedClass {
     }
 }
 
-/// `100us`, `0.1ms`, `250000ns`; without a unit it would be a guess.
+/// As other times, but without a unit it would be a guess.
 fn parse_slice_ns(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = text.split_at(split);
-    let factor = match unit {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let ns = (number.parse::<f64>().ok()? * factor).round();
-    (0.0..1e18).contains(&ns).then_some(ns as u64)
+    if text.ends_with(|c: char| c.is_ascii_digit() || c == '.') { None } else { parse_time_ns(text) }
 }
 
 /// Why a class cannot be had.
