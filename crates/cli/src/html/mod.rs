@@ -11,7 +11,7 @@ mod headline;
 mod latency;
 pub mod markup;
 pub mod model;
-mod page;
+pub mod page;
 mod read;
 pub mod svg;
 mod tables;

@@ -7,22 +7,29 @@ use super::{differences, figures, headline, tables};
 /// Nothing may be loaded from anywhere: the page is one file, and says so to the browser.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
+/// What every page has at its top: nothing of it is loaded from anywhere.
+pub fn head(out: &mut Markup, title: &str, styles: &[&'static str]) {
+    out.with("head", &[], |out| {
+        out.empty("meta", &[("charset", &"utf-8")]);
+        out.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
+        out.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
+        out.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
+        let generator = concat!("meantime ", env!("MEANTIME_VERSION"));
+        out.empty("meta", &[("name", &"generator"), ("content", &generator)]);
+        out.element("title", &[], title);
+        for style in styles {
+            out.style(style);
+        }
+    });
+}
+
 /// The page as one file.
 pub fn page(report: &Report) -> String {
     let mut out = Markup::default();
     let title = title(report);
     out.with("html", &[("lang", &"en")], |out| {
         out.newline();
-        out.with("head", &[], |out| {
-            out.empty("meta", &[("charset", &"utf-8")]);
-            out.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
-            out.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
-            out.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
-            let generator = concat!("meantime ", env!("MEANTIME_VERSION"));
-            out.empty("meta", &[("name", &"generator"), ("content", &generator)]);
-            out.element("title", &[], &title);
-            out.style(include_str!("style.css"));
-        });
+        head(out, &title, &[include_str!("style.css")]);
         out.newline();
         out.with("body", &[], |out| {
             out.with("main", &[], |out| {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::html::markup::{Attr, Markup};
+use crate::html::page;
 use crate::html::svg::swatch;
 use crate::report::table::none;
 
@@ -13,9 +14,6 @@ use super::plane;
 use super::summary::{AS_QUICK, Summary};
 use super::table::{self, ratio};
 
-/// Nothing may be loaded from anywhere: the page is one file, and says so to the browser.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
-
 const TITLE: &str = "Ways to wait";
 
 /// The page.
@@ -24,17 +22,7 @@ pub fn page(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> S
     let mut out = Markup::default();
     out.with("html", &[("lang", &"en")], |out| {
         out.newline();
-        out.with("head", &[], |out| {
-            out.empty("meta", &[("charset", &"utf-8")]);
-            out.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
-            out.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
-            out.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
-            let generator = concat!("meantime ", env!("MEANTIME_VERSION"));
-            out.empty("meta", &[("name", &"generator"), ("content", &generator)]);
-            out.element("title", &[], TITLE);
-            out.style(include_str!("../html/style.css"));
-            out.style(include_str!("style.css"));
-        });
+        page::head(out, TITLE, &[include_str!("../html/style.css"), include_str!("style.css")]);
         out.newline();
         out.with("body", &[], |out| {
             out.with("main", &[], |out| {
