@@ -16,6 +16,7 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/pages.rs",
     "crates/meantime/src/hw/pause.rs",
     "crates/meantime/src/hw/sched.rs",
+    "crates/meantime/src/hw/sigbus.rs",
     "crates/meantime/src/hw/uring.rs",
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/tests",

@@ -14,6 +14,7 @@ pub mod pause;
 pub mod pci;
 pub mod pm_qos;
 pub mod sched;
+pub mod sigbus;
 pub mod sleep;
 #[cfg(feature = "ssd")]
 pub mod soft;
