@@ -34,7 +34,7 @@ pub use pci::PciAddress;
 pub use pm_qos::PmQos;
 pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
-pub use transport::{DmaLimits, DmaMap, Transport};
+pub use transport::{DeviceEvent, DmaLimits, DmaMap, EventHandler, Transport};
 
 use std::io;
 
