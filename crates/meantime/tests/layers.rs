@@ -18,6 +18,8 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/sched.rs",
     "crates/meantime/src/hw/sigbus.rs",
     "crates/meantime/src/hw/uring.rs",
+    "crates/meantime/src/hw/vfio/ioctl.rs",
+    "crates/meantime/src/hw/vfio/window.rs",
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/tests",
     "crates/meantime/benches",
