@@ -319,8 +319,10 @@ impl Controller {
 
     /// Makes the controller forget the rings of queue `qid`: afterwards it touches neither them nor any buffer of theirs.
     pub(crate) fn unregister_queue(&self, qid: u16) -> Result<()> {
+        // QEMU's controller calls a completion queue that it does not know invalid (1.4 §5.5 has another code for it).
+        let codes = [StatusCode::InvalidQueueIdentifier, StatusCode::CompletionQueueInvalid];
         let unknown = |result: Result<_>| match result {
-            Err(error) if is_code(&error, StatusCode::InvalidQueueIdentifier) => Ok(()),
+            Err(error) if codes.iter().any(|&code| is_code(&error, code)) => Ok(()),
             other => other.map(|_: (u32, Option<DmaBuf>)| ()),
         };
         unknown(self.execute("Delete I/O Submission Queue", Sqe::delete_io_sq(0, qid), None))?;
