@@ -534,6 +534,8 @@ impl Drop for Controller {
         {
             queue.quarantine();
         }
+        // Buffers may outlive us, and with them the transport: the device need not wait for them.
+        self.transport.release();
     }
 }
 

@@ -26,6 +26,7 @@ mod uapi;
 mod watch;
 mod window;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -85,6 +86,8 @@ struct Shared {
     window: Arc<Window>,
     /// `None` once the device was given up.
     open: Mutex<Option<Open>>,
+    /// Dropped when the device was given up and its descriptors are closed.
+    keeper: Mutex<Option<Box<dyn Any + Send + Sync>>>,
 }
 
 /// What is held of the kernel's.
@@ -126,13 +129,27 @@ impl VfioTransport {
                 return Err(failed(why));
             }
         };
-        let shared = Arc::new(Shared { address, limits, window, open: Mutex::new(Some(open)) });
+        let shared = Arc::new(Shared {
+            address,
+            limits,
+            window,
+            open: Mutex::new(Some(open)),
+            keeper: Mutex::default(),
+        });
         let watched = Arc::clone(&shared);
         let watch = Watch::start(events, Box::new(move || watched.release())).map_err(|source| {
             shared.release();
             failed(VfioError::Os { what: "cannot start a thread to watch the device", source })
         })?;
         Ok(Self { watch, shared })
+    }
+
+    /// The same, with `keeper` dropped once the device was given up and nothing of it is open any more: what took it from the kernel's
+    /// driver, and gives it back.
+    #[must_use]
+    pub fn keeping(self, keeper: Box<dyn Any + Send + Sync>) -> Self {
+        *self.shared.keeper() = Some(keeper);
+        self
     }
 }
 
@@ -206,6 +223,10 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn keeper(&self) -> MutexGuard<'_, Option<Box<dyn Any + Send + Sync>>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Gives the device up: see [`Transport::release`].
     fn release(&self) {
         let mut state = self.lock();
@@ -230,6 +251,10 @@ impl Shared {
         // Whoever waits looks, and finds the device gone.
         open.vectors.signal_all();
         tracing::debug!(device = %self.address, "released");
+        drop(open);
+        drop(state);
+        let keeper = self.keeper().take();
+        drop(keeper);
     }
 
     fn read32(&self, offset: u32) -> u32 {
