@@ -5,10 +5,10 @@
 //!
 //! - registers by `pread` and `pwrite` on the device's file: while memory decoding is off, or the device is gone, they fail with an
 //!   error, where a load from a mapping would end in SIGBUS. They are not on the path of an I/O;
-//! - doorbells by stores to a mapping ([`window`]), guarded by [`sigbus`](super::sigbus);
-//! - each device in an IOMMU container of its own ([`space`]);
-//! - interrupts by eventfd ([`interrupts`]);
-//! - a thread that sleeps until the kernel wants the device back ([`watch`]).
+//! - doorbells by stores to a mapping (`window`), guarded by [`sigbus`](super::sigbus);
+//! - each device in an IOMMU container of its own (`space`);
+//! - interrupts by eventfd (`interrupts`);
+//! - a thread that sleeps until the kernel wants the device back (`watch`).
 //!
 //! The kernel resets the function when its file is first opened, and again when it is closed, whichever way the process ends: a reset of
 //! our own would only take another 100 ms each time. A device that cannot be reset is disabled by the driver before it is used and after.
