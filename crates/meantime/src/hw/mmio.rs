@@ -1,40 +1,109 @@
 //! Doorbells: the one kind of register that is on the path of an I/O.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
-use meantime_spec::seam::{DoorbellCell, Doorbells, SoftPort};
+use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///
 /// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both.
 pub struct Doorbell {
     cell: NonNull<DoorbellCell>,
-    backing: Backing,
+    kind: Kind,
+    /// Keeps every cell mapped.
+    _owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// What keeps `cell` mapped.
-enum Backing {
-    Soft { doorbells: Arc<Doorbells>, port: Arc<dyn SoftPort> },
+/// Wakes a software SSD whose thread has parked.
+pub trait Wake: Send + Sync {
+    /// Wakes it; harmless if it is awake.
+    fn wake(&self);
 }
 
-// SAFETY: the cell is an atomic, and its backing is shared by reference count; nothing is bound to a thread.
+/// What is to be done after the store.
+enum Kind {
+    /// Nothing: a device sees its registers.
+    Register,
+    /// A software SSD may have parked: then it is to be woken.
+    Parking { parked: NonNull<DoorbellCell>, waker: Arc<dyn Wake> },
+    /// The store goes to a shadow in memory; the register is rung only if the device asks for it.
+    Shadow(Box<Shadow>),
+}
+
+/// The shadow of a doorbell (NVMe Base 1.4 §5.7 and §7.13).
+struct Shadow {
+    /// Where the host leaves the value.
+    shadow: NonNull<DoorbellCell>,
+    /// Beyond which value the controller wants the register rung.
+    event_idx: NonNull<DoorbellCell>,
+    /// The value left last.
+    last: Cell<u16>,
+    /// Keeps shadow and EventIdx mapped.
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the cells are atomics, and what keeps them mapped is shared by reference count; nothing is bound to a thread.
 unsafe impl Send for Doorbell {}
 
+struct PortWaker(Arc<dyn SoftPort>);
+
+impl Wake for PortWaker {
+    fn wake(&self) {
+        self.0.wake();
+    }
+}
+
 impl Doorbell {
-    /// The doorbell at `index` of a software SSD; `None` if it has no such doorbell.
+    /// The doorbell at `index` of a software SSD in this process; `None` if it has no such doorbell.
     pub fn soft(doorbells: &Arc<Doorbells>, index: usize, port: &Arc<dyn SoftPort>) -> Option<Self> {
         let cell = NonNull::from(doorbells.get(index)?);
-        Some(Self {
-            cell,
-            backing: Backing::Soft { doorbells: Arc::clone(doorbells), port: Arc::clone(port) },
-        })
+        let parked = NonNull::from(doorbells.parking().cell());
+        let kind = Kind::Parking { parked, waker: Arc::new(PortWaker(Arc::clone(port))) };
+        Some(Self { cell, kind, _owner: Arc::clone(doorbells) as Arc<dyn Any + Send + Sync> })
+    }
+
+    /// The doorbell register at `cell`, which a device looks at by itself.
+    ///
+    /// # Safety
+    /// `cell` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    pub unsafe fn mapped(cell: NonNull<DoorbellCell>, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { cell, kind: Kind::Register, _owner: owner }
+    }
+
+    /// The doorbell at `cell` of a software SSD that says at `parked` that it is to be woken by `waker`.
+    ///
+    /// # Safety
+    /// Both cells must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    pub unsafe fn parking(
+        cell: NonNull<DoorbellCell>,
+        parked: NonNull<DoorbellCell>,
+        waker: Arc<dyn Wake>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { cell, kind: Kind::Parking { parked, waker }, _owner: owner }
+    }
+
+    /// The same doorbell behind its shadow. Both must be 0, or what was rung last.
+    ///
+    /// # Safety
+    /// `shadow` and `event_idx` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    pub unsafe fn with_shadow(
+        self,
+        shadow: NonNull<DoorbellCell>,
+        event_idx: NonNull<DoorbellCell>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        let shadow = Shadow { shadow, event_idx, last: Cell::new(0), _owner: owner };
+        Self { kind: Kind::Shadow(Box::new(shadow)), ..self }
     }
 
     #[inline(always)]
     fn store(&self, value: u16) {
-        // SAFETY: `cell` points into `backing`, which lives as long as `self`.
+        // SAFETY: `cell` is mapped as long as `_owner` lives: by construction, or by the caller's promise.
         let cell = unsafe { self.cell.as_ref() };
         // Release: the entries that this doorbell announces, and the data they point to, are visible before it is
         // (ARCHITECTURE.md §2, rules 1, 3 and 4).
@@ -44,13 +113,16 @@ impl Doorbell {
     /// Announces a new submission queue tail, and wakes a software SSD that has parked.
     #[inline(always)]
     pub fn ring_tail(&self, tail: u16) {
-        self.store(tail);
-        match &self.backing {
-            Backing::Soft { doorbells, port } => {
-                if doorbells.parking().must_wake() {
-                    wake(port.as_ref());
+        match &self.kind {
+            Kind::Parking { parked, waker } => {
+                self.store(tail);
+                // SAFETY: as for `cell` in `store`.
+                if Parking::of(unsafe { parked.as_ref() }).must_wake() {
+                    wake(waker.as_ref());
                 }
             }
+            Kind::Register => self.store(tail),
+            Kind::Shadow(shadow) => self.ring_shadow(shadow, tail),
         }
     }
 
@@ -58,12 +130,68 @@ impl Doorbell {
     /// queue looks again within a millisecond.
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
-        self.store(head);
+        match &self.kind {
+            Kind::Shadow(shadow) => self.ring_shadow(shadow, head),
+            _ => self.store(head),
+        }
     }
+
+    /// Leaves `value` in the shadow, and rings the register if the controller wants it for that.
+    #[inline]
+    fn ring_shadow(&self, shadow: &Shadow, value: u16) {
+        let last = shadow.last.replace(value);
+        // SAFETY: both are mapped as long as `shadow._owner` lives, by the caller's promise to `with_shadow`.
+        let (cell, event_idx) = unsafe { (shadow.shadow.as_ref(), shadow.event_idx.as_ref()) };
+        // Release, as in `store`.
+        cell.store(u32::from(value), Ordering::Release);
+        // The shadow must be visible before EventIdx is read: the controller, before it goes to sleep, sets EventIdx and then
+        // looks at the shadow once more (as in `seam::Parking`).
+        fence(Ordering::SeqCst);
+        if must_ring(event_idx.load(Ordering::Relaxed) as u16, value, last) {
+            self.store(value);
+        }
+    }
+}
+
+/// Whether going from `last` to `value` passes `event_idx`, all modulo 2^16.
+#[inline(always)]
+fn must_ring(event_idx: u16, value: u16, last: u16) -> bool {
+    value.wrapping_sub(event_idx).wrapping_sub(1) < value.wrapping_sub(last)
 }
 
 #[cold]
 #[inline(never)]
-fn wake(port: &dyn SoftPort) {
-    port.wake();
+fn wake(waker: &dyn Wake) {
+    waker.wake();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn a_shadowed_register_is_rung_when_event_idx_is_passed() {
+        let cells: Arc<[AtomicU32; 3]> = Arc::new([const { AtomicU32::new(0) }; 3]);
+        let at = |index: usize| NonNull::from(&cells[index]);
+        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&cells) as _;
+        // SAFETY: `owner` keeps the array allocated.
+        let bell = unsafe { Doorbell::mapped(at(0), Arc::clone(&owner)).with_shadow(at(1), at(2), owner) };
+        let seen = || (cells[0].load(Ordering::Relaxed), cells[1].load(Ordering::Relaxed));
+        bell.ring_tail(1); // From 0 to 1 leaves 0, where EventIdx is.
+        assert_eq!(seen(), (1, 1));
+        bell.ring_tail(2); // EventIdx is behind: the controller is looking.
+        assert_eq!(seen(), (1, 2));
+        cells[2].store(3, Ordering::Relaxed);
+        bell.ring_tail(3);
+        assert_eq!(seen(), (1, 3));
+        bell.ring_tail(5);
+        assert_eq!(seen(), (5, 5));
+    }
+
+    #[test]
+    fn event_idx_is_compared_modulo() {
+        assert!(must_ring(0, 1, 0) && must_ring(7, 8, 7) && must_ring(7, 0, 7) && must_ring(9, 2, 8));
+        assert!(!must_ring(7, 7, 5) && !must_ring(3, 3, 3) && !must_ring(9, 8, 7));
+    }
 }
