@@ -171,7 +171,7 @@ fn ranges_and_fields() {
             sqe.cdw0 = U32::new(sqe.cdw0.get() | 1 << bit);
             refused(host.io(1, sqe), S::InvalidFieldInCommand);
         }
-        for opcode in [0x04, 0x0d, 0x19, 0x80, 0xff] {
+        for opcode in [0x03, 0x0d, 0x19, 0x80, 0xff] {
             refused(host.io(1, Sqe::new(opcode, 0, 1)), S::InvalidCommandOpcode);
         }
         assert!(ssd.counters().refused > 30);

@@ -11,19 +11,23 @@
 
 mod admin;
 mod complete;
+mod error_log;
 mod events;
 mod fast;
 mod features;
+mod format;
 mod identify;
 mod interrupts;
 mod io;
 mod logs;
 mod pending;
+mod power;
 mod prp;
 mod queues;
 mod regs;
+mod set_features;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -40,11 +44,12 @@ use crate::rng::Rng;
 use crate::service::Service;
 use crate::stamps::{STAMP_RING_LEN, StampRing};
 use crate::store::Store;
+use error_log::ErrorLog;
 use events::Events;
 use features::Features;
 use interrupts::Interrupts;
-use logs::ErrorLog;
 use pending::{MAX_PENDING, Pending};
+use power::Power;
 use queues::{BadHead, Cq, Sq};
 pub(crate) use regs::RegisterFile;
 
@@ -94,7 +99,12 @@ pub(crate) struct Controller {
     pending: Pending,
     features: Features,
     events: Events,
+    power: Power,
     errors: ErrorLog,
+    /// Namespaces whose format has changed since the host read the list of them.
+    changed_namespaces: BTreeSet<u32>,
+    power_cycles: u64,
+    unsafe_shutdowns: u64,
     counters: Arc<SharedCounters>,
     stamps: Option<Arc<StampRing>>,
     refusals: VecDeque<Refusal>,
@@ -127,9 +137,13 @@ impl Controller {
             service,
             faults: Faults::new(config.faults.clone()),
             pending: Pending::with_capacity(1024),
-            features: Features::new(),
+            features: Features::new(&config),
             events: Events::default(),
+            power: Power::new(config.power_states.clone()),
             errors: ErrorLog::default(),
+            changed_namespaces: BTreeSet::new(),
+            power_cycles: 1,
+            unsafe_shutdowns: 0,
             counters: Arc::default(),
             stamps,
             refusals: VecDeque::with_capacity(MAX_REFUSALS),
@@ -140,7 +154,7 @@ impl Controller {
             blocked: false,
             config,
         };
-        controller.choose_path();
+        controller.apply_transitions(0);
         controller
     }
 
@@ -175,7 +189,11 @@ impl Controller {
     }
 
     fn choose_path(&mut self) {
-        self.immediate = self.service.is_null() && self.faults.plan.is_none() && self.stamps.is_none();
+        self.immediate = self.service.is_null()
+            && self.faults.plan.is_none()
+            && self.stamps.is_none()
+            && !self.power.needs_clock()
+            && !self.store.has_uncorrectable();
     }
 
     pub(crate) fn set_faults(&mut self, plan: FaultPlan) {
@@ -210,6 +228,10 @@ impl Controller {
     /// many writes were lost.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
         let lost = self.store.power_cut(rng);
+        self.power_cycles += 1;
+        if !self.regs.is_shut_down() {
+            self.unsafe_shutdowns += 1;
+        }
         self.reset();
         self.regs.power_on();
         lost

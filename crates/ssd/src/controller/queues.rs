@@ -158,6 +158,11 @@ impl Cq {
         Ok(())
     }
 
+    /// The phase of the next entry.
+    pub(super) fn phase(&self) -> bool {
+        self.phase
+    }
+
     /// Writes an entry. There must be room, or one promised to this command.
     #[inline(always)]
     pub(super) fn post(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
