@@ -6,6 +6,7 @@ use meantime_spec::identify::{
     PowerStateDescriptor, apsta, cns, dlfeat, lpa, nidt, oacs, oncs, vwc,
 };
 use meantime_spec::regs;
+use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::{FromZeros, IntoBytes};
@@ -124,6 +125,7 @@ impl Controller {
                 | oncs::SAVE_SELECT
                 | oncs::VERIFY,
         );
+        c.sgls.set(sgls::SUPPORTED | sgls::BIT_BUCKET);
         let present = if self.store.has_cache() { vwc::PRESENT } else { 0 };
         c.vwc = vwc::FLUSH_ALL_SUPPORTED | present;
         c.awun.set(config.atomic_write_lbas - 1);

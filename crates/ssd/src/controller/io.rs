@@ -1,7 +1,8 @@
 //! I/O commands of the NVM command set (1.4 §6), the general way.
 
 use meantime_spec::dsm::DsmRange;
-use meantime_spec::opcode::{IoOpcode, io};
+use meantime_spec::opcode::{DataTransfer, IoOpcode, io};
+use meantime_spec::sgl::psdt;
 use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
@@ -11,6 +12,7 @@ use super::complete::Outcome;
 use super::error_log::Wrong;
 use super::pending::Command;
 use super::prp::{self, PrpError};
+use super::sgl::{self, SglError};
 use crate::clock::Clock;
 use crate::faults::Verdict;
 use crate::hostmem::{PAGE_BYTES, Segment};
@@ -33,9 +35,15 @@ impl Executed {
     }
 
     fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
-        let prps = transfers.then(|| (sqe.prp1.get(), sqe.prp2.get()));
+        let prps = transfers.then(|| data_pointers(sqe));
         Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps }
     }
+}
+
+/// The addresses in a command's DPTR.
+fn data_pointers(sqe: &Sqe) -> (u64, u64) {
+    // The second half of an SGL descriptor is its length and type.
+    (sqe.prp1.get(), if sqe.psdt() == psdt::PRP { sqe.prp2.get() } else { 0 })
 }
 
 impl Controller {
@@ -131,14 +139,16 @@ impl Controller {
         }
     }
 
-    /// What holds for CDW0 of every command: no fused operations, no SGLs (1.4 §4.2).
+    /// What holds for CDW0 of every command: no fused operations, SGLs only for I/O commands, and none for metadata (1.4 §4.2).
     pub(super) fn check_cdw0(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
         let (bit, reason) = if sqe.fuse() != 0 {
             (0, "fused operation")
-        } else if sqe.psdt() != 0 {
-            (6, "SGL instead of PRPs")
-        } else {
+        } else if sqe.psdt() == psdt::PRP || (sqe.psdt() == psdt::SGL && qid != 0) {
             return Ok(());
+        } else if qid == 0 {
+            (6, "SGL in an admin command")
+        } else {
+            (6, "PSDT: an SGL for metadata, though SGLS does not offer it, or a reserved value")
         };
         Err(self.at(1, bit).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason))
     }
@@ -175,22 +185,39 @@ impl Controller {
 
     /// Finds the memory of a command's data, into `segments`.
     pub(super) fn gather(&mut self, qid: u16, sqe: &Sqe, len: u64) -> Result<(), Status> {
+        if sqe.psdt() != psdt::PRP {
+            return self.gather_sgl(qid, sqe, len);
+        }
         let gathered = prp::gather(&self.host, sqe.prp1.get(), sqe.prp2.get(), len, &mut self.segments);
-        gathered.map_err(|error| {
-            let (code, reason) = match error {
-                PrpError::Offset => (StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset"),
-                PrpError::Missing => {
-                    self.at(32, 0);
-                    (StatusCode::InvalidFieldInCommand, "PRP entry zero where one is needed")
-                }
-                PrpError::Unmapped(iova) => {
-                    self.counters.dma_errors.add(1);
-                    tracing::debug!(iova, "transfer to memory that is not mapped");
-                    (StatusCode::DataTransferError, "PRP entry to memory that is not mapped")
-                }
-            };
-            self.refuse(qid, sqe.cid(), code, reason)
+        gathered.map_err(|error| match error {
+            PrpError::Offset => {
+                self.refuse(qid, sqe.cid(), StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset")
+            }
+            PrpError::Missing => {
+                let reason = "PRP entry zero where one is needed";
+                self.at(32, 0).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
+            }
+            PrpError::Unmapped(iova) => {
+                self.not_mapped(qid, sqe, iova, "PRP entry to memory that is not mapped")
+            }
         })
+    }
+
+    fn gather_sgl(&mut self, qid: u16, sqe: &Sqe, len: u64) -> Result<(), Status> {
+        let is_read = DataTransfer::of(sqe.opcode()) == DataTransfer::ControllerToHost;
+        let gathered = sgl::gather(&self.host, sqe.sgl1(), len, is_read, &mut self.segments);
+        gathered.map_err(|error| match error {
+            SglError::Rule(code, reason) => self.refuse(qid, sqe.cid(), code, reason),
+            SglError::Unmapped(iova) => {
+                self.not_mapped(qid, sqe, iova, "SGL descriptor to memory that is not mapped")
+            }
+        })
+    }
+
+    fn not_mapped(&mut self, qid: u16, sqe: &Sqe, iova: u64, reason: &'static str) -> Status {
+        self.counters.dma_errors.add(1);
+        tracing::debug!(iova, "transfer to memory that is not mapped");
+        self.refuse(qid, sqe.cid(), StatusCode::DataTransferError, reason)
     }
 
     /// Copies from the medium at `offset` to `segments`.
@@ -316,7 +343,7 @@ impl Controller {
         self.counters.other_io.add(1);
         // Without the deallocate attribute the command is advice, which is free.
         let work = if bytes == 0 { Work::None } else { Work::Trim };
-        let prps = Some((sqe.prp1.get(), sqe.prp2.get()));
+        let prps = Some(data_pointers(sqe));
         Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps })
     }
 

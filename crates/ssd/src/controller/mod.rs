@@ -26,6 +26,7 @@ mod prp;
 mod queues;
 mod regs;
 mod set_features;
+mod sgl;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;

@@ -19,7 +19,7 @@ pub(super) struct Command {
     pub(super) status: Status,
     pub(super) seen_ns: u64,
     pub(super) begun_ns: u64,
-    /// PRP1 and PRP2 if it transfers data: a mapping taken away makes it fail.
+    /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: a mapping taken away makes it fail.
     pub(super) prps: Option<(u64, u64)>,
     /// Fault injection: follow its completion with a stray one, write it twice.
     pub(super) stray: bool,
