@@ -40,7 +40,7 @@ fn a_bad_enable_is_fatal() {
     let cases: [(&str, Break); 9] = [
         ("MPS", |_| Host::cc().with_mps(1)),
         ("CSS", |_| Host::cc().with_css(6)),
-        ("AMS", |_| Host::cc().with_ams(1)),
+        ("AMS", |_| Host::cc().with_ams(2)),
         ("IOSQES", |_| Host::cc().with_iosqes(7)),
         ("IOCQES", |_| Host::cc().with_iocqes(5)),
         ("AQA", |h| {

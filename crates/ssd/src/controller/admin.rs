@@ -177,7 +177,7 @@ impl Controller {
         if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
             cq.sqs += 1;
         }
-        self.sqs.push(Sq::new(qid, cqid, ring, doorbell));
+        self.sqs.push(Sq::new(qid, cqid, sqe.qprio(), ring, doorbell));
         Ok(Outcome::OK)
     }
 

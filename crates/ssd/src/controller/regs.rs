@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use meantime_spec::regs::{self, Aqa, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, shn, shst};
+use meantime_spec::regs::{
+    self, Aqa, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, ams, shn, shst,
+};
 use meantime_spec::seam::SOFT_DSTRD;
 
 use super::queues::{Cq, Sq};
@@ -34,6 +36,7 @@ impl RegisterFile {
             // At least one unit: a time of 0 would leave the host nothing to wait by.
             .with_to(config.ready_timeout_ms.div_ceil(500).max(1) as u8)
             .with_dstrd(SOFT_DSTRD)
+            .with_ams(CAP_AMS_WEIGHTED_ROUND_ROBIN)
             .with_nssrs(true)
             .with_css(CAP_CSS_NVM);
         Self {
@@ -318,8 +321,8 @@ impl Controller {
         if cc.css() != CC_CSS_NVM {
             return Err("CC.CSS that CAP.CSS does not offer: only the NVM command set");
         }
-        if cc.ams() != 0 {
-            return Err("CC.AMS that CAP.AMS does not offer: only round robin");
+        if cc.ams() != ams::ROUND_ROBIN && cc.ams() != ams::WEIGHTED_ROUND_ROBIN {
+            return Err("CC.AMS that CAP.AMS does not offer: only round robin, plain and weighted");
         }
         if !plausible_sizes(cc) {
             return Err("CC.IOSQES or CC.IOCQES that Identify Controller does not offer");
@@ -340,8 +343,10 @@ impl Controller {
         // The admin completion queue uses vector 0, always (1.4 §3.1.9 and §7.5).
         let mut cq = Cq::new(cq_ring, cq_doorbell, Some(0));
         cq.sqs = 1;
+        self.arbiter.reset(cc.ams() == ams::WEIGHTED_ROUND_ROBIN);
+        self.choose_path();
         self.cqs[0] = Some(cq);
-        self.sqs.push(Sq::new(0, 0, sq_ring, sq_doorbell));
+        self.sqs.push(Sq::new(0, 0, 0, sq_ring, sq_doorbell));
         Ok(())
     }
 
@@ -371,6 +376,7 @@ impl Controller {
         if self.store.has_cache() && !self.store.enable_cache(self.features.current.cache.wce()) {
             tracing::warn!("the medium failed to write back");
         }
+        self.arbiter.reset(false);
         self.power.set_state(self.features.current.power, 0);
         self.apply_transitions(0);
         self.errors.forget_commands();
