@@ -12,8 +12,11 @@ use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 ///
 /// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both.
 pub struct Doorbell {
+    /// Where values are stored: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
-    kind: Kind,
+    /// Not 0 when there is more to do after a new tail was stored; `None`: there never is.
+    watched: Option<NonNull<DoorbellCell>>,
+    more: More,
     /// Keeps every cell mapped.
     _owner: Arc<dyn Any + Send + Sync>,
 }
@@ -24,27 +27,30 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// What is to be done after the store.
-enum Kind {
+/// What else is to be done after a store.
+enum More {
     /// Nothing: a device sees its registers.
-    Register,
-    /// A software SSD may have parked: then it is to be woken.
-    Parking { parked: NonNull<DoorbellCell>, waker: Arc<dyn Wake> },
-    /// The store goes to a shadow in memory; the register is rung only if the device asks for it.
-    Shadow(Box<Shadow>),
+    Nothing,
+    /// A software SSD that has parked is to be woken.
+    Wake(Arc<dyn Wake>),
+    /// The register is to be rung, if the controller asks for it.
+    Register(Shadowed),
 }
 
-/// The shadow of a doorbell (NVMe Base 1.4 §5.7 and §7.13).
-struct Shadow {
-    /// Where the host leaves the value.
-    shadow: NonNull<DoorbellCell>,
+/// A register behind its shadow (NVMe Base 1.4 §5.7 and §7.13).
+struct Shadowed {
+    register: NonNull<DoorbellCell>,
     /// Beyond which value the controller wants the register rung.
     event_idx: NonNull<DoorbellCell>,
-    /// The value left last.
+    /// The value left last in the shadow.
     last: Cell<u16>,
     /// Keeps shadow and EventIdx mapped.
     _owner: Arc<dyn Any + Send + Sync>,
 }
+
+/// What a shadowed doorbell watches: there is always more to do.
+#[cfg(not(loom))]
+static ALWAYS: DoorbellCell = DoorbellCell::new(1);
 
 // SAFETY: the cells are atomics, and what keeps them mapped is shared by reference count; nothing is bound to a thread.
 unsafe impl Send for Doorbell {}
@@ -62,8 +68,9 @@ impl Doorbell {
     pub fn soft(doorbells: &Arc<Doorbells>, index: usize, port: &Arc<dyn SoftPort>) -> Option<Self> {
         let cell = NonNull::from(doorbells.get(index)?);
         let parked = NonNull::from(doorbells.parking().cell());
-        let kind = Kind::Parking { parked, waker: Arc::new(PortWaker(Arc::clone(port))) };
-        Some(Self { cell, kind, _owner: Arc::clone(doorbells) as Arc<dyn Any + Send + Sync> })
+        let more = More::Wake(Arc::new(PortWaker(Arc::clone(port))));
+        let owner = Arc::clone(doorbells) as Arc<dyn Any + Send + Sync>;
+        Some(Self { cell, watched: Some(parked), more, _owner: owner })
     }
 
     /// The doorbell register at `cell`, which a device looks at by itself.
@@ -71,7 +78,7 @@ impl Doorbell {
     /// # Safety
     /// `cell` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
     pub unsafe fn mapped(cell: NonNull<DoorbellCell>, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { cell, kind: Kind::Register, _owner: owner }
+        Self { cell, watched: None, more: More::Nothing, _owner: owner }
     }
 
     /// The doorbell at `cell` of a software SSD that says at `parked` that it is to be woken by `waker`.
@@ -84,26 +91,32 @@ impl Doorbell {
         waker: Arc<dyn Wake>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { cell, kind: Kind::Parking { parked, waker }, _owner: owner }
+        Self { cell, watched: Some(parked), more: More::Wake(waker), _owner: owner }
     }
 
-    /// The same doorbell behind its shadow. Both must be 0, or what was rung last.
+    /// The same doorbell behind its shadow. Register, shadow and EventIdx must be 0.
     ///
     /// # Safety
     /// `shadow` and `event_idx` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    #[cfg(not(loom))] // Whose atomics cannot be static.
     pub unsafe fn with_shadow(
         self,
         shadow: NonNull<DoorbellCell>,
         event_idx: NonNull<DoorbellCell>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let shadow = Shadow { shadow, event_idx, last: Cell::new(0), _owner: owner };
-        Self { kind: Kind::Shadow(Box::new(shadow)), ..self }
+        let shadowed = Shadowed { register: self.cell, event_idx, last: Cell::new(0), _owner: owner };
+        Self {
+            cell: shadow,
+            watched: Some(NonNull::from(&ALWAYS)),
+            more: More::Register(shadowed),
+            _owner: self._owner,
+        }
     }
 
     #[inline(always)]
     fn store(&self, value: u16) {
-        // SAFETY: `cell` is mapped as long as `_owner` lives: by construction, or by the caller's promise.
+        // SAFETY: `cell` is mapped as long as an owner in `self` lives: by construction, or by the caller's promise.
         let cell = unsafe { self.cell.as_ref() };
         // Release: the entries that this doorbell announces, and the data they point to, are visible before it is
         // (ARCHITECTURE.md §2, rules 1, 3 and 4).
@@ -113,16 +126,12 @@ impl Doorbell {
     /// Announces a new submission queue tail, and wakes a software SSD that has parked.
     #[inline(always)]
     pub fn ring_tail(&self, tail: u16) {
-        match &self.kind {
-            Kind::Parking { parked, waker } => {
-                self.store(tail);
-                // SAFETY: as for `cell` in `store`.
-                if Parking::of(unsafe { parked.as_ref() }).must_wake() {
-                    wake(waker.as_ref());
-                }
-            }
-            Kind::Register => self.store(tail),
-            Kind::Shadow(shadow) => self.ring_shadow(shadow, tail),
+        self.store(tail);
+        if let Some(watched) = self.watched
+            // SAFETY: as for `cell` in `store`, or a static.
+            && Parking::of(unsafe { watched.as_ref() }).must_wake()
+        {
+            self.do_more(tail);
         }
     }
 
@@ -130,25 +139,32 @@ impl Doorbell {
     /// queue looks again within a millisecond.
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
-        match &self.kind {
-            Kind::Shadow(shadow) => self.ring_shadow(shadow, head),
-            _ => self.store(head),
+        self.store(head);
+        if let More::Register(_) = &self.more {
+            // The shadow before EventIdx, as in `Parking::must_wake`.
+            fence(Ordering::SeqCst);
+            self.do_more(head);
         }
     }
 
-    /// Leaves `value` in the shadow, and rings the register if the controller wants it for that.
-    #[inline]
-    fn ring_shadow(&self, shadow: &Shadow, value: u16) {
-        let last = shadow.last.replace(value);
-        // SAFETY: both are mapped as long as `shadow._owner` lives, by the caller's promise to `with_shadow`.
-        let (cell, event_idx) = unsafe { (shadow.shadow.as_ref(), shadow.event_idx.as_ref()) };
-        // Release, as in `store`.
-        cell.store(u32::from(value), Ordering::Release);
-        // The shadow must be visible before EventIdx is read: the controller, before it goes to sleep, sets EventIdx and then
-        // looks at the shadow once more (as in `seam::Parking`).
-        fence(Ordering::SeqCst);
-        if must_ring(event_idx.load(Ordering::Relaxed) as u16, value, last) {
-            self.store(value);
+    /// What is left to do once `value` was stored and a full fence has passed.
+    #[cold]
+    #[inline(never)]
+    fn do_more(&self, value: u16) {
+        match &self.more {
+            More::Nothing => {}
+            More::Wake(waker) => waker.wake(),
+            More::Register(shadowed) => {
+                let last = shadowed.last.replace(value);
+                // SAFETY: mapped as long as the owners in `self` live, by the callers' promises.
+                let (register, event_idx) =
+                    unsafe { (shadowed.register.as_ref(), shadowed.event_idx.as_ref()) };
+                // The controller, before it goes to sleep, sets EventIdx and then looks at the shadow once more; with the fence
+                // before this load, one of us sees the other's store (as in `seam::Parking`).
+                if must_ring(event_idx.load(Ordering::Relaxed) as u16, value, last) {
+                    register.store(u32::from(value), Ordering::Release);
+                }
+            }
         }
     }
 }
@@ -157,12 +173,6 @@ impl Doorbell {
 #[inline(always)]
 fn must_ring(event_idx: u16, value: u16, last: u16) -> bool {
     value.wrapping_sub(event_idx).wrapping_sub(1) < value.wrapping_sub(last)
-}
-
-#[cold]
-#[inline(never)]
-fn wake(waker: &dyn Wake) {
-    waker.wake();
 }
 
 #[cfg(test)]
