@@ -2,9 +2,11 @@
 
 mod anatomy;
 mod bench;
+mod bind;
 mod calibrate;
 mod cli;
 mod competitor;
+mod devices;
 mod failure;
 mod figures;
 mod html;
@@ -39,6 +41,9 @@ fn main() -> ExitCode {
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),
         Command::Waits(args) => waits::run(args),
+        Command::Devices(args) => devices::run(args),
+        Command::Bind(args) => bind::bind(args),
+        Command::Unbind(args) => bind::unbind(args),
         Command::Competitor(args) => competitor::run(args),
     };
     done.unwrap_or_else(|failure| {
