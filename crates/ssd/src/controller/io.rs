@@ -1,17 +1,17 @@
 //! I/O commands of the NVM command set (1.4 §6), the general way.
 
 use meantime_spec::dsm::DsmRange;
-use meantime_spec::opcode::{IoOpcode, io};
+use meantime_spec::opcode::IoOpcode;
 use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
 use super::Controller;
 use super::complete::Outcome;
+use super::faulty::Marks;
 use super::pending::Command;
 use super::prp::{self, PrpError};
 use crate::clock::Clock;
-use crate::faults::Verdict;
 use crate::hostmem::{PAGE_BYTES, Segment};
 use crate::service::Work;
 use crate::store::Namespace;
@@ -34,6 +34,26 @@ impl Executed {
     fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
         let prps = transfers.then(|| (sqe.prp1.get(), sqe.prp2.get()));
         Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps }
+    }
+
+    /// Whether the host was sent data.
+    pub(super) fn reads(&self) -> bool {
+        matches!(self.work, Work::Read) && self.prps.is_some()
+    }
+
+    /// Whether the medium was written to, all of and nothing but [`Executed::extent`].
+    pub(super) fn writes(&self) -> bool {
+        match self.work {
+            Work::Write => true,
+            // Ranges of a deallocation may lie anywhere.
+            Work::Trim => self.prps.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Where on the medium, and how many bytes.
+    pub(super) fn extent(&self) -> (u64, u64) {
+        (self.offset, self.bytes)
     }
 }
 
@@ -299,38 +319,17 @@ impl Controller {
             self.post(index, cid, Outcome::from(status));
             return;
         }
-        let verdict = if self.faults.plan.is_none() {
-            Verdict::default()
-        } else {
-            let opcode = sqe.opcode();
-            self.faults.next(opcode == io::READ, opcode == io::WRITE)
-        };
-        if verdict.gone {
-            self.drop_queues();
-            self.regs.set_gone();
-            return;
-        }
-        if verdict.fatal {
-            self.fatal("fault plan: fatal status");
-            return;
-        }
+        let Some(verdict) = self.judge(qid, sqe, seen_ns) else { return };
         let executed = match verdict.status {
-            Some(status) => {
-                self.counters.injected_errors.add(1);
-                Executed::free(status)
-            }
+            Some(status) => Executed::free(status),
             None => self.execute(qid, sqe),
         };
-        if let Some(bit) = verdict.corrupt_bit.filter(|_| executed.outcome.status.is_success()) {
-            self.corrupt(bit);
+        if !verdict.is_none() {
+            self.spoil(&verdict, sqe, &executed);
         }
         self.take_in(index, cid);
         if verdict.lose {
-            self.counters.injected_losses.add(1);
-            // Nothing will be written for it, so that its entry is nobody's.
-            if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {
-                cq.reserved -= 1;
-            }
+            self.lose(index);
             return;
         }
         let slot = self.service.occupy(executed.work, executed.offset, executed.bytes, seen_ns);
@@ -348,8 +347,7 @@ impl Controller {
             seen_ns,
             begun_ns: slot.begun_ns,
             prps: executed.prps,
-            stray: verdict.stray,
-            duplicate: verdict.duplicate,
+            marks: Marks::of(&verdict),
         };
         if due_ns <= seen_ns {
             // Executing it took its time, which a stamp must tell.
@@ -360,27 +358,6 @@ impl Controller {
             self.timed = true;
         }
     }
-
-    /// Flips one bit of the data in `segments`.
-    fn corrupt(&mut self, bit: u64) {
-        let total: u64 = self.segments.iter().map(|s| s.len() as u64).sum();
-        if total == 0 {
-            return;
-        }
-        let mut at = bit / 8 % total;
-        for segment in &self.segments {
-            if let Some(byte) = segment.byte(at) {
-                if let Some(slice) = self.host.resolve(byte) {
-                    let mut value = [0];
-                    slice.read(&mut value);
-                    slice.write(&[value[0] ^ 1 << (bit & 7)]);
-                    self.counters.injected_corruptions.add(1);
-                }
-                return;
-            }
-            at -= segment.len() as u64;
-        }
-    }
 }
 
 impl Segment {
@@ -389,10 +366,5 @@ impl Segment {
         (0..self.len())
             .step_by(max as usize)
             .map(move |at| self.part(at as u64, max.min((self.len() - at) as u32)))
-    }
-
-    /// The byte at `at`, if it is that long.
-    fn byte(self, at: u64) -> Option<Self> {
-        (at < self.len() as u64).then(|| self.part(at, 1))
     }
 }
