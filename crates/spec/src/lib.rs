@@ -22,11 +22,13 @@ pub mod features;
 pub mod identify;
 pub mod log;
 pub mod opcode;
+pub mod pci;
 pub mod prp;
 pub mod regs;
 pub mod seam;
 pub mod sqe;
 mod sqe_admin;
 pub mod status;
+pub mod vfio_user;
 
 pub use macros::UnknownCode;
