@@ -25,6 +25,15 @@ use meantime_ssd::{FaultControl, Model as Service, SsdConfig};
 use model::Model;
 use world::{Device, Lanes};
 
+/// With `MEANTIME_TRACE=1`: what happens, for who looks for the reason.
+macro_rules! trace {
+    ($($what:tt)*) => {
+        if std::env::var_os("MEANTIME_TRACE").is_some() {
+            println!($($what)*);
+        }
+    };
+}
+
 const MS: u64 = 1_000_000;
 
 /// No wait may take longer, in virtual time: every step of the ladder at its worst, several times over.
@@ -97,7 +106,6 @@ impl Run {
         config.max_io_queues = 8;
         config.vectors = 8;
         let cached = config.volatile_write_cache;
-        let corrupts = rng.one_in(8);
         let mut options = ControllerOptions { io_queues: 8, ..common::quick() };
         if threaded {
             options.io_timeout_ns = 5 * MS;
@@ -113,7 +121,7 @@ impl Run {
         let controller = device.driver(options);
         let nvme = common::device(&controller);
         let allocated_before = controller.heap().allocated_bytes();
-        let mut run = Self {
+        Self {
             rng,
             device,
             control,
@@ -123,19 +131,12 @@ impl Run {
             nvme,
             lanes: None,
             allocated_before,
-            model: Model::new(blocks, lba_bytes as usize, cached, corrupts),
+            model: Model::new(blocks, lba_bytes as usize, cached),
             resting: Vec::new(),
             next_id: 1,
             gone: false,
-            tally: Tally { plans: 1, ..Tally::default() },
-        };
-        run.open_lanes();
-        let rules = run.rng.below(6);
-        run.faultless = rules == 0;
-        for _ in 0..rules {
-            run.order();
+            tally: Tally::default(),
         }
-        run
     }
 
     fn open_lanes(&mut self) {
@@ -168,9 +169,7 @@ impl Run {
     /// One more fault.
     fn order(&mut self) {
         let rule = plan::rule(&mut self.rng, self.options.io_timeout_ns, self.model.may_corrupt);
-        if std::env::var_os("MEANTIME_TRACE").is_some() {
-            println!("{rule}");
-        }
+        trace!("order {rule}");
         // There may be 32 already.
         let _ = self.control.add_fault(rule);
     }
@@ -216,6 +215,7 @@ impl Run {
             1 => request.policy(Policy::HybridFixed(3_000)),
             _ => request,
         };
+        trace!("{id}: {op:?} {blocks} blocks at {lba}, FUA {}", request.fua);
         self.send(id, request);
     }
 
@@ -266,6 +266,7 @@ impl Run {
                 }
             };
             self.tally.requests += 1;
+            trace!("{}: {:?}", done.user_data, done.result.map_err(|error| error.kind));
             if let Err(error) = done.result {
                 assert!(!self.faultless, "{error}, though nothing was ordered to fail");
                 match error.kind {
@@ -310,7 +311,11 @@ impl Run {
         if self.faultless {
             return;
         }
-        match self.rng.below(120) {
+        let event = self.rng.below(120);
+        if event < 5 {
+            trace!("event {event}");
+        }
+        match event {
             0 => self.order(),
             1 => self.control.clear_faults(),
             2 => self.controller.reset_now(),
@@ -356,6 +361,11 @@ impl Run {
         for (buf, canary) in self.resting.drain(..) {
             rested(&buf, canary);
         }
+        if self.controller.heap().allocated_bytes() > self.allocated_before {
+            // An admin command that was never answered has its buffer until then.
+            self.control.clear_faults();
+            self.controller.reset_now();
+        }
         let heap = self.controller.heap();
         assert_eq!(heap.quarantined_bytes(), 0);
         // When it was given up its admin queue has gone as well.
@@ -379,38 +389,65 @@ impl Run {
         }
     }
 
-    /// Everything that is left ends, every block is read, and everything is given back.
-    fn end(mut self) -> Tally {
+    /// One plan: its faults, its commands, and everything put right again.
+    fn plan(&mut self) {
+        self.tally.plans += 1;
+        self.model.may_corrupt = self.rng.one_in(8);
+        self.open_lanes();
+        let rules = self.rng.below(6);
+        self.faultless = rules == 0;
+        for _ in 0..rules {
+            self.order();
+        }
+        let turns = match self.rng.below(10) {
+            0 => self.rng.below(60),
+            _ => self.rng.below(20),
+        };
+        for _ in 0..turns {
+            self.turn();
+        }
         self.control.clear_faults();
         self.drain();
-        if self.gone || self.is_gone() {
-            self.reopen();
-            self.control.clear_faults();
+        const AT_ONCE: u64 = 16;
+        for lba in (0..self.model.len()).step_by(AT_ONCE as usize) {
+            self.must(Op::Read, lba, AT_ONCE.min(self.model.len() - lba));
         }
-        for lba in 0..self.model.len() {
-            let mut tries = 0;
-            loop {
-                let verified = self.model.verified + self.model.found_corrupt;
-                let id = self.next_id;
-                self.next_id += 1;
-                let bytes = self.nvme.info().block_bytes as usize;
-                let buf = self.buffer(bytes);
-                let request = self.model.request(id, Op::Read, lba, 1, false, |_| buf);
-                self.send(id, request);
-                self.drain();
-                if self.model.verified + self.model.found_corrupt > verified || self.model.is_spoilt(lba) {
-                    break;
-                }
-                // It may only now be found that power was lost.
-                tries += 1;
-                assert!(tries < 4, "block {lba} cannot be read though nothing is wrong any more");
+        if self.model.may_corrupt {
+            // Nothing of that is to be found, or brought back, later.
+            self.must(Op::WriteZeroes, 0, self.model.len());
+        }
+        self.must(Op::Flush, 0, 0);
+        self.close();
+    }
+
+    /// Nothing is wrong with the device any more; `op` succeeds, perhaps after it was found what had been wrong.
+    fn must(&mut self, op: Op, lba: u64, blocks: u64) {
+        for _ in 0..4 {
+            if self.gone || self.is_gone() {
+                self.reopen();
+                self.control.clear_faults();
+            }
+            let succeeded = self.model.succeeded;
+            let id = self.next_id;
+            self.next_id += 1;
+            let bytes = blocks as usize * self.nvme.info().block_bytes as usize;
+            let buf = op.has_data().then(|| self.buffer(bytes));
+            let request =
+                self.model.request(id, op, lba, blocks, true, |_| buf.expect("of a command with data"));
+            self.send(id, request);
+            self.drain();
+            if self.model.succeeded > succeeded {
+                return;
             }
         }
-        self.close();
-        self.tally.verified += self.model.verified;
-        self.tally.found_corrupt += self.model.found_corrupt;
+        panic!("{op:?} at {lba} cannot be done though nothing is wrong any more");
+    }
+
+    fn end(mut self) -> Tally {
+        self.tally.verified = self.model.verified;
+        self.tally.found_corrupt = self.model.found_corrupt;
         if let Device::Stepped(ssd) = &self.device {
-            self.tally.virtual_ms += ssd.peek_ns() / MS;
+            self.tally.virtual_ms = ssd.peek_ns() / MS;
         }
         self.tally
     }
@@ -420,21 +457,21 @@ fn rested(buf: &DmaBuf, canary: u8) {
     assert!(buf.iter().all(|&byte| byte == canary), "a buffer was written to after it came back");
 }
 
+/// So many plans after one another on the same device.
+const PLANS_OF_A_DEVICE: u64 = 16;
+
 fn run(seed: u64, threaded: bool) -> Tally {
     let mut run = Run::new(seed, threaded);
-    let turns = match run.rng.below(10) {
-        0 => run.rng.below(60),
-        _ => run.rng.below(20),
-    };
-    for _ in 0..turns {
-        run.turn();
+    for _ in 0..PLANS_OF_A_DEVICE {
+        run.plan();
     }
     run.end()
 }
 
-/// Runs `plans` seeds from `first` on, on so many threads. A plan that takes longer than `patience` ends the process.
-fn run_all(first: u64, plans: u64, threads: usize, threaded: bool, patience: Duration) -> Tally {
-    let next = AtomicU64::new(first);
+/// Runs at least `plans` on so many threads. A device that takes longer than `patience` ends the process.
+fn run_all(plans: u64, threads: usize, threaded: bool, patience: Duration) -> Tally {
+    let devices = plans.div_ceil(PLANS_OF_A_DEVICE);
+    let next = AtomicU64::new(0);
     let sum = Mutex::new(Tally::default());
     // By thread: the seed it is at, and since when.
     let at: Vec<Mutex<Option<(u64, Instant)>>> = (0..threads).map(|_| Mutex::new(None)).collect();
@@ -449,13 +486,13 @@ fn run_all(first: u64, plans: u64, threads: usize, threaded: bool, patience: Dur
                 let mut own = Tally::default();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + plans {
+                    if seed >= devices {
                         break;
                     }
                     *place.lock().expect("ours") = Some((seed, Instant::now()));
                     let tally = std::panic::catch_unwind(|| run(seed, threaded)).unwrap_or_else(|_| {
                         next.store(u64::MAX / 2, Ordering::Relaxed);
-                        panic!("plan {seed} failed: MEANTIME_SEED={seed}");
+                        panic!("a plan of device {seed} failed: MEANTIME_SEED={seed}");
                     });
                     own.add(&tally);
                 }
@@ -470,7 +507,7 @@ fn run_all(first: u64, plans: u64, threads: usize, threaded: bool, patience: Dur
                     && let Some((seed, since)) = *place
                     && since.elapsed() > patience
                 {
-                    eprintln!("plan {seed} hangs: MEANTIME_SEED={seed}");
+                    eprintln!("a plan of device {seed} hangs: MEANTIME_SEED={seed}");
                     std::process::abort();
                 }
             }
@@ -500,7 +537,7 @@ fn random_plans_on_the_stepped_ssd() {
     let plans = number("MEANTIME_FAULT_PLANS").unwrap_or(3_000);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let began = Instant::now();
-    let sum = run_all(0, plans, threads, false, Duration::from_secs(120));
+    let sum = run_all(plans, threads, false, Duration::from_secs(120));
     println!("{sum:?} in {:.1} s", began.elapsed().as_secs_f64());
     for happened in [
         sum.statuses,
@@ -521,7 +558,7 @@ fn random_plans_on_the_stepped_ssd() {
 
 #[test]
 fn a_seed_reproduces_a_plan() {
-    for seed in 0..20 {
+    for seed in 0..4 {
         assert_eq!(run(seed, false), run(seed, false), "seed {seed}");
     }
 }
@@ -530,7 +567,7 @@ fn a_seed_reproduces_a_plan() {
 fn random_plans_in_real_time() {
     let plans = number("MEANTIME_FAULT_PLANS_THREADED").unwrap_or(30);
     let began = Instant::now();
-    let sum = run_all(0, plans, 1, true, Duration::from_secs(300));
+    let sum = run_all(plans, 1, true, Duration::from_secs(300));
     println!("{sum:?} in {:.1} s", began.elapsed().as_secs_f64());
     assert!(sum.verified > 0);
 }

@@ -48,6 +48,8 @@ pub struct Model {
     ended: u64,
     next_version: u64,
     pub verified: u64,
+    /// Requests that have succeeded.
+    pub succeeded: u64,
 }
 
 fn word(lba: u64, version: u64) -> u64 {
@@ -71,19 +73,20 @@ fn holds(block: &[u8], lba: u64, version: u64) -> bool {
 }
 
 impl Model {
-    pub fn new(blocks: u64, block_bytes: usize, cached: bool, may_corrupt: bool) -> Self {
+    pub fn new(blocks: u64, block_bytes: usize, cached: bool) -> Self {
         let block =
             Block { now: vec![0], older: Vec::new(), changed: 0, busy: false, readers: 0, spoilt: false };
         Self {
             blocks: vec![block; blocks as usize],
             block_bytes,
             cached,
-            may_corrupt,
+            may_corrupt: false,
             found_corrupt: 0,
             asked: Vec::new(),
             ended: 0,
             next_version: 1,
             verified: 0,
+            succeeded: 0,
         }
     }
 
@@ -93,11 +96,6 @@ impl Model {
 
     pub fn under_way(&self) -> usize {
         self.asked.len()
-    }
-
-    /// Whether nobody knows what the block holds.
-    pub fn is_spoilt(&self, lba: u64) -> bool {
-        self.blocks[lba as usize].spoilt
     }
 
     /// Whether `op` may be asked for these blocks now.
@@ -189,6 +187,7 @@ impl Model {
     pub fn end(&mut self, done: &Done) {
         let asked = self.take(done.user_data);
         let succeeded = done.result.is_ok();
+        self.succeeded += u64::from(succeeded);
         match asked.op {
             Op::Read if succeeded => self.check(&asked, done.buf.as_deref().expect("a read's buffer")),
             Op::Read => {}
@@ -240,13 +239,17 @@ impl Model {
                 block.spoilt = true;
                 continue;
             };
+            self.verified += 1;
+            if asked.cut {
+                // It may have been read before power was lost.
+                continue;
+            }
             // Whatever it holds it goes on holding, but for a loss of power.
             let version = block.now.swap_remove(at);
             if self.cached {
                 block.older.append(&mut block.now);
             }
             block.now = vec![version];
-            self.verified += 1;
         }
     }
 
