@@ -35,6 +35,8 @@ pub struct Asked {
     since: u64,
     /// Power was lost meanwhile.
     cut: bool,
+    /// What a read may have found then, by block.
+    before_cut: Vec<Vec<u64>>,
 }
 
 pub struct Model {
@@ -142,7 +144,8 @@ impl Model {
             block.busy |= op != Op::Read;
             block.readers += u32::from(op == Op::Read);
         }
-        let asked = Asked { op, lba, blocks, version, fua, since: self.ended, cut: false };
+        let asked =
+            Asked { op, lba, blocks, version, fua, since: self.ended, cut: false, before_cut: Vec::new() };
         self.asked.push((id, asked));
         let request = request.user_data(id);
         if fua { request.fua() } else { request }
@@ -228,7 +231,8 @@ impl Model {
             if block.spoilt {
                 continue;
             }
-            let Some(at) = block.now.iter().position(|&version| holds(bytes, lba, version)) else {
+            let candidates = asked.before_cut.get(n).unwrap_or(&block.now);
+            let Some(at) = candidates.iter().position(|&version| holds(bytes, lba, version)) else {
                 assert!(
                     self.may_corrupt,
                     "block {lba} holds {:02x?}…, none of {block:?} (word 0 of each: {:x?})",
@@ -261,7 +265,13 @@ impl Model {
                 older.retain(|version| !now.contains(version));
                 now.append(older);
             }
-            self.asked.iter_mut().for_each(|(_, asked)| asked.cut = true);
+            for (_, asked) in &mut self.asked {
+                asked.cut = true;
+                if asked.op == Op::Read && asked.before_cut.is_empty() {
+                    let range = asked.lba as usize..(asked.lba + asked.blocks) as usize;
+                    asked.before_cut = self.blocks[range].iter().map(|block| block.now.clone()).collect();
+                }
+            }
         }
     }
 }
