@@ -86,6 +86,9 @@ impl Controller {
         }
         let outcome = Outcome { status: command.status, dw0: command.dw0 };
         let marks = command.marks;
+        if marks.late_data.is_some() {
+            self.send_late_data(&command);
+        }
         self.post_marked(index, command.cid, outcome, marks);
         if let Some(stamps) = &self.stamps {
             let Command { qid, cid, seen_ns, begun_ns, .. } = command;

@@ -1,13 +1,15 @@
 //! Where injected faults act on a command.
 
+use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
 
 use super::Controller;
 use super::complete::Outcome;
 use super::io::Executed;
 use super::pending::Command;
+use super::prp;
 use crate::faults::{Corruption, Seen, Verdict};
-use crate::hostmem::Segment;
+use crate::hostmem::{PAGE_BYTES, Segment};
 use crate::vwc::Extent;
 
 /// What is to be wrong about a completion.
@@ -20,12 +22,29 @@ pub(super) struct Marks {
     pub(super) wrong_phase: bool,
     /// The SQ head it reports.
     pub(super) sqhd: Option<u16>,
+    /// A read that is late: where on the medium its data is, and how many bytes, to be sent when its time has come. It was sent at
+    /// once as well; but a host that took its buffer back meanwhile without being allowed to finds it written to.
+    pub(super) late_data: Option<(u64, u32)>,
 }
 
 impl Marks {
     pub(super) fn of(verdict: &Verdict) -> Self {
         let Verdict { stray, duplicate, wrong_phase, sqhd, .. } = *verdict;
-        Self { stray, duplicate, wrong_phase, sqhd }
+        Self { stray, duplicate, wrong_phase, sqhd, late_data: None }
+    }
+
+    /// The same for `sqe`, an I/O command.
+    pub(super) fn of_io(verdict: &Verdict, sqe: &Sqe, executed: &Executed) -> Self {
+        let (offset, len) = executed.extent();
+        // No list of PRPs: the host may have written to it by then, which it may once the command has ended.
+        let is_late = verdict.late_by_ns > 0
+            && verdict.corrupt_read.is_none()
+            && sqe.opcode() == io::READ
+            && sqe.psdt() == 0
+            && executed.outcome.status.is_success()
+            && sqe.prp1.get() % PAGE_BYTES + len <= 2 * PAGE_BYTES;
+        let late_data = is_late.then_some((offset, len as u32));
+        Self { late_data, ..Self::of(verdict) }
     }
 }
 
@@ -58,7 +77,7 @@ impl Controller {
         if !executed.outcome.status.is_success() {
             return;
         }
-        if let Some(corruption) = verdict.corrupt_read.filter(|_| executed.reads()) {
+        if let Some(corruption) = verdict.corrupt_read.filter(|_| sqe.opcode() == io::READ) {
             self.corrupt_segments(corruption);
         }
         if !executed.writes() || executed.extent().1 == 0 {
@@ -70,6 +89,19 @@ impl Controller {
         }
         if verdict.torn {
             self.store.mark_torn(offset, len);
+        }
+    }
+
+    /// Sends the data of a late read, which ends successfully now.
+    #[cold]
+    pub(super) fn send_late_data(&mut self, command: &Command) {
+        let (Some((offset, len)), Some((prp1, prp2))) = (command.marks.late_data, command.prps) else {
+            return;
+        };
+        if command.status.is_success()
+            && prp::gather(&self.host, prp1, prp2, u64::from(len), &mut self.segments).is_ok()
+        {
+            self.transfer(offset);
         }
     }
 

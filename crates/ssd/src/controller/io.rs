@@ -36,11 +36,6 @@ impl Executed {
         Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps }
     }
 
-    /// Whether the host was sent data.
-    pub(super) fn reads(&self) -> bool {
-        matches!(self.work, Work::Read) && self.prps.is_some()
-    }
-
     /// Whether the medium was written to, all of and nothing but [`Executed::extent`].
     pub(super) fn writes(&self) -> bool {
         match self.work {
@@ -190,7 +185,7 @@ impl Controller {
     }
 
     /// Copies from the medium at `offset` to `segments`.
-    fn transfer(&self, offset: u64) {
+    pub(super) fn transfer(&self, offset: u64) {
         let mut at = offset;
         for segment in &self.segments {
             if let Some(slice) = self.host.resolve(*segment) {
@@ -347,7 +342,7 @@ impl Controller {
             seen_ns,
             begun_ns: slot.begun_ns,
             prps: executed.prps,
-            marks: Marks::of(&verdict),
+            marks: Marks::of_io(&verdict, sqe, &executed),
         };
         if due_ns <= seen_ns {
             // Executing it took its time, which a stamp must tell.
