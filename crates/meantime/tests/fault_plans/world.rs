@@ -29,6 +29,10 @@ impl Device {
         }
     }
 
+    pub fn is_threaded(&self) -> bool {
+        matches!(self, Self::Threaded(_))
+    }
+
     fn port(&self) -> Arc<dyn SoftPort> {
         match self {
             Self::Stepped(ssd) => ssd.port(),
@@ -45,8 +49,15 @@ impl Device {
 
     /// A driver on it; no faults are in force.
     pub fn driver(&self, options: ControllerOptions) -> Arc<Controller> {
-        let transport = SoftTransport::new(self.port(), "plan".into(), None);
-        Controller::enable(Arc::new(transport), options).expect("the controller comes up")
+        let mut tries = if self.is_threaded() { 20 } else { 1 };
+        loop {
+            let transport = SoftTransport::new(self.port(), "plan".into(), None);
+            tries -= 1;
+            match Controller::enable(Arc::new(transport), options) {
+                Ok(controller) => return controller,
+                Err(error) => assert!(tries > 0, "the controller does not come up: {error}"),
+            }
+        }
     }
 }
 
