@@ -19,6 +19,7 @@
 
 mod clock;
 mod config;
+pub mod control;
 mod controller;
 mod counters;
 mod error;
@@ -39,13 +40,16 @@ mod vwc;
 
 pub use clock::{Clock, MonotonicClock};
 pub use config::{NamespaceConfig, PowerState, SsdConfig};
+pub use control::{AddFaultError, FaultControl};
 pub use controller::Refusal;
 pub use counters::Counters;
 pub use error::SsdError;
-pub use faults::FaultPlan;
+pub use faults::{
+    FAULT_RULES_MAX, Fault, FaultHits, FaultPlan, FaultRule, FaultRules, OpcodeSet, TooManyRules, When,
+};
 pub use medium::{MEDIUM_ALIGN_BYTES, Medium};
 pub use model::{Jitter, Model, Nand, Select, Slow};
 pub use rng::{Rng, split_mix};
 pub use stamps::{STAMP_RING_LEN, Stamp, StampRing};
 pub use stepped::SteppedSsd;
-pub use threaded::Ssd;
+pub use threaded::{Ssd, SsdHandle};

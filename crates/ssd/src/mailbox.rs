@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meantime_spec::seam::{DmaRegion, SeamError};
 
-use crate::controller::Refusal;
+use crate::controller::{Controller, Refusal};
 use crate::faults::FaultPlan;
 
 /// What may be asked of the SSD's thread. Each is answered, or its sender dropped if the SSD ends.
@@ -23,6 +23,8 @@ pub(crate) enum Call {
     Unplug(SyncSender<()>),
     Refusals(SyncSender<Vec<Refusal>>),
     Unflushed(SyncSender<u64>),
+    /// Anything else.
+    With(Box<dyn FnOnce(&mut Controller) + Send>),
     Stop,
 }
 

@@ -7,10 +7,11 @@ use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, Sof
 
 use crate::clock::FixedClock;
 use crate::config::SsdConfig;
+use crate::control::{AddFaultError, FaultControl};
 use crate::controller::{Controller, Refusal, RegisterFile, Turn};
 use crate::counters::{Counters, SharedCounters};
 use crate::error::SsdError;
-use crate::faults::FaultPlan;
+use crate::faults::{FaultHits, FaultPlan, FaultRule};
 use crate::medium::Medium;
 use crate::rng::{Rng, split_mix};
 use crate::stamps::StampRing;
@@ -142,6 +143,44 @@ impl SteppedSsd {
     pub fn unplug(&self) {
         let mut state = self.port.state();
         state.controller.unplug();
+    }
+}
+
+impl FaultControl for SteppedSsd {
+    fn set_faults(&self, plan: FaultPlan) {
+        Self::set_faults(self, plan);
+    }
+
+    fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError> {
+        Ok(self.port.state().controller.add_fault(rule)?)
+    }
+
+    fn faults(&self) -> Vec<FaultHits> {
+        self.port.state().controller.fault_hits()
+    }
+
+    fn clear_faults(&self) {
+        self.port.state().controller.clear_faults();
+    }
+
+    fn cut_power(&self, seed: u64) -> u64 {
+        self.power_cut(&mut Rng::new(seed))
+    }
+
+    fn unplug(&self) {
+        Self::unplug(self);
+    }
+
+    fn plug(&self) {
+        self.port.state().controller.plug();
+    }
+
+    fn counters(&self) -> Counters {
+        Self::counters(self)
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        Self::refusals(self)
     }
 }
 

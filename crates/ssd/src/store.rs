@@ -196,8 +196,15 @@ impl Store {
         self.cache.as_ref().map_or(0, WriteCache::unflushed_bytes)
     }
 
-    /// Power fails. Returns how many unflushed writes were lost.
-    pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
-        self.cache.as_mut().map_or(0, |cache| cache.power_cut(&self.medium, rng))
+    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at `offset`.
+    pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
+        if let Some(cache) = &mut self.cache {
+            cache.mark_torn(offset, len);
+        }
+    }
+
+    /// Power fails. Returns how many unflushed writes were lost, and how many were torn.
+    pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> (u64, u64) {
+        self.cache.as_mut().map_or((0, 0), |cache| cache.power_cut(&self.medium, rng))
     }
 }

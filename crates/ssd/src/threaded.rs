@@ -11,10 +11,11 @@ use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, Sof
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
+use crate::control::{AddFaultError, FaultControl};
 use crate::controller::{Controller, Refusal, RegisterFile, Turn};
 use crate::counters::{Counters, SharedCounters};
 use crate::error::SsdError;
-use crate::faults::FaultPlan;
+use crate::faults::{FaultHits, FaultPlan, FaultRule};
 use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
 use crate::rng::Rng;
@@ -105,6 +106,12 @@ impl Ssd {
         }
     }
 
+    /// What can be done to it while it runs. The handle does not keep it alive.
+    #[must_use]
+    pub fn handle(&self) -> SsdHandle {
+        SsdHandle { port: Arc::clone(&self.port), counters: Arc::clone(&self.counters) }
+    }
+
     /// The seam for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
@@ -149,6 +156,72 @@ impl Ssd {
     /// The device leaves the bus: registers read all ones, nothing completes any more.
     pub fn unplug(&self) {
         let _ = self.port.demand(Call::Unplug);
+    }
+}
+
+/// What can be done to an [`Ssd`] while it runs, apart from the SSD itself; cloning gives another to the same one.
+#[derive(Clone)]
+pub struct SsdHandle {
+    port: Arc<Port>,
+    counters: Arc<SharedCounters>,
+}
+
+impl SsdHandle {
+    /// What `action` gives, done by the SSD's thread. `None` if the SSD has ended.
+    fn with<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Controller) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.port.demand(|reply| {
+            Call::With(Box::new(move |controller| {
+                let _ = reply.send(action(controller));
+            }))
+        })
+    }
+}
+
+impl FaultControl for SsdHandle {
+    fn set_faults(&self, plan: FaultPlan) {
+        let _ = self.with(|controller| controller.set_faults(plan));
+    }
+
+    fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError> {
+        let added = self.with(move |controller| controller.add_fault(rule));
+        Ok(added.ok_or(AddFaultError::Ended)??)
+    }
+
+    fn faults(&self) -> Vec<FaultHits> {
+        self.with(|controller| controller.fault_hits()).unwrap_or_default()
+    }
+
+    fn clear_faults(&self) {
+        let _ = self.with(Controller::clear_faults);
+    }
+
+    fn cut_power(&self, seed: u64) -> u64 {
+        self.with(move |controller| controller.power_cut(&mut Rng::new(seed))).unwrap_or_default()
+    }
+
+    fn unplug(&self) {
+        let _ = self.with(Controller::unplug);
+    }
+
+    fn plug(&self) {
+        let _ = self.with(Controller::plug);
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters.snapshot()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.with(|controller| controller.refusals()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for SsdHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SsdHandle").field("counters", &FaultControl::counters(self)).finish_non_exhaustive()
     }
 }
 
@@ -378,6 +451,7 @@ impl<C: Clock> Worker<C> {
                 Call::Unflushed(reply) => {
                     let _ = reply.send(controller.unflushed_bytes());
                 }
+                Call::With(action) => action(controller),
                 Call::Stop => return false,
             }
         }

@@ -192,6 +192,7 @@ fn faults(input: &mut Input<'_>) -> FaultPlan {
         never_ready: bits & 128 != 0,
         fatal_after: after(1),
         gone_after: after(2),
+        ..FaultPlan::NONE
     }
 }
 

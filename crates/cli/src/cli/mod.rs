@@ -3,6 +3,7 @@
 mod anatomy;
 mod bench;
 mod pci;
+mod ssd_ctl;
 mod texts;
 mod top;
 mod waits;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
 pub use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub use ssd_ctl::CtlArgs;
 pub use top::TopArgs;
 pub use waits::WaitsArgs;
 
@@ -71,9 +73,26 @@ pub enum Command {
     /// Give an NVMe controller back to the kernel's driver
     #[command(long_about = pci::UNBIND_ABOUT, after_long_help = pci::UNBIND_AFTER)]
     Unbind(UnbindArgs),
+    /// Software SSDs
+    Ssd(SsdArgs),
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
     Competitor(CompetitorArgs),
+}
+
+/// Options of `ssd`.
+#[derive(Debug, Args)]
+pub struct SsdArgs {
+    #[command(subcommand)]
+    pub command: SsdCommand,
+}
+
+/// What to do with software SSDs.
+#[derive(Debug, Subcommand)]
+pub enum SsdCommand {
+    /// Inject faults into a running SSD, cut its power, look at its counters
+    #[command(long_about = ssd_ctl::ABOUT, after_long_help = ssd_ctl::AFTER)]
+    Ctl(CtlArgs),
 }
 
 /// Options of `report`.
@@ -140,7 +159,7 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, calibrate, anatomy, waits, top, devices, bind or unbind; \
+        return "no command given: bench, report, info, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
     }
@@ -182,6 +201,18 @@ mod tests {
         ] {
             let error = one_line(&Cli::try_parse_from(args).unwrap_err());
             assert!(error.contains(word) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_of_ssd_ctl_keeps_within_100_columns() {
+        let mut command = Cli::command();
+        command.build();
+        let ssd = command.find_subcommand_mut("ssd").unwrap();
+        let help = ssd.find_subcommand_mut("ctl").unwrap().render_long_help().to_string();
+        assert!(help.lines().map(|line| line.chars().count()).max().unwrap() <= 100, "{help}");
+        for section in ["EXAMPLES", "EXIT STATUS", "OUTPUT"] {
+            assert!(help.contains(section), "no {section}");
         }
     }
 

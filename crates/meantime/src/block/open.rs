@@ -124,7 +124,7 @@ mod soft {
     use std::sync::Arc;
 
     use meantime_ssd::{
-        Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp, StampRing,
+        FaultPlan, Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp, StampRing,
     };
 
     use super::super::device::NvmeDevice;
@@ -168,6 +168,7 @@ mod soft {
             return Err(OpenError::NoSsd { uri: uri.to_owned() });
         };
         let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
+        let faults = soft.faults.as_deref().map(FaultPlan::read).transpose().map_err(failed)?;
         let mut created = None;
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
@@ -185,6 +186,7 @@ mod soft {
             optimal_io_boundary_lbas: soft.boundary_blocks,
             cpu: soft.cpu.or(options.ssd_cpu).or_else(last_cpu),
             stamps: options.stamps,
+            faults: faults.unwrap_or(FaultPlan::NONE),
             ..SsdConfig::default()
         };
         if let Some(bytes) = soft.mdts_bytes {

@@ -27,23 +27,32 @@ impl Controller {
                 self.post(0, cid, Outcome::from(status));
                 continue;
             }
-            if self.faults.plan.stuck_admin {
-                let sq = &mut self.sqs[0];
-                sq.cids.insert(cid);
-                sq.outstanding += 1;
+            let now_ns = clock.now_ns();
+            let Some(verdict) = self.judge(0, &sqe, now_ns) else { return true };
+            if verdict.stuck {
+                self.take_in(0, cid);
+                self.lose(0);
                 continue;
             }
             // Executing it may complete event requests: its own entry is promised meanwhile.
             self.promise_admin(true);
-            let result = self.admin(&sqe, clock.now_ns());
+            let result = match verdict.status {
+                Some(status) => Err(status),
+                None => self.admin(&sqe, now_ns),
+            };
             self.promise_admin(false);
-            match result {
-                Ok(Some(outcome)) => self.post(0, cid, outcome),
-                Ok(None) => {}
+            let outcome = match result {
+                Ok(Some(outcome)) => outcome,
+                Ok(None) => continue,
                 Err(status) => {
                     self.note_error(0, &sqe, status);
-                    self.post(0, cid, Outcome::from(status));
+                    Outcome::from(status)
                 }
+            };
+            if verdict.is_none() {
+                self.post(0, cid, outcome);
+            } else {
+                self.finish_admin(cid, outcome, &verdict, now_ns);
             }
         }
         self.deliver_events();

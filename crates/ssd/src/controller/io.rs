@@ -1,7 +1,7 @@
 //! I/O commands of the NVM command set (1.4 §6), the general way.
 
 use meantime_spec::dsm::DsmRange;
-use meantime_spec::opcode::{DataTransfer, IoOpcode, io};
+use meantime_spec::opcode::{DataTransfer, IoOpcode};
 use meantime_spec::sgl::psdt;
 use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe};
 use meantime_spec::status::{Status, StatusCode};
@@ -10,11 +10,11 @@ use zerocopy::FromBytes;
 use super::Controller;
 use super::complete::Outcome;
 use super::error_log::Wrong;
+use super::faulty::Marks;
 use super::pending::Command;
 use super::prp::{self, PrpError};
 use super::sgl::{self, SglError};
 use crate::clock::Clock;
-use crate::faults::Verdict;
 use crate::hostmem::{PAGE_BYTES, Segment};
 use crate::service::Work;
 use crate::store::Namespace;
@@ -37,6 +37,21 @@ impl Executed {
     fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
         let prps = transfers.then(|| data_pointers(sqe));
         Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps }
+    }
+
+    /// Whether the medium was written to, all of and nothing but [`Executed::extent`].
+    pub(super) fn writes(&self) -> bool {
+        match self.work {
+            Work::Write => true,
+            // Ranges of a deallocation may lie anywhere.
+            Work::Trim => self.prps.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Where on the medium, and how many bytes.
+    pub(super) fn extent(&self) -> (u64, u64) {
+        (self.offset, self.bytes)
     }
 }
 
@@ -225,7 +240,7 @@ impl Controller {
     }
 
     /// Copies from the medium at `offset` to `segments`.
-    fn transfer(&self, offset: u64) {
+    pub(super) fn transfer(&self, offset: u64) {
         let mut at = offset;
         for segment in &self.segments {
             if let Some(slice) = self.host.resolve(*segment) {
@@ -359,38 +374,17 @@ impl Controller {
             self.post(index, cid, Outcome::from(status));
             return;
         }
-        let verdict = if self.faults.plan.is_none() {
-            Verdict::default()
-        } else {
-            let opcode = sqe.opcode();
-            self.faults.next(opcode == io::READ, opcode == io::WRITE)
-        };
-        if verdict.gone {
-            self.drop_queues();
-            self.regs.set_gone();
-            return;
-        }
-        if verdict.fatal {
-            self.fatal("fault plan: fatal status");
-            return;
-        }
+        let Some(verdict) = self.judge(qid, sqe, seen_ns) else { return };
         let executed = match verdict.status {
-            Some(status) => {
-                self.counters.injected_errors.add(1);
-                Executed::free(status)
-            }
+            Some(status) => Executed::free(status),
             None => self.execute(qid, sqe),
         };
-        if let Some(bit) = verdict.corrupt_bit.filter(|_| executed.outcome.status.is_success()) {
-            self.corrupt(bit);
+        if !verdict.is_none() {
+            self.spoil(&verdict, sqe, &executed);
         }
         self.take_in(index, cid);
         if verdict.lose {
-            self.counters.injected_losses.add(1);
-            // Nothing will be written for it, so that its entry is nobody's.
-            if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {
-                cq.reserved -= 1;
-            }
+            self.lose(index);
             return;
         }
         // A power state costs what leaving it takes, before everything else.
@@ -411,8 +405,7 @@ impl Controller {
             seen_ns,
             begun_ns: slot.begun_ns,
             prps: executed.prps,
-            stray: verdict.stray,
-            duplicate: verdict.duplicate,
+            marks: Marks::of_io(&verdict, sqe, &executed),
         };
         if due_ns <= seen_ns {
             // Executing it took its time, which a stamp must tell.
@@ -423,27 +416,6 @@ impl Controller {
             self.timed = true;
         }
     }
-
-    /// Flips one bit of the data in `segments`.
-    fn corrupt(&mut self, bit: u64) {
-        let total: u64 = self.segments.iter().map(|s| s.len() as u64).sum();
-        if total == 0 {
-            return;
-        }
-        let mut at = bit / 8 % total;
-        for segment in &self.segments {
-            if let Some(byte) = segment.byte(at) {
-                if let Some(slice) = self.host.resolve(byte) {
-                    let mut value = [0];
-                    slice.read(&mut value);
-                    slice.write(&[value[0] ^ 1 << (bit & 7)]);
-                    self.counters.injected_corruptions.add(1);
-                }
-                return;
-            }
-            at -= segment.len() as u64;
-        }
-    }
 }
 
 impl Segment {
@@ -452,10 +424,5 @@ impl Segment {
         (0..self.len())
             .step_by(max as usize)
             .map(move |at| self.part(at as u64, max.min((self.len() - at) as u32)))
-    }
-
-    /// The byte at `at`, if it is that long.
-    fn byte(self, at: u64) -> Option<Self> {
-        (at < self.len() as u64).then(|| self.part(at, 1))
     }
 }

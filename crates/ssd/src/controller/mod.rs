@@ -17,6 +17,7 @@ mod dbbuf;
 mod error_log;
 mod events;
 mod fast;
+mod faulty;
 mod features;
 mod format;
 mod identify;
@@ -41,7 +42,7 @@ use meantime_spec::status::{Status, StatusCode};
 use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;
-use crate::faults::{FaultPlan, Faults};
+use crate::faults::{FaultHits, FaultPlan, FaultRule, Faults, TooManyRules};
 use crate::hostmem::{HostMemory, OwnMemory, Segment};
 use crate::medium::Medium;
 use crate::rng::Rng;
@@ -214,7 +215,7 @@ impl Controller {
 
     fn choose_path(&mut self) {
         self.immediate = self.service.is_null()
-            && self.faults.plan.is_none()
+            && self.faults.is_none()
             && self.stamps.is_none()
             && !self.power.needs_clock()
             && !self.store.has_uncorrectable();
@@ -224,6 +225,24 @@ impl Controller {
     pub(crate) fn set_faults(&mut self, plan: FaultPlan) {
         self.faults = Faults::new(plan);
         self.choose_path();
+    }
+
+    /// Injects one more fault.
+    pub(crate) fn add_fault(&mut self, rule: FaultRule) -> Result<(), TooManyRules> {
+        let added = self.faults.add(rule);
+        self.choose_path();
+        added
+    }
+
+    /// Injects nothing any more.
+    pub(crate) fn clear_faults(&mut self) {
+        self.faults.clear();
+        self.choose_path();
+    }
+
+    /// The fault rules in force, and how often each has happened.
+    pub(crate) fn fault_hits(&self) -> Vec<FaultHits> {
+        self.faults.hits()
     }
 
     pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), SeamError> {
@@ -256,7 +275,8 @@ impl Controller {
     /// Power fails and comes back: unflushed data is lost, or not, at random; the controller is reset. Returns how
     /// many writes were lost.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
-        let lost = self.store.power_cut(rng);
+        let (lost, torn) = self.store.power_cut(rng);
+        self.counters.injected_tears.add(torn);
         self.power_cycles += 1;
         if !self.regs.is_shut_down() {
             self.unsafe_shutdowns += 1;
@@ -270,6 +290,17 @@ impl Controller {
     pub(crate) fn unplug(&mut self) {
         self.drop_queues();
         self.regs.set_gone();
+        self.ready_at_ns = None;
+        self.update_timed();
+    }
+
+    /// The device comes back to the bus, as after power was switched on. What a volatile cache held is still there.
+    pub(crate) fn plug(&mut self) {
+        if self.regs.is_gone() {
+            self.reset();
+            self.regs.power_on();
+            self.regs.set_present();
+        }
     }
 
     /// Does what there is to do, once around all queues.

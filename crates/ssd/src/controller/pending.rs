@@ -6,6 +6,8 @@ use std::collections::BinaryHeap;
 use meantime_spec::sqe::NSID_BROADCAST;
 use meantime_spec::status::Status;
 
+use super::faulty::Marks;
+
 /// As many commands can be pending at once; no more are fetched then.
 pub(super) const MAX_PENDING: usize = 16384;
 
@@ -21,9 +23,8 @@ pub(super) struct Command {
     pub(super) begun_ns: u64,
     /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: a mapping taken away makes it fail.
     pub(super) prps: Option<(u64, u64)>,
-    /// Fault injection: follow its completion with a stray one, write it twice.
-    pub(super) stray: bool,
-    pub(super) duplicate: bool,
+    /// Fault injection.
+    pub(super) marks: Marks,
 }
 
 #[derive(Default)]

@@ -184,6 +184,14 @@ impl Cq {
         }
     }
 
+    /// Fault injection: the same with the wrong phase, so that the host sees neither this entry nor any after it.
+    #[cold]
+    pub(super) fn post_unseen(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
+        self.phase = !self.phase;
+        self.post(dw0, sqhd, sqid, cid, status);
+        self.phase = !self.phase;
+    }
+
     /// Asks for the line of the next entry.
     #[inline(always)]
     pub(super) fn prefetch(&self) {

@@ -66,6 +66,11 @@ impl RegisterFile {
         self.gone.store(true, Ordering::Release);
     }
 
+    /// It is back.
+    pub(super) fn set_present(&self) {
+        self.gone.store(false, Ordering::Release);
+    }
+
     /// Reads a 64-bit register; all ones once the device is gone.
     pub(crate) fn read64(&self, offset: u32) -> u64 {
         if self.is_gone() {
@@ -328,7 +333,7 @@ impl Controller {
         if let Err(reason) = self.create_admin_queues(cc) {
             self.counters.bad_registers.add(1);
             self.fatal(reason);
-        } else if self.faults.plan.never_ready {
+        } else if self.faults.never_ready(now_ns) {
             self.drop_queues();
         } else if self.config.ready_after_ns == 0 {
             self.regs.set_ready(true);
