@@ -15,6 +15,7 @@ mod machine;
 mod output;
 mod report;
 mod signal;
+mod ssd;
 mod top;
 mod waits;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),
         Command::Waits(args) => waits::run(args),
+        Command::Ssd(args) => ssd::run(args),
         Command::Competitor(args) => competitor::run(args),
     };
     done.unwrap_or_else(|failure| {
