@@ -185,7 +185,7 @@ fn what_cannot_be_served_is_said() {
         (&["--socket", "s", "file:nowhere.img"], 1, "nowhere.img"),
         (&["--socket", "s", "--serial", "far more than twenty characters", "mem:1M"], 1, "serial"),
         (&["--socket", "s", "--mode", "9", "mem:1M"], 2, "octal"),
-        (&["--socket", "s", "--owner", "eve", "mem:1M"], 2, "numbers"),
+        (&["--socket", "s", "--owner", "no such user", "mem:1M"], 2, "no such user"),
         (&["--socket", "s", "--log", "all", "mem:1M"], 2, "none"),
         (&["--socket", "notes", "mem:1M"], 1, "no socket"),
         (&["--socket", "no/such/s", "mem:1M"], 1, "no/such/s"),

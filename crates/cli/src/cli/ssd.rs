@@ -16,9 +16,9 @@ pub struct SsdArgs {
     /// Permissions of the socket, in octal: who can write to it can connect
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = octal)]
     pub mode: u32,
-    /// Give the socket to another user, by number: UID or UID:GID (needs root)
-    #[arg(long, value_name = "UID[:GID]", value_parser = owner)]
-    pub owner: Option<Owner>,
+    /// Give the socket to another user, by name or number (needs root)
+    #[arg(long, value_name = "USER")]
+    pub owner: Option<String>,
     /// Serial number, up to 20 ASCII characters
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
@@ -42,27 +42,9 @@ pub enum SsdLog {
     Refused,
 }
 
-/// Whom a socket is given to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: Option<u32>,
-}
-
 fn octal(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "three octal digits, e.g. 600 or 660".to_owned())
-}
-
-fn owner(text: &str) -> Result<Owner, String> {
-    let wrong = || "numbers, e.g. 1000 or 1000:1000 (id -u NAME says which)".to_owned();
-    let number = |text: &str| text.parse::<u32>().ok().filter(|&id| id != u32::MAX).ok_or_else(wrong);
-    match text.split_once(':') {
-        Some((uid, gid)) => Ok(Owner { uid: number(uid)?, gid: Some(number(gid)?) }),
-        None => Ok(Owner { uid: number(text)?, gid: None }),
-    }
 }
 
 /// `ssd --help`, at the top.

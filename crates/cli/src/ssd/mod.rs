@@ -13,6 +13,7 @@ use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Counters, Ssd};
 use serde_json::json;
 
+use crate::bind::user::User;
 use crate::cli::{SsdArgs, SsdLog};
 use crate::failure::{Failure, named};
 use crate::output::print;
@@ -29,10 +30,11 @@ const EVENTS_MAX: usize = 1024;
 pub fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
     check(uri)?;
+    let owner = args.owner.as_deref().map(User::find).transpose()?;
     let options = SocketOptions {
         mode: args.mode,
-        uid: args.owner.map(|owner| owner.uid),
-        gid: args.owner.and_then(|owner| owner.gid),
+        uid: owner.as_ref().map(|owner| owner.uid),
+        gid: owner.as_ref().map(|owner| owner.gid),
     };
     // Before the medium, which may create a file: nothing is left behind if somebody serves there already.
     let socket = Socket::bind(&args.socket, &options).map_err(Failure::new)?;

@@ -1,5 +1,8 @@
 //! Opening a device by its URI.
 
+mod shared;
+mod vfio;
+
 use super::any::Device;
 use super::device::NvmeDevice;
 use super::kernel::KernelDevice;
@@ -40,6 +43,14 @@ pub enum OpenError {
         path: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// The PCIe device cannot be had.
+    #[error("{uri}: {source}")]
+    Pci {
+        /// The device.
+        uri: String,
+        /// Why.
+        source: crate::hw::pci::PciError,
     },
     /// The driver could not bring the controller up.
     #[error(transparent)]
@@ -105,9 +116,8 @@ pub fn start_ssd(
 
 fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match parsed {
-        Uri::Vfio { .. } | Uri::VfioUser { .. } => {
-            Err(Error::Unsupported("vfio: and vfio-user: are not in this version".into()).into())
-        }
+        Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
+        Uri::VfioUser { .. } => Err(Error::Unsupported("vfio-user: is not in this version".into()).into()),
         parsed => open_soft(uri, parsed, options),
     }
 }
