@@ -29,8 +29,10 @@ const UNSAFE: &[&str] = &[
     "crates/cli/src/bench/usage.rs",
     "crates/cli/src/competitor/shared.rs",
     "crates/cli/src/signal.rs",
+    "crates/cli/src/ssd/sigbus.rs",
     "crates/ssd/src/hostmem.rs",
     "crates/ssd/src/medium.rs",
+    "crates/ssd/src/served/mapping.rs",
     "crates/ssd/src/sys.rs",
     "crates/ssd/benches",
 ];

@@ -99,8 +99,12 @@ counters! {
     injected_bad_sqhd,
     /// Faults injected: writes that a power cut left in part.
     injected_tears,
+    /// Refusals of any kind whose reasons were remembered; the latest can be asked for.
+    remembered,
     /// Times the thread parked.
     parks,
     /// Times it was woken.
     wakes,
+    /// Times it napped since nobody would have woken it.
+    naps,
 }

@@ -3,6 +3,7 @@
 mod anatomy;
 mod bench;
 mod pci;
+mod ssd;
 mod ssd_ctl;
 mod texts;
 mod top;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand};
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
 pub use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub use ssd::{SsdArgs, SsdCommand, SsdLog};
 pub use ssd_ctl::CtlArgs;
 pub use top::TopArgs;
 pub use waits::WaitsArgs;
@@ -73,26 +75,12 @@ pub enum Command {
     /// Give an NVMe controller back to the kernel's driver
     #[command(long_about = pci::UNBIND_ABOUT, after_long_help = pci::UNBIND_AFTER)]
     Unbind(UnbindArgs),
-    /// Software SSDs
+    /// Serve a software SSD to other people's drivers, over vfio-user; inject faults into a running one
+    #[command(long_about = ssd::ABOUT, after_long_help = ssd::AFTER)]
     Ssd(SsdArgs),
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
     Competitor(CompetitorArgs),
-}
-
-/// Options of `ssd`.
-#[derive(Debug, Args)]
-pub struct SsdArgs {
-    #[command(subcommand)]
-    pub command: SsdCommand,
-}
-
-/// What to do with software SSDs.
-#[derive(Debug, Subcommand)]
-pub enum SsdCommand {
-    /// Inject faults into a running SSD, cut its power, look at its counters
-    #[command(long_about = ssd_ctl::ABOUT, after_long_help = ssd_ctl::AFTER)]
-    Ctl(CtlArgs),
 }
 
 /// Options of `report`.
@@ -220,9 +208,19 @@ mod tests {
     fn help_keeps_within_100_columns() {
         let mut command = Cli::command();
         command.build();
-        for name in
-            ["bench", "report", "info", "calibrate", "anatomy", "waits", "top", "devices", "bind", "unbind"]
-        {
+        for name in [
+            "bench",
+            "report",
+            "info",
+            "calibrate",
+            "anatomy",
+            "waits",
+            "top",
+            "devices",
+            "bind",
+            "unbind",
+            "ssd",
+        ] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 100, "{name}: {widest}");

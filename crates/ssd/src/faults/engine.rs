@@ -282,7 +282,7 @@ mod tests {
         let when = When { from: 3, every: 4, times: Some(3), ..When::ALWAYS };
         assert_eq!(struck(when, reads(100)), [2, 6, 10]);
         assert_eq!(struck(When::ONCE, reads(100)), [0]);
-        assert_eq!(struck(When { times: Some(0), ..When::ALWAYS }, reads(100)), []);
+        assert!(struck(When { times: Some(0), ..When::ALWAYS }, reads(100)).is_empty());
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         let when = When { lbas: Some((10, 19)), ..When::ALWAYS };
         assert_eq!(struck(when, commands.into_iter()), [1, 2, 4, 5]);
         let flush = Seen { lbas: None, ..command(IoOpcode::Flush, 0, 1, 0) };
-        assert_eq!(struck(when, [flush].into_iter()), []);
+        assert!(struck(when, [flush].into_iter()).is_empty());
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         let opcodes = Some(OpcodeSet::admin(&[meantime_spec::opcode::AdminOpcode::GetLogPage]));
         assert_eq!(struck(When { opcodes, ..When::ALWAYS }, commands()), [1]);
         let opcodes = Some(OpcodeSet::io(&[IoOpcode::Write]));
-        assert_eq!(struck(When { opcodes, ..When::ALWAYS }, commands()), []);
+        assert!(struck(When { opcodes, ..When::ALWAYS }, commands()).is_empty());
     }
 
     #[test]
