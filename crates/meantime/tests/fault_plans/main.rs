@@ -142,6 +142,7 @@ impl Run {
     fn open_lanes(&mut self) {
         let channel = |rng: &mut Rng| -> NvmeChannel {
             let depth = [1, 2, 7, 16][rng.below(4) as usize];
+            #[allow(clippy::needless_update, reason = "options may come to be more")]
             let options = ChannelOptions {
                 depth,
                 policy: Policy::Poll,
