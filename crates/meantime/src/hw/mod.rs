@@ -27,7 +27,7 @@ pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use futex::Futex;
-pub use mmio::{Doorbell, Wake};
+pub use mmio::{Doorbell, Wake, WriteDoorbell};
 pub use pause::UserWait;
 pub use pci::PciAddress;
 pub use pm_qos::PmQos;
