@@ -1,5 +1,7 @@
 //! Opening a device by its URI.
 
+mod user;
+
 use super::any::Device;
 use super::device::NvmeDevice;
 use super::kernel::KernelDevice;
@@ -92,9 +94,8 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
 
 fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match parsed {
-        Uri::Vfio { .. } | Uri::VfioUser { .. } => {
-            Err(Error::Unsupported("vfio: and vfio-user: are not in this version".into()).into())
-        }
+        Uri::VfioUser { path, nvme } => user::open(uri, &path, nvme, options),
+        Uri::Vfio { .. } => Err(Error::Unsupported("vfio: is not in this version".into()).into()),
         parsed => open_soft(uri, parsed, options),
     }
 }

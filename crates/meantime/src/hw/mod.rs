@@ -22,6 +22,7 @@ pub(crate) mod testing;
 pub mod transport;
 pub mod uring;
 pub mod usage;
+pub mod vfio_user;
 
 pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
@@ -34,6 +35,7 @@ pub use pm_qos::PmQos;
 pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
 pub use transport::{DmaLimits, DmaMap, Transport};
+pub use vfio_user::{UserError, UserOptions, UserTransport};
 
 use std::io;
 
@@ -86,6 +88,9 @@ pub enum HwError {
         /// What was looked for.
         what: String,
     },
+    /// A controller behind vfio-user cannot be reached or used.
+    #[error(transparent)]
+    VfioUser(#[from] UserError),
     /// A system call failed.
     #[error("{what}: {source}")]
     Os {

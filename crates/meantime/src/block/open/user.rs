@@ -1,0 +1,26 @@
+//! Opening a controller that another process serves over vfio-user.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::device::NvmeDevice;
+use super::super::uri::NvmeUri;
+use super::{OpenError, OpenOptions};
+use crate::hw::{UserOptions, UserTransport};
+use crate::nvme::{Controller, Error};
+
+pub(super) fn open(
+    uri: &str,
+    path: &Path,
+    nvme: NvmeUri,
+    options: &OpenOptions,
+) -> Result<NvmeDevice, OpenError> {
+    if nvme.sgl || nvme.cmb || nvme.shadow == Some(true) {
+        return Err(Error::Unsupported(format!("{uri}: sgl, cmb and shadow are not in this version")).into());
+    }
+    // A server that is slow to answer is slow as a controller is slow with an admin command.
+    let user = UserOptions { timeout_ns: options.controller.admin_timeout_ns };
+    let transport = UserTransport::connect(path, &user)?;
+    let controller = Controller::enable(Arc::new(transport), options.controller)?;
+    NvmeDevice::new(controller, nvme.nsid, uri.to_owned()).map_err(OpenError::from)
+}
