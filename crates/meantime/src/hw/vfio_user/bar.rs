@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::connection::Connection;
 use super::device::{Area, Region};
 use super::error::Result;
-use crate::hw::mmio::{Doorbell, Wake};
+use crate::hw::mmio::{Doorbell, Wake, WriteDoorbell};
 
 /// Beyond this there are no doorbells that anybody would use: 65,536 queues, 128 bytes from one doorbell to the next.
 const LAST_DOORBELL: u64 = DOORBELLS as u64 + (16 << 20);
@@ -118,42 +118,42 @@ impl Bar0 {
         self.windows.iter().find_map(|window| Some((window.cell(offset)?, window)))
     }
 
-    /// The doorbell at `offset`, if it is mapped; `write` sends one by message.
-    pub(super) fn doorbell(
+    /// The doorbell at `offset`, if it is mapped; else `message` again, which sends it.
+    pub(super) fn doorbell<W: WriteDoorbell + 'static>(
         &self,
         offset: u32,
-        write: impl Fn(u32) + Send + Sync + 'static,
-    ) -> Option<Doorbell> {
-        let (cell, window) = self.cell(offset)?;
+        message: W,
+    ) -> std::result::Result<Doorbell, W> {
+        let Some((cell, window)) = self.cell(offset) else { return Err(message) };
         let owner = Arc::clone(window) as Arc<dyn Any + Send + Sync>;
         let Some((parked, home)) = self.parked.and_then(|parked| self.cell(parked)) else {
             // SAFETY: `cell` is aligned and in `window`, which `owner` keeps mapped.
-            return Some(unsafe { Doorbell::mapped(cell, owner) });
+            return Ok(unsafe { Doorbell::mapped(cell, owner) });
         };
         let owner = Arc::new((Arc::clone(window), Arc::clone(home)));
-        let waker = Arc::new(Waker { cell, _window: Arc::clone(window), write });
+        let waker = Arc::new(Waker { cell, _window: Arc::clone(window), message });
         // SAFETY: both are aligned, and each in one of the windows that `owner` keeps mapped.
-        Some(unsafe { Doorbell::parking(cell, parked, waker, owner) })
+        Ok(unsafe { Doorbell::parking(cell, parked, waker, owner) })
     }
 }
 
 /// Sends a doorbell once more, by message.
-struct Waker<F> {
+struct Waker<W> {
     cell: NonNull<DoorbellCell>,
     _window: Arc<Window>,
-    write: F,
+    message: W,
 }
 
 // SAFETY: the cell is an atomic in a window that is kept mapped; nothing is bound to a thread.
-unsafe impl<F: Send> Send for Waker<F> {}
+unsafe impl<W: Send> Send for Waker<W> {}
 // SAFETY: as above.
-unsafe impl<F: Sync> Sync for Waker<F> {}
+unsafe impl<W: Sync> Sync for Waker<W> {}
 
-impl<F: Fn(u32) + Send + Sync> Wake for Waker<F> {
+impl<W: WriteDoorbell> Wake for Waker<W> {
     fn wake(&self) {
         // SAFETY: mapped, since `_window` is.
         let value = unsafe { self.cell.as_ref() }.load(Ordering::Relaxed);
         // What this thread has stored; or whatever the server has put there, which is its own doorbell.
-        (self.write)(value);
+        self.message.write(value);
     }
 }

@@ -119,7 +119,7 @@ impl Connection {
     ) -> Result<Reply> {
         let mut wire = self.lock();
         let deadline = deadline_after(self.timeout);
-        let result = self.send(&mut wire, command, body, fd, false, deadline).and_then(|id| {
+        let result = self.send(&mut wire, command, body, fd, deadline).and_then(|id| {
             let refused = |errno: u32| UserError::Refused {
                 server: self.server.clone(),
                 command,
@@ -132,17 +132,6 @@ impl Connection {
             Err(error @ (UserError::Refused { .. } | UserError::Gone { .. })) => Err(error),
             Err(error) => Err(self.give_up(&wire, error)),
             Ok(reply) => Ok(reply),
-        }
-    }
-
-    /// Sends `command` without waiting for an answer, of which there is none.
-    pub(super) fn post(&self, command: Command, body: &[&[u8]]) -> Result<()> {
-        let mut wire = self.lock();
-        let deadline = deadline_after(self.timeout);
-        match self.send(&mut wire, command, body, None, true, deadline) {
-            Err(error @ UserError::Gone { .. }) => Err(error),
-            Err(error) => Err(self.give_up(&wire, error)),
-            Ok(_) => Ok(()),
         }
     }
 
@@ -161,7 +150,6 @@ impl Connection {
         command: Command,
         body: &[&[u8]],
         fd: Option<BorrowedFd<'_>>,
-        no_reply: bool,
         deadline: Instant,
     ) -> Result<u16> {
         if self.is_gone() {
@@ -174,7 +162,7 @@ impl Connection {
             id: id.into(),
             command: u16::from(command).into(),
             bytes: ((HEADER_BYTES + body.iter().map(|part| part.len()).sum::<usize>()) as u32).into(),
-            flags: Flags(0).with_kind(KIND_COMMAND).with_no_reply(no_reply).0.into(),
+            flags: Flags(0).with_kind(KIND_COMMAND).0.into(),
             error: 0.into(),
         };
         let mut message = header.as_bytes().to_vec();

@@ -295,15 +295,11 @@ impl Transport for UserTransport {
         if !inside {
             return Err(HwError::Missing { what: format!("doorbell at offset {offset:#x}") });
         }
-        let connection = Arc::clone(&self.connection);
-        let wake = move |value: u32| {
-            // Our own server's, which keeps to it that there is no reply. If it fails the connection was given up, and said so.
-            let _ = region_access::post(&connection, region::BAR0, offset.into(), &value.to_le_bytes());
-        };
-        Ok(self.bar.doorbell(offset, wake).unwrap_or_else(|| {
-            let connection = Arc::clone(&self.connection);
-            Doorbell::by_message(Arc::new(MessageDoorbell { connection, offset }))
-        }))
+        let message = MessageDoorbell { connection: Arc::clone(&self.connection), offset };
+        Ok(match self.bar.doorbell(offset, message) {
+            Ok(doorbell) => doorbell,
+            Err(message) => Doorbell::by_message(Arc::new(message)),
+        })
     }
 
     fn vectors(&self) -> u16 {
@@ -352,7 +348,7 @@ impl Drop for UserTransport {
     }
 }
 
-/// A doorbell that the server does not share.
+/// A doorbell by message.
 struct MessageDoorbell {
     connection: Arc<Connection>,
     offset: u32,
@@ -360,7 +356,8 @@ struct MessageDoorbell {
 
 impl WriteDoorbell for MessageDoorbell {
     fn write(&self, value: u32) {
-        // Returns when the server has seen it. A refusal cannot be told from here; the command's deadline finds out.
+        // Returns when the server has stored it: so it never overtakes, nor undoes, what is stored to a shared doorbell after it. A refusal
+        // cannot be told from here; the command's deadline finds out.
         let value = value.to_le_bytes();
         if let Err(error) = region_access::write(&self.connection, region::BAR0, self.offset.into(), &value) {
             tracing::warn!(%error, offset = self.offset, "a doorbell was not rung");

@@ -42,8 +42,3 @@ pub(super) fn write(connection: &Connection, region: u32, offset: u64, bytes: &[
         ))),
     }
 }
-
-/// Writes `bytes` from `offset` of region `region` on, some time soon.
-pub(super) fn post(connection: &Connection, region: u32, offset: u64, bytes: &[u8]) -> Result<()> {
-    connection.post(Command::RegionWrite, &[access(region, offset, bytes.len()).as_bytes(), bytes])
-}

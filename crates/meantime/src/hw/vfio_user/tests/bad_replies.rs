@@ -139,8 +139,9 @@ fn a_server_that_does_not_read_is_given_up() {
     let socket = Socket::connected(ours.into()).unwrap();
     let connection = Connection::new(socket, "deaf".into(), Duration::from_millis(100));
     let big = vec![0; 1 << 20];
-    let error =
-        (0..10).find_map(|_| connection.post(Command::RegionWrite, &[&big]).err()).expect("it fills up");
+    let error = (0..10)
+        .find_map(|_| connection.request(Command::RegionWrite, &[&big], None, 0).err())
+        .expect("it fills up");
     assert!(matches!(error, UserError::Late { .. }), "{error}");
     assert!(connection.is_gone());
 }

@@ -114,7 +114,7 @@ fn a_server_that_sleeps_is_woken_by_message() {
     drop(bell);
     let (seen, state) = served.end();
     let last = seen.last().unwrap();
-    assert_eq!((last.command, last.flags), (REGION_WRITE, NO_REPLY));
+    assert_eq!((last.command, last.flags), (REGION_WRITE, 0));
     assert_eq!(last.body, hex("0010000000000000 00000000 04000000 04000000"));
     assert_eq!(seen.len(), 11);
     assert_eq!(word_of(&state.file, 0x1000), 4);
