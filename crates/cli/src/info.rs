@@ -14,6 +14,7 @@ use crate::cli::InfoArgs;
 use crate::failure::Failure;
 use crate::figures;
 use crate::output;
+use crate::signal;
 
 /// A line of a table: what it is, in words for people, and the same for programs.
 struct Fact {
@@ -32,6 +33,8 @@ impl Fact {
 /// Runs the command.
 pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
+    // A device that was taken from the kernel's driver is given back first.
+    signal::catch();
     let device = meantime::block::open_nvme(uri, &OpenOptions::default())
         .map_err(|error| crate::failure::named(uri, &error))?;
     let controller = controller::facts(device.controller().info(), device.controller().max_queue_entries());
@@ -45,8 +48,7 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
             "features": features.iter().map(features::Feature::json).collect::<Vec<_>>(),
             "smart": smart.as_ref().map_or_else(|error| json!({ "error": error }), |facts| object(facts)),
         });
-        output::print(&output::json_text(&report))?;
-        return Ok(ExitCode::SUCCESS);
+        return end(&output::json_text(&report));
     }
     let mut text = format!("Controller of {uri}\n{}\n", facts_table(&controller));
     text += &format!("\nNamespaces\n{}\n", namespaces_table(&device));
@@ -55,7 +57,15 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
         Ok(facts) => format!("\nHealth (SMART log)\n{}\n", facts_table(&facts)),
         Err(error) => format!("\nHealth: {error}\n"),
     };
-    output::print(&text)?;
+    end(&text)
+}
+
+/// Prints it, unless a signal asked for the end meanwhile.
+fn end(text: &str) -> Result<ExitCode, Failure> {
+    if let Some(code) = signal::exit_code() {
+        return Ok(ExitCode::from(code));
+    }
+    output::print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

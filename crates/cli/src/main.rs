@@ -2,9 +2,11 @@
 
 mod anatomy;
 mod bench;
+mod bind;
 mod calibrate;
 mod cli;
 mod competitor;
+mod devices;
 mod failure;
 mod figures;
 mod html;
@@ -15,6 +17,7 @@ mod machine;
 mod output;
 mod report;
 mod signal;
+mod ssd;
 mod top;
 mod waits;
 
@@ -39,6 +42,10 @@ fn main() -> ExitCode {
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),
         Command::Waits(args) => waits::run(args),
+        Command::Devices(args) => devices::run(args),
+        Command::Bind(args) => bind::bind(args),
+        Command::Unbind(args) => bind::unbind(args),
+        Command::Ssd(args) => ssd::run(args),
         Command::Competitor(args) => competitor::run(args),
     };
     done.unwrap_or_else(|failure| {

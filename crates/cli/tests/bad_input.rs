@@ -206,3 +206,17 @@ fn one_file_belongs_to_one_process() {
     // The probing `info` may have been quicker to lock it; then it is the bench that was refused.
     assert!(matches!(first.code, Some(130 | 1)), "{first:?}");
 }
+
+#[test]
+fn controllers_by_wrong_names() {
+    for command in ["bind", "unbind"] {
+        refused(&[command], 2, &["ADDRESS"]);
+        refused(&[command, "/dev/sda"], 2, &["/dev/sda", "0000:01:00.0", "/dev/nvme0"]);
+        refused(&[command, "0000:01:00"], 2, &["names no device"]);
+        // Well-formed, and nowhere.
+        refused(&[command, "fffe:ff:1f.7"], 1, &["fffe:ff:1f.7", "no such PCI device"]);
+        refused(&[command, "nvme9999"], 1, &["nvme9999", "no NVMe controller"]);
+    }
+    refused(&["bind", "fffe:ff:1f.7", "--owner", "no such user"], 2, &["--owner no such user"]);
+    refused(&["devices", "0000:01:00.0"], 2, &["0000:01:00.0"]);
+}

@@ -84,8 +84,12 @@ counters! {
     injected_strays,
     /// Faults injected: reads with a flipped bit.
     injected_corruptions,
+    /// Refusals of any kind whose reasons were remembered; the latest can be asked for.
+    remembered,
     /// Times the thread parked.
     parks,
     /// Times it was woken.
     wakes,
+    /// Times it napped since nobody would have woken it.
+    naps,
 }

@@ -9,8 +9,11 @@
 //! has none and moves only when its clock does, so that one seed reproduces a run. A driver reaches either through
 //! [`SoftPort`](meantime_spec::seam::SoftPort).
 //!
-//! `unsafe` is confined to `hostmem` (memory shared with the host), `medium` (memory mapped for the data) and `sys`
-//! (prefetches); the rest of the crate is safe code over their bounds-checked interfaces.
+//! [`served`] offers it to a driver in another process, over vfio-user.
+//!
+//! `unsafe` is confined to `hostmem` (memory shared with the host), `medium` (memory mapped for the data), `sys`
+//! (prefetches) and `served::mapping` (memory shared with another process); the rest of the crate is safe code over their
+//! bounds-checked interfaces.
 
 // Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only the parking protocol
 // itself is modelled, in `tests/loom_parking.rs`.
@@ -28,6 +31,7 @@ mod mailbox;
 mod medium;
 mod model;
 mod rng;
+pub mod served;
 mod service;
 mod stamps;
 mod stepped;

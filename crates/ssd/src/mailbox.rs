@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{DmaRegion, SeamError};
+use meantime_spec::seam::{DmaRegion, Doorbells, SeamError};
 
 use crate::controller::Refusal;
 use crate::faults::FaultPlan;
@@ -18,6 +18,8 @@ pub(crate) enum Call {
     Map(DmaRegion, SyncSender<Result<(), SeamError>>),
     Unmap(u64, SyncSender<Result<(), SeamError>>),
     SetVector(u16, Option<Arc<OwnedFd>>, SyncSender<Result<(), SeamError>>),
+    FunctionReset(SyncSender<()>),
+    PowerCycle(Arc<Doorbells>, SyncSender<()>),
     PowerCut(u64, SyncSender<u64>),
     SetFaults(Box<FaultPlan>, SyncSender<()>),
     Unplug(SyncSender<()>),

@@ -13,6 +13,7 @@ use crate::error::SsdError;
 use crate::faults::FaultPlan;
 use crate::medium::Medium;
 use crate::rng::{Rng, split_mix};
+use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
 
@@ -44,7 +45,8 @@ const INSPECT_TURNS: u32 = 64;
 struct Port {
     state: Mutex<State>,
     regs: Arc<RegisterFile>,
-    doorbells: Arc<Doorbells>,
+    /// Replaced when another host is plugged in.
+    doorbells: Mutex<Arc<Doorbells>>,
     vectors: u16,
     stamps: Option<Arc<StampRing>>,
 }
@@ -69,6 +71,7 @@ impl SteppedSsd {
         let counters = Arc::clone(controller.counters());
         let stamps = controller.stamps().map(Arc::clone);
         let state = State { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
+        let doorbells = Mutex::new(doorbells);
         let port = Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, stamps });
         Ok(Self { port, counters })
     }
@@ -76,6 +79,12 @@ impl SteppedSsd {
     /// The seam for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
+        Arc::new(PortHandle(Arc::clone(&self.port)))
+    }
+
+    /// The seam for a server.
+    #[must_use]
+    pub fn function_port(&self) -> Arc<dyn FunctionPort> {
         Arc::new(PortHandle(Arc::clone(&self.port)))
     }
 
@@ -221,7 +230,7 @@ impl SoftPort for PortHandle {
     }
 
     fn doorbells(&self) -> Arc<Doorbells> {
-        Arc::clone(&self.0.doorbells)
+        Arc::clone(&self.0.doorbells.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
@@ -249,5 +258,23 @@ impl SoftPort for PortHandle {
 
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
         Some(Arc::new(SteppedClock(Arc::clone(&self.0))))
+    }
+}
+
+impl FunctionPort for PortHandle {
+    fn reset_function(&self) -> Result<(), SeamError> {
+        self.0.state().controller.reset_function();
+        Ok(())
+    }
+
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError> {
+        let doorbells = Arc::new(doorbells);
+        self.0.state().controller.power_cycle(Arc::clone(&doorbells));
+        *self.0.doorbells.lock().unwrap_or_else(PoisonError::into_inner) = doorbells;
+        Ok(())
+    }
+
+    fn set_napping(&self, _naps: bool) {
+        // There is no thread to nap.
     }
 }

@@ -1,8 +1,9 @@
 //! The SSD on a thread of its own, in real time.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::faults::FaultPlan;
 use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
 use crate::rng::Rng;
+use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::sys;
 
@@ -28,6 +30,10 @@ const IDLE_TURNS: u32 = 1024;
 /// How long to sleep while commands wait for the host to take completions: a host wakes us for a submission, not
 /// necessarily for a completion queue head.
 const BLOCKED_NAP: Duration = Duration::from_millis(1);
+
+/// How long to sleep at first, and at most, where a host may ring a doorbell and not look whether the thread has parked.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 /// A driver's call waits for its answer as long as CAP.TO says, and at least this long.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
@@ -43,10 +49,13 @@ pub struct Ssd {
 /// The side of it that a driver holds.
 struct Port {
     regs: Arc<RegisterFile>,
-    doorbells: Arc<Doorbells>,
+    /// Replaced when another host is plugged in.
+    doorbells: Mutex<Arc<Doorbells>>,
     mailbox: Arc<Mailbox>,
     vectors: u16,
     thread: Thread,
+    /// Whether the thread naps instead of parking.
+    naps: Arc<AtomicBool>,
     /// How long a driver's call waits for its answer.
     patience: Duration,
 }
@@ -67,7 +76,14 @@ impl Ssd {
         let stamps = controller.stamps().map(Arc::clone);
         let mailbox = Arc::new(Mailbox::default());
         let (pinned, is_pinned) = sync_channel(1);
-        let worker = Worker { controller, clock, mailbox: Arc::clone(&mailbox) };
+        let naps = Arc::<AtomicBool>::default();
+        let worker = Worker {
+            controller,
+            clock,
+            mailbox: Arc::clone(&mailbox),
+            naps: Arc::clone(&naps),
+            nap: FIRST_NAP,
+        };
         let run = move || {
             // Closes the mailbox however the thread ends, so that nobody waits for an answer that never comes.
             let _closing = CloseOnDrop {
@@ -87,7 +103,9 @@ impl Ssd {
         let timeout = Duration::from_millis(500) * u32::from(Cap(regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
         let thread_handle = thread.thread().clone();
-        let port = Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread_handle, patience });
+        let doorbells = Mutex::new(doorbells);
+        let port =
+            Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread_handle, naps, patience });
         let ssd = Self { port, thread: Some(thread), counters, stamps };
         match is_pinned.recv() {
             Ok(Ok(())) => Ok(ssd),
@@ -106,6 +124,12 @@ impl Ssd {
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::clone(&self.port) as Arc<dyn SoftPort>
+    }
+
+    /// The seam for a server.
+    #[must_use]
+    pub fn function_port(&self) -> Arc<dyn FunctionPort> {
+        Arc::clone(&self.port) as Arc<dyn FunctionPort>
     }
 
     /// What it has done so far.
@@ -186,10 +210,9 @@ impl Port {
         if !self.mailbox.push(call(reply)) {
             return None;
         }
-        // The call was left before: the full fence within orders it with the look at `parked`.
-        if self.doorbells.parking().must_wake() {
-            self.wake();
-        }
+        // Whether it has parked or not: the word that says so may be in memory that another process can write. A thread
+        // that has not parked takes this for one swap, and once more looks before it parks.
+        self.wake();
         Some(answer)
     }
 
@@ -226,7 +249,7 @@ impl SoftPort for Port {
     }
 
     fn doorbells(&self) -> Arc<Doorbells> {
-        Arc::clone(&self.doorbells)
+        Arc::clone(&self.doorbells.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
@@ -254,6 +277,26 @@ impl SoftPort for Port {
     }
 }
 
+impl FunctionPort for Port {
+    fn reset_function(&self) -> Result<(), SeamError> {
+        self.ask(Call::FunctionReset)
+    }
+
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError> {
+        let doorbells = Arc::new(doorbells);
+        self.naps.store(false, Ordering::Relaxed);
+        self.ask(|reply| Call::PowerCycle(Arc::clone(&doorbells), reply))?;
+        *self.doorbells.lock().unwrap_or_else(PoisonError::into_inner) = doorbells;
+        Ok(())
+    }
+
+    fn set_napping(&self, naps: bool) {
+        self.naps.store(naps, Ordering::Relaxed);
+        // One that has parked already would not take notice.
+        self.wake();
+    }
+}
+
 struct CloseOnDrop {
     mailbox: Arc<Mailbox>,
     regs: Arc<RegisterFile>,
@@ -271,6 +314,9 @@ struct Worker<C> {
     controller: Controller,
     clock: C,
     mailbox: Arc<Mailbox>,
+    naps: Arc<AtomicBool>,
+    /// How long the next nap is.
+    nap: Duration,
 }
 
 impl<C: Clock> Worker<C> {
@@ -284,11 +330,13 @@ impl<C: Clock> Worker<C> {
                     return;
                 }
                 (idle_turns, idle_since_ns) = (0, None);
+                self.nap = FIRST_NAP;
             }
             match self.controller.turn(&self.clock) {
                 Turn::Worked | Turn::Waiting => {
                     idle_turns = 0;
                     idle_since_ns = None;
+                    self.nap = FIRST_NAP;
                 }
                 turn => {
                     idle_turns += 1;
@@ -300,8 +348,10 @@ impl<C: Clock> Worker<C> {
                     let now_ns = self.clock.now_ns();
                     let since_ns = *idle_since_ns.get_or_insert(now_ns);
                     if now_ns.saturating_sub(since_ns) >= park_after_ns {
-                        self.park(turn);
-                        idle_since_ns = None;
+                        // After a nap without work comes the next one, not another wait.
+                        if !self.park(turn) {
+                            idle_since_ns = None;
+                        }
                     }
                 }
             }
@@ -310,22 +360,32 @@ impl<C: Clock> Worker<C> {
 
     /// Sleeps until there is something to do. The protocol is argued in `seam::Parking`: announce, look at everything
     /// again, and only then sleep. `unpark` before `park` makes the latter return at once, so that a wake-up between
-    /// the last look and the sleep is not lost.
-    fn park(&mut self, turn: Turn) {
+    /// the last look and the sleep is not lost. True if it napped: somebody may ring who wakes nobody.
+    fn park(&mut self, turn: Turn) -> bool {
         let doorbells = Arc::clone(self.controller.doorbells());
         doorbells.parking().announce();
         self.controller.inspect_doorbells();
         let again = self.controller.turn(&self.clock);
+        // Only queues that exist have doorbells to ring; registers come by message, which wakes.
+        let naps = self.naps.load(Ordering::Relaxed) && self.controller.has_queues();
         if again == turn && !self.mailbox.is_waiting() {
-            self.controller.counters().parks.add(1);
-            if turn == Turn::Blocked {
-                std::thread::park_timeout(BLOCKED_NAP);
+            let counters = self.controller.counters();
+            if naps {
+                counters.naps.add(1);
+                std::thread::park_timeout(self.nap);
+                self.nap = (self.nap * 2).min(LONGEST_NAP);
             } else {
-                std::thread::park();
+                counters.parks.add(1);
+                if turn == Turn::Blocked {
+                    std::thread::park_timeout(BLOCKED_NAP);
+                } else {
+                    std::thread::park();
+                }
+                counters.wakes.add(1);
             }
-            self.controller.counters().wakes.add(1);
         }
         doorbells.parking().retract();
+        naps
     }
 
     /// Answers every call that is waiting. False if one of them was to stop.
@@ -350,6 +410,14 @@ impl<C: Clock> Worker<C> {
                 }
                 Call::SetVector(vector, event, reply) => {
                     let _ = reply.send(controller.set_vector(vector, event));
+                }
+                Call::FunctionReset(reply) => {
+                    controller.reset_function();
+                    let _ = reply.send(());
+                }
+                Call::PowerCycle(doorbells, reply) => {
+                    controller.power_cycle(doorbells);
+                    let _ = reply.send(());
                 }
                 Call::PowerCut(seed, reply) => {
                     let _ = reply.send(controller.power_cut(&mut Rng::new(seed)));

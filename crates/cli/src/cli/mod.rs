@@ -2,6 +2,8 @@
 
 mod anatomy;
 mod bench;
+mod pci;
+mod ssd;
 mod texts;
 mod top;
 mod waits;
@@ -15,6 +17,8 @@ use clap::{Args, Parser, Subcommand};
 
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
+pub use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub use ssd::{SsdArgs, SsdLog};
 pub use top::TopArgs;
 pub use waits::WaitsArgs;
 
@@ -60,6 +64,18 @@ pub enum Command {
     /// Look at the queues of a running process, and change how they wait
     #[command(long_about = top::ABOUT, after_long_help = top::AFTER)]
     Top(TopArgs),
+    /// Show the NVMe controllers of this machine: driver, IOMMU group, what uses them
+    #[command(long_about = pci::DEVICES_ABOUT, after_long_help = pci::DEVICES_AFTER)]
+    Devices(DevicesArgs),
+    /// Hand an NVMe controller to user space (vfio-pci)
+    #[command(long_about = pci::BIND_ABOUT, after_long_help = pci::BIND_AFTER)]
+    Bind(BindArgs),
+    /// Give an NVMe controller back to the kernel's driver
+    #[command(long_about = pci::UNBIND_ABOUT, after_long_help = pci::UNBIND_AFTER)]
+    Unbind(UnbindArgs),
+    /// Serve a software SSD to other people's drivers, over vfio-user
+    #[command(long_about = ssd::ABOUT, after_long_help = ssd::AFTER)]
+    Ssd(SsdArgs),
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
     Competitor(CompetitorArgs),
@@ -129,7 +145,8 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, calibrate, anatomy, waits or top; see `meantime --help`"
+        return "no command given: bench, report, info, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
+                see `meantime --help`"
             .to_owned();
     }
     let text = error.render().to_string();
@@ -177,7 +194,19 @@ mod tests {
     fn help_keeps_within_100_columns() {
         let mut command = Cli::command();
         command.build();
-        for name in ["bench", "report", "info", "calibrate", "anatomy", "waits", "top"] {
+        for name in [
+            "bench",
+            "report",
+            "info",
+            "calibrate",
+            "anatomy",
+            "waits",
+            "top",
+            "devices",
+            "bind",
+            "unbind",
+            "ssd",
+        ] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 100, "{name}: {widest}");

@@ -18,6 +18,7 @@ EXAMPLES
   meantime calibrate
   meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
   meantime top
+  meantime devices
 
 DEVICES
   mem:SIZE[?KEY=VALUE&…]    software SSD in this process, its medium in memory
@@ -271,7 +272,7 @@ EXAMPLES
   meantime info --device file:disk.img --json
 
 EXIT STATUS
-  0 shown · 1 an error (one line on standard error) · 2 the command line cannot be obeyed";
+  0 shown · 1 an error (one line on standard error) · 2 the command line cannot be obeyed · 130 Ctrl-C";
 
 /// `calibrate --help`, at the top.
 pub const CALIBRATE_ABOUT: &str = "\

@@ -15,6 +15,7 @@ use super::events::MAX_REQUESTS;
 use super::features::{COMPOSITE_KELVIN, CRITICAL_KELVIN, WARNING_KELVIN};
 use super::logs::ERROR_ENTRIES;
 use crate::hostmem::PAGE_BYTES;
+use crate::served::VENDOR_ID;
 use crate::store::Namespace;
 
 const _: () = assert!(COMPOSITE_KELVIN < WARNING_KELVIN && WARNING_KELVIN < CRITICAL_KELVIN);
@@ -68,6 +69,9 @@ impl Controller {
     fn identify_controller(&self) -> IdentifyController {
         let config = &self.config;
         let mut c = IdentifyController::new_zeroed();
+        // What the PCI function has, where there is one (1.4 §5.15.2.1, figure 247).
+        c.vid.set(VENDOR_ID);
+        c.ssvid.set(VENDOR_ID);
         c.set_serial(&config.serial);
         c.set_model(&config.model_number);
         c.set_firmware(&config.firmware);

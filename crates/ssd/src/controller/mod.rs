@@ -215,6 +215,26 @@ impl Controller {
         lost
     }
 
+    /// Function level reset: everything but the host's memory and interrupts as after power-on. No data is lost.
+    pub(crate) fn reset_function(&mut self) {
+        self.reset();
+        self.regs.power_on();
+    }
+
+    /// The same, and the host is gone with its memory and interrupts. The next one rings `doorbells`, which the former
+    /// has never seen and cannot reach.
+    pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
+        self.reset_function();
+        self.host = HostMemory::default();
+        self.interrupts = Interrupts::new(self.config.vectors);
+        self.doorbells = doorbells;
+    }
+
+    /// Whether there are queues whose doorbells the host may ring.
+    pub(crate) fn has_queues(&self) -> bool {
+        !self.sqs.is_empty()
+    }
+
     /// The device leaves the bus: registers read all ones, nothing completes any more.
     pub(crate) fn unplug(&mut self) {
         self.drop_queues();
@@ -379,6 +399,7 @@ impl Controller {
     }
 
     fn remember(&mut self, refusal: Refusal) {
+        self.counters.remembered.add(1);
         if self.refusals.len() == MAX_REFUSALS {
             self.refusals.pop_front();
         }

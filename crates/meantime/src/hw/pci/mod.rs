@@ -1,5 +1,42 @@
-//! PCI functions: their addresses.
+//! NVMe controllers on PCI as the kernel sees them (sysfs), and taking them from the kernel's driver for user space and back.
+//!
+//! [`scan`] shows what there is and what uses it. [`bind`] hands a controller to `vfio-pci` until [`unbind`]; [`take`] does so for as long as the
+//! [`Taken`] lives. Each writes down what it is about to change before it changes anything (`/run/meantime/pci/ADDRESS`), so that [`repair`] can
+//! give a controller back whose taker was killed at any point.
+//!
+//! Paths and files of sysfs: the kernel's Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups, sysfs-nvme; Documentation/driver-api/vfio.rst.
 
 mod address;
+mod bind;
+mod error;
+mod function;
+mod give_back;
+mod group;
+mod node;
+mod ops;
+mod process;
+mod record;
+mod repair;
+mod resolve;
+mod sysfs;
+mod take;
+mod usage;
+
+#[cfg(test)]
+mod tests;
 
 pub use address::{PciAddress, PciAddressError};
+pub use bind::{Bound, bind, unbind};
+pub use error::PciError;
+pub use function::{KernelDisk, KernelPartition, NvmeFunction, PcieLink, addresses, scan};
+pub use give_back::GivenBack;
+pub use group::{GroupMember, IommuGroup};
+pub use node::NodeOwner;
+pub use ops::{Claim, SysfsOps, System};
+pub use repair::{Repaired, repair};
+pub use resolve::resolve;
+pub use sysfs::{DeviceNumber, Sysfs};
+pub use take::{TakeOptions, Taken, take};
+pub use usage::{DiskUse, UseKind};
+
+pub use record::Taker;

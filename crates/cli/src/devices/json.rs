@@ -1,0 +1,84 @@
+//! The controllers for programs.
+
+use meantime::hw::pci::{NvmeFunction, Repaired, UseKind};
+use serde_json::{Value, json};
+
+/// Everything that is known.
+pub fn report(functions: &[NvmeFunction], repaired: Option<&[Repaired]>) -> Value {
+    let mut report = json!({ "devices": functions.iter().map(device).collect::<Vec<_>>() });
+    if let Some(repaired) = repaired {
+        report["repaired"] = repaired.iter().map(repair).collect();
+    }
+    report
+}
+
+fn device(function: &NvmeFunction) -> Value {
+    json!({
+        "address": function.address.to_string(),
+        "vendor_id": function.vendor_id,
+        "device_id": function.device_id,
+        "name": function.controller,
+        "model": function.model,
+        "serial": function.serial,
+        "firmware": function.firmware,
+        "driver": function.driver,
+        "driver_override": function.driver_override,
+        "iommu_group": function.group.as_ref().map(|group| json!({
+            "number": group.number,
+            "no_iommu": group.no_iommu,
+            "others": group.others.iter().map(|other| json!({
+                "address": other.address.to_string(),
+                "class": other.class,
+                "driver": other.driver,
+                "in_the_way": other.is_in_the_way(),
+            })).collect::<Vec<_>>(),
+        })),
+        "numa_node": function.numa_node,
+        "pcie_link": function.link.as_ref().map(|link| json!({
+            "speed": link.speed,
+            "width": link.width,
+            "max_speed": link.max_speed,
+            "max_width": link.max_width,
+        })),
+        "bytes": function.bytes(),
+        "disks": function.disks.iter().map(|disk| json!({
+            "name": disk.name,
+            "bytes": disk.bytes,
+            "partitions": disk.partitions.iter().map(|part| json!({ "name": part.name, "bytes": part.bytes })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "uses": function.uses.iter().map(|one| json!({
+            "device": one.device,
+            "kind": kind(&one.kind),
+            "what": one.kind.to_string(),
+            "forbids": one.forbids(),
+        })).collect::<Vec<_>>(),
+        "taker": function.taker.as_ref().map(|taker| json!({
+            "pid": taker.pid,
+            "alive": taker.alive,
+            "persistent": taker.persistent,
+            "unfinished": taker.unfinished,
+            "uid": taker.uid,
+        })),
+    })
+}
+
+fn kind(kind: &UseKind) -> &'static str {
+    match kind {
+        UseKind::Mounted { .. } => "mounted",
+        UseKind::Swap => "swap",
+        UseKind::Held { .. } => "held",
+        UseKind::Exclusive => "exclusive",
+        UseKind::Open { .. } => "open",
+        _ => "other",
+    }
+}
+
+fn repair(one: &Repaired) -> Value {
+    json!({
+        "address": one.address.to_string(),
+        "found": one.found,
+        "driver": one.outcome.as_ref().ok().and_then(|given| given.driver.clone()),
+        "disks": one.outcome.as_ref().map_or_else(|_| Vec::new(), |given| given.disks.clone()),
+        "error": one.outcome.as_ref().err().map(ToString::to_string),
+    })
+}

@@ -1,0 +1,162 @@
+//! The controllers as a table.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table};
+use meantime::hw::pci::{DiskUse, NvmeFunction, Taker};
+
+use crate::figures;
+
+/// Uses of a device that are shown; there may be a mount for each of a thousand containers.
+const USES_MAX: usize = 6;
+
+/// The table, and what to do with what is in it.
+pub fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> String {
+    if functions.is_empty() {
+        let why = if has_pci { "" } else { " (/sys/bus/pci is not there: a container without /sys?)" };
+        return format!(
+            "No NVMe controller on PCI here{why}.\nA software SSD needs none: `meantime info --device mem:1G`, \
+             `meantime bench --rw randread --device mem:1G`\n"
+        );
+    }
+    let mut table = Table::new();
+    table.load_preset("     ─             ");
+    table.set_header(["address", "name", "model", "size", "driver", "IOMMU group", "used by"]);
+    for function in functions {
+        table.add_row([
+            function.address.to_string(),
+            function.controller.clone().unwrap_or_else(|| "–".to_owned()),
+            model(function),
+            size(function),
+            function.driver.clone().unwrap_or_else(|| "none".to_owned()),
+            group(function),
+            used_by(function),
+        ]);
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if at == 3 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    text.push('\n');
+    for line in advice(functions, is_root) {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+fn model(function: &NvmeFunction) -> String {
+    let ids = format!("{:04x}:{:04x}", function.vendor_id, function.device_id);
+    let mut lines = function.model.clone().unwrap_or_else(|| format!("PCI device {ids}"));
+    let mut facts = Vec::new();
+    if let Some(link) = &function.link {
+        let speed = |speed: &str| speed.trim_end_matches(" PCIe").to_owned();
+        let mut words = format!("{} ×{}", speed(&link.speed), link.width);
+        // A slower link than the device could have is worth knowing.
+        match (&link.max_speed, link.max_width) {
+            (Some(max_speed), Some(max_width)) if (max_speed, max_width) != (&link.speed, link.width) => {
+                words += &format!(" (of {} ×{max_width})", speed(max_speed));
+            }
+            _ => {}
+        }
+        facts.push(words);
+    }
+    facts.extend(function.numa_node.map(|node| format!("NUMA node {node}")));
+    if !facts.is_empty() {
+        lines += &format!("\n{}", facts.join(", "));
+    }
+    lines
+}
+
+fn size(function: &NvmeFunction) -> String {
+    match (function.bytes(), function.disks.len()) {
+        (None, _) => "–".to_owned(),
+        (Some(bytes), 1) => figures::bytes(bytes),
+        (Some(bytes), count) => format!("{}\nin {count}", figures::bytes(bytes)),
+    }
+}
+
+fn group(function: &NvmeFunction) -> String {
+    let Some(group) = &function.group else { return "none".to_owned() };
+    let mut lines = vec![group.number.to_string() + if group.no_iommu { " (no IOMMU)" } else { "" }];
+    lines.extend(group.others_in_words().into_iter().map(|other| format!("with {other}")));
+    lines.join("\n")
+}
+
+fn used_by(function: &NvmeFunction) -> String {
+    let mut lines = Vec::new();
+    match &function.taker {
+        Some(taker) => lines.push(taker_in_words(taker)),
+        None if function.driver.as_deref() == Some("vfio-pci") => {
+            lines.push("bound by another program".to_owned());
+        }
+        None => {}
+    }
+    let words = |one: &DiskUse| format!("{}: {}", one.device, one.kind);
+    lines.extend(function.uses.iter().take(USES_MAX).map(words));
+    if function.uses.len() > USES_MAX {
+        lines.push(format!("and {} more", function.uses.len() - USES_MAX));
+    }
+    if lines.is_empty() { "–".to_owned() } else { lines.join("\n") }
+}
+
+fn taker_in_words(taker: &Taker) -> String {
+    let pid = taker.pid;
+    match (taker.unfinished, taker.persistent, taker.uid) {
+        (true, ..) => format!("left by process {pid}"),
+        (false, true, Some(uid)) => format!("bound, for user {uid}"),
+        (false, true, None) => "bound".to_owned(),
+        (false, false, _) => format!("taken by process {pid}"),
+    }
+}
+
+/// What can be done, and what cannot be seen.
+fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let addresses = |which: &dyn Fn(&&NvmeFunction) -> bool| {
+        functions.iter().filter(which).map(|function| function.address.to_string()).collect::<Vec<_>>()
+    };
+    let astray = |function: &&NvmeFunction| {
+        function.driver.is_none() || function.taker.as_ref().is_some_and(|taker| taker.unfinished)
+    };
+    let left = addresses(&astray);
+    if !left.is_empty() {
+        lines.push(format!(
+            "Left half-way: {}. `sudo meantime devices --repair` gives back what nobody uses",
+            left.join(", ")
+        ));
+    }
+    let free = |function: &&NvmeFunction| {
+        !astray(function)
+            && function.driver.as_deref() == Some("nvme")
+            && function.uses.is_empty()
+            && function.group.as_ref().is_some_and(|group| group.in_the_way().next().is_none())
+    };
+    if let Some(first) = addresses(&free).first() {
+        lines.push(format!(
+            "To use one: --device vfio:{first} as root, which takes it for as long as that runs. For other users, once: \
+             `sudo meantime bind {first} --owner USER`"
+        ));
+    }
+    let bound = addresses(&|function| {
+        function.taker.as_ref().is_some_and(|taker| taker.persistent && !taker.unfinished)
+    });
+    if let Some(first) = bound.first() {
+        lines.push(format!("To give one back to the kernel: `sudo meantime unbind {first}`"));
+    }
+    if functions.iter().any(|function| function.group.is_none()) {
+        lines.push(
+            "There is no IOMMU at work, and SSDs cannot be taken safely: switch it on in the firmware (VT-d, AMD-Vi), and boot with intel_iommu=on on Intel"
+                .to_owned(),
+        );
+    }
+    if !is_root {
+        lines.push(
+            "Other users' programs and mounts, and exclusive uses, are for root to see: there may be more"
+                .to_owned(),
+        );
+    }
+    lines
+}

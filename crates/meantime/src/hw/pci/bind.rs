@@ -1,0 +1,120 @@
+//! Handing a controller to user space until further notice, and back.
+
+use std::path::PathBuf;
+
+use super::address::PciAddress;
+use super::error::PciError;
+use super::give_back::{self, GivenBack};
+use super::group::is_vfio;
+use super::node::Nodes;
+use super::process;
+use super::record::{Lock, Record, Stage};
+use super::sysfs::Sysfs;
+use super::take::{TakeOptions, function, give_node, take_locked};
+
+/// A controller that is with `vfio-pci` until it is unbound, or the machine boots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// The device.
+    pub address: PciAddress,
+    /// Its node, `/dev/vfio/N`.
+    pub node: PathBuf,
+    /// The driver that had it, if one did.
+    pub former_driver: Option<String>,
+    /// It was with `vfio-pci` before.
+    pub was_bound: bool,
+}
+
+/// Hands the controller at `address` to `vfio-pci`, and its node to the owner in `options`. One that is there already only gets its owner.
+///
+/// # Errors
+/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it was.
+pub fn bind(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Bound, PciError> {
+    function(sysfs, address)?;
+    let _lock = Lock::acquire(sysfs)?;
+    let is_bound = function(sysfs, address)?.driver.as_deref().is_some_and(is_vfio);
+    let record = Record::read(sysfs, address)?.filter(|record| record.is_of_this_boot(sysfs));
+    let taken_for_use = record.as_ref().is_some_and(|record| !record.is_settled());
+    if is_bound && !taken_for_use {
+        return adopt(sysfs, address, record, options);
+    }
+    let (record, nodes) = take_locked(sysfs, address, options, true)?;
+    Ok(Bound { address, node: nodes.group, former_driver: record.former_driver, was_bound: false })
+}
+
+/// One that is with `vfio-pci`, by us or by somebody else: from now on it is on record.
+fn adopt(
+    sysfs: &Sysfs,
+    address: PciAddress,
+    record: Option<Record>,
+    options: &TakeOptions,
+) -> Result<Bound, PciError> {
+    if !sysfs.ops().may_write(&sysfs.function(address).join("driver_override")) {
+        return Err(PciError::NeedsRoot);
+    }
+    let nodes = Nodes::wait(sysfs, address)?;
+    let mut record = match record {
+        Some(record) => record,
+        None => {
+            let mut record = Record::before(sysfs, &function(sysfs, address)?, true);
+            record.stage = Stage::Taken;
+            // Whoever gave it to vfio-pci did not say who had it before.
+            (record.former_driver, record.former_override) = (None, None);
+            record
+        }
+    };
+    match options.owner {
+        Some(owner) => give_node(sysfs, &mut record, &nodes, owner)?,
+        None => record.write(sysfs)?,
+    }
+    Ok(Bound { address, node: nodes.group, former_driver: record.former_driver, was_bound: true })
+}
+
+/// Gives the controller at `address` back to the driver that had it, or, if that is not known, to the one that the kernel chooses.
+///
+/// # Errors
+/// If a process uses it by VFIO, or its driver does not take it back.
+pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError> {
+    function(sysfs, address)?;
+    let _lock = Lock::acquire(sysfs)?;
+    if !sysfs.ops().may_write(&sysfs.function(address).join("driver_override")) {
+        return Err(PciError::NeedsRoot);
+    }
+    let record = match Record::read(sysfs, address)? {
+        Some(record) if !record.is_of_this_boot(sysfs) => {
+            record.remove(sysfs)?;
+            None
+        }
+        other => other,
+    };
+    if let Some(record) = record {
+        if !record.is_settled() && !record.is_abandoned(sysfs) {
+            return Err(PciError::TakenBy { address, by: process::in_words(sysfs, record.process.pid) });
+        }
+        return give_back::give_back(sysfs, record, true);
+    }
+    let function = function(sysfs, address)?;
+    if !is_astray(sysfs, address) && !function.driver.as_deref().is_some_and(is_vfio) {
+        let disks = function.disks.into_iter().map(|disk| disk.name).collect();
+        return Ok(GivenBack { address, driver: function.driver, disks, was_back: true });
+    }
+    give_back::give_back(sysfs, without_record(sysfs, address)?, true)
+}
+
+/// Whether the device is neither with a kernel driver nor with `vfio-pci`, or not allowed to go back to one.
+pub(super) fn is_astray(sysfs: &Sysfs, address: PciAddress) -> bool {
+    let kept_for_vfio = sysfs.driver_override(address).is_some_and(|name| is_vfio(&name));
+    match sysfs.driver(address) {
+        None => true,
+        Some(driver) => kept_for_vfio && !is_vfio(&driver),
+    }
+}
+
+/// What can be said of a device that nothing was written down of.
+pub(super) fn without_record(sysfs: &Sysfs, address: PciAddress) -> Result<Record, PciError> {
+    let mut record = Record::before(sysfs, &function(sysfs, address)?, false);
+    record.former_driver = record.former_driver.filter(|driver| !is_vfio(driver));
+    record.former_override = None;
+    record.disks = 0;
+    Ok(record)
+}

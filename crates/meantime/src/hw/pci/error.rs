@@ -1,0 +1,178 @@
+//! Why a controller cannot be shown, taken or given back, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::address::PciAddress;
+
+/// Why a controller could not be taken or given back. Unless it says otherwise, nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PciError {
+    /// There is no such NVMe controller.
+    #[error("{name}: {why}; {there}")]
+    NoSuchDevice {
+        /// What was asked for.
+        name: String,
+        /// What is there instead.
+        why: String,
+        /// The controllers that there are.
+        there: String,
+    },
+    /// A text that names no device.
+    #[error(
+        "{0:?} names no device: give a PCI address such as 0000:01:00.0, or the kernel's name, such as /dev/nvme0"
+    )]
+    BadName(String),
+    /// Something uses the controller's namespaces.
+    #[error("{address} is in use: {}; {}", uses.join(", "), if *force_helps {
+        "end that, or say --force to take the device from under it"
+    } else {
+        "unmount it, swapoff it, or take apart what is made of it (--force does not override this)"
+    })]
+    InUse {
+        /// The device.
+        address: PciAddress,
+        /// What uses it, each in words.
+        uses: Vec<String>,
+        /// Whether [`TakeOptions::force`](super::TakeOptions::force) would override it.
+        force_helps: bool,
+    },
+    /// It cannot be seen whether something uses it.
+    #[error(
+        "{address}: cannot find out whether {disk} is in use: {source}; run this where /dev has the machine's disks"
+    )]
+    CannotTell {
+        /// The device.
+        address: PciAddress,
+        /// The block device.
+        disk: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The IOMMU cannot keep the device apart from others that the kernel has.
+    #[error("{address} shares IOMMU group {group} with {}: all of a group must leave their kernel drivers; {hint}", others.join(", "))]
+    GroupShared {
+        /// The device.
+        address: PciAddress,
+        /// The group.
+        group: u32,
+        /// The other devices, with their drivers.
+        others: Vec<String>,
+        /// What to do.
+        hint: String,
+    },
+    /// There is no IOMMU at work.
+    #[error(
+        "{address} has no IOMMU group: the IOMMU is off or missing; switch it on in the firmware (VT-d, AMD-Vi, SMMU) and boot with \
+         intel_iommu=on (Intel) or without amd_iommu=off (AMD). Without an IOMMU the device can read and write all memory, the kernel's included, whatever goes \
+         wrong in the program: if that is acceptable, `meantime bind --unsafe-no-iommu`"
+    )]
+    NoIommu {
+        /// The device.
+        address: PciAddress,
+    },
+    /// The kernel has no mode without an IOMMU.
+    #[error("this kernel cannot do without an IOMMU: {why}; switch the IOMMU on instead")]
+    NoUnsafeMode {
+        /// What it lacks.
+        why: String,
+    },
+    /// There is no `vfio-pci`.
+    #[error(
+        "the kernel's driver vfio-pci cannot be loaded ({why}): install the modules of the running kernel, and see that vfio-pci is not blacklisted"
+    )]
+    NoVfio {
+        /// What modprobe said.
+        why: String,
+    },
+    /// Not allowed.
+    #[error(
+        "taking a device from the kernel's driver, and giving it back, needs root: once `sudo meantime bind ADDRESS --owner $USER`, and from then on the device \
+         can be used without"
+    )]
+    NeedsRoot,
+    /// A process of ours has it.
+    #[error("{address} is taken by {by}, which gives it back when it ends; end it first")]
+    TakenBy {
+        /// The device.
+        address: PciAddress,
+        /// The process.
+        by: String,
+    },
+    /// A process uses the device by VFIO.
+    #[error("{address} is in use through {} by {by}; end that first", node.display())]
+    Busy {
+        /// The device.
+        address: PciAddress,
+        /// The VFIO group.
+        node: PathBuf,
+        /// The processes.
+        by: String,
+    },
+    /// The device was removed.
+    #[error("{address} is no longer there")]
+    Gone {
+        /// Where it was.
+        address: PciAddress,
+    },
+    /// The kernel refused something.
+    #[error("the kernel {what}: {source}; `dmesg` may say why")]
+    Kernel {
+        /// What.
+        what: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A driver did not take the device, or did not let go of it.
+    #[error("{address} is {} and not with {wanted}; `dmesg` may say why", driver.as_deref().map_or("without a driver".to_owned(), |name| format!("with the driver {name}")))]
+    WrongDriver {
+        /// The device.
+        address: PciAddress,
+        /// The driver that should have it.
+        wanted: String,
+        /// The driver that has it.
+        driver: Option<String>,
+    },
+    /// Something was waited for, and did not come.
+    #[error("waited in vain {what}: {hint}")]
+    TimedOut {
+        /// For what.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The device is back, but not all of its namespaces.
+    #[error(
+        "{address} is back with {driver}, but of its block devices only {there} of {expected} are; `dmesg` may say why, `nvme list` shows them"
+    )]
+    DisksMissing {
+        /// The device.
+        address: PciAddress,
+        /// The driver.
+        driver: String,
+        /// How many came back.
+        there: u32,
+        /// How many there were.
+        expected: u32,
+    },
+    /// What was done to a device cannot be written down or read.
+    #[error("{}: {what}; `meantime devices --repair` removes a record that is damaged", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Taking failed half-way.
+    #[error("{cause}; {}", match undone {
+        None => "everything was put back".to_owned(),
+        Some(error) => format!("and putting it back failed, too: {error}; then run `meantime devices --repair`"),
+    })]
+    Failed {
+        /// What failed.
+        cause: Box<PciError>,
+        /// Why the device could not be given back then.
+        undone: Option<Box<PciError>>,
+    },
+}

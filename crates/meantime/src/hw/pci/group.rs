@@ -1,0 +1,75 @@
+//! IOMMU groups: what can only be taken together.
+
+use super::address::PciAddress;
+use super::function::NVME_CLASS;
+use super::sysfs::{Sysfs, attribute, link_name, names, number};
+
+/// The group that the IOMMU puts a function in: devices it cannot keep apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IommuGroup {
+    /// Its number, as in `/dev/vfio/N`.
+    pub number: u32,
+    /// VFIO made it for a device without an IOMMU.
+    pub no_iommu: bool,
+    /// The other functions in it, bridges left out.
+    pub others: Vec<GroupMember>,
+}
+
+/// A function that shares a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Base class and sub-class, e.g. 0x0108.
+    pub class: u16,
+    /// The driver in charge.
+    pub driver: Option<String>,
+}
+
+/// Base class and sub-class of a PCI-to-PCI bridge (PCI Code and ID Assignment Specification): VFIO lets its driver be.
+const PCI_BRIDGE_CLASS: u16 = 0x0604;
+
+impl IommuGroup {
+    /// The group of a function. `None`: there is no IOMMU at work.
+    pub fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
+        let link = sysfs.function(address).join("iommu_group");
+        let group = link_name(&link)?.parse().ok()?;
+        let others = names(&link.join("devices"));
+        let others = others.iter().filter_map(|name| name.parse().ok()).filter(|other| *other != address);
+        let others = others.map(|other| GroupMember {
+            address: other,
+            class: (number(&sysfs.function(other).join("class")).unwrap_or(0) >> 8) as u16,
+            driver: sysfs.driver(other),
+        });
+        Some(Self {
+            number: group,
+            no_iommu: attribute(&link.join("name")).is_some_and(|name| name == "vfio-noiommu"),
+            others: others.filter(|other| other.class != PCI_BRIDGE_CLASS).collect(),
+        })
+    }
+
+    /// The others that a kernel driver has.
+    pub fn in_the_way(&self) -> impl Iterator<Item = &GroupMember> {
+        self.others.iter().filter(|other| other.is_in_the_way())
+    }
+}
+
+impl GroupMember {
+    /// Whether its driver keeps VFIO from the group. (Drivers with `driver_managed_dma` do not.)
+    pub fn is_in_the_way(&self) -> bool {
+        match self.driver.as_deref() {
+            None | Some("pci-stub" | "pcieport") => false,
+            Some(driver) => !is_vfio(driver),
+        }
+    }
+
+    /// Whether it is an NVMe controller, too.
+    pub fn is_nvme(&self) -> bool {
+        self.class == NVME_CLASS
+    }
+}
+
+/// `vfio-pci`, or a variant of it.
+pub(super) fn is_vfio(driver: &str) -> bool {
+    driver == super::take::VFIO_PCI || driver.ends_with("vfio-pci") || driver.ends_with("_vfio_pci")
+}

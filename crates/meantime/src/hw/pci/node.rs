@@ -1,0 +1,91 @@
+//! The device node of a VFIO group, and whose it is.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::address::PciAddress;
+use super::error::PciError;
+use super::sysfs::{Sysfs, names};
+
+/// How long the node may take to appear after the driver has the device: devtmpfs makes it at once, a container's manager may not.
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// udev sets owner and mode of a new node when it gets to it, over what was set meanwhile.
+const UDEV_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the owner has to stay what it was set to, where there is udev.
+const UDEV_QUIET: Duration = Duration::from_millis(250);
+
+/// Whose a device node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeOwner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// The VFIO nodes of a function that is with `vfio-pci`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Nodes {
+    /// `/dev/vfio/N`, or `/dev/vfio/noiommu-N`.
+    pub group: PathBuf,
+    /// `/dev/vfio/devices/vfioN`, with iommufd (Linux 6.6).
+    pub device: Option<PathBuf>,
+}
+
+impl Nodes {
+    /// Where they are or will be; `None` if the function is in no group.
+    pub fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
+        let group = super::group::IommuGroup::of(sysfs, address)?;
+        let prefix = if group.no_iommu { "noiommu-" } else { "" };
+        // Documentation/ABI/testing/sysfs-devices-vfio-dev; the node exists only with VFIO_DEVICE_CDEV.
+        let device = names(&sysfs.function(address).join("vfio-dev")).into_iter().next();
+        let device =
+            device.map(|name| sysfs.dev.join("vfio/devices").join(name)).filter(|path| path.exists());
+        Some(Self { group: sysfs.dev.join("vfio").join(format!("{prefix}{}", group.number)), device })
+    }
+
+    /// Waits for the node of the group.
+    pub fn wait(sysfs: &Sysfs, address: PciAddress) -> Result<Self, PciError> {
+        let there = || Self::of(sysfs, address).is_some_and(|nodes| nodes.group.exists());
+        sysfs.wait(NODE_TIMEOUT, there);
+        let nodes = Self::of(sysfs, address).ok_or(PciError::NoIommu { address })?;
+        if nodes.group.exists() {
+            return Ok(nodes);
+        }
+        Err(PciError::TimedOut {
+            what: format!("for {} to appear", nodes.group.display()),
+            hint: "is /dev the kernel's (devtmpfs), and not a container's own?".to_owned(),
+        })
+    }
+
+    /// Gives the nodes to `owner`, and sees that it stays so.
+    pub fn give_to(&self, sysfs: &Sysfs, owner: NodeOwner) -> Result<(), PciError> {
+        let ops = sysfs.ops();
+        for node in self.device.iter().chain([&self.group]) {
+            let failed = |source| PciError::Kernel {
+                what: format!("does not let {} be given to user {}", node.display(), owner.uid),
+                source,
+            };
+            ops.set_owner(node, owner).map_err(failed)?;
+            if !sysfs.run.join("udev/control").exists() {
+                continue;
+            }
+            let end = ops.now() + UDEV_TIMEOUT;
+            let mut quiet_since = ops.now();
+            while ops.now() < end && ops.now() < quiet_since + UDEV_QUIET {
+                ops.pause(Duration::from_millis(10));
+                if sysfs.run.join("udev/queue").exists() {
+                    quiet_since = ops.now();
+                } else if ops.owner(node).map_err(failed)? != owner {
+                    ops.set_owner(node, owner).map_err(failed)?;
+                    quiet_since = ops.now();
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! Processes: which one is meant by a number, and whether it still lives.
+
+use std::fs;
+
+use super::sysfs::{Sysfs, attribute};
+
+/// A process, also after its number was used again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProcessId {
+    pub pid: u32,
+    /// When it began, in clock ticks since the boot.
+    pub start_ticks: u64,
+}
+
+impl ProcessId {
+    /// This process.
+    pub fn own(sysfs: &Sysfs) -> Self {
+        let pid = std::process::id();
+        Self { pid, start_ticks: stat(sysfs, pid).map_or(0, |stat| stat.1) }
+    }
+
+    /// Whether it runs. One that is dead and only waits to be asked for does not.
+    pub fn is_alive(&self, sysfs: &Sysfs) -> bool {
+        stat(sysfs, self.pid).is_some_and(|(state, start_ticks)| {
+            start_ticks == self.start_ticks && !matches!(state, 'Z' | 'X')
+        })
+    }
+}
+
+/// State and start time (proc_pid_stat(5): fields 3 and 22).
+fn stat(sysfs: &Sysfs, pid: u32) -> Option<(char, u64)> {
+    let text = fs::read_to_string(sysfs.proc.join(format!("{pid}/stat"))).ok()?;
+    // The name, field 2, may have blanks and brackets in it.
+    let mut rest = text.get(text.rfind(')')? + 1..)?.split_whitespace();
+    let state = rest.next()?.chars().next()?;
+    Some((state, rest.nth(18)?.parse().ok()?))
+}
+
+/// What a process is called.
+pub(super) fn command(sysfs: &Sysfs, pid: u32) -> Option<String> {
+    attribute(&sysfs.proc.join(format!("{pid}/comm")))
+}
+
+/// `process 12 (fio)`.
+pub(super) fn in_words(sysfs: &Sysfs, pid: u32) -> String {
+    match command(sysfs, pid) {
+        Some(name) => format!("process {pid} ({name})"),
+        None => format!("process {pid}"),
+    }
+}
+
+/// All processes.
+pub(super) fn all(sysfs: &Sysfs) -> Vec<u32> {
+    super::sysfs::names(&sysfs.proc).iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// Tells boots apart.
+pub(super) fn boot_id(sysfs: &Sysfs) -> String {
+    attribute(&sysfs.proc.join("sys/kernel/random/boot_id")).unwrap_or_default()
+}

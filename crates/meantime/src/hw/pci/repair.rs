@@ -1,0 +1,86 @@
+//! After a crash: giving back what nobody will give back any more.
+
+use super::address::PciAddress;
+use super::bind::{is_astray, without_record};
+use super::error::PciError;
+use super::function;
+use super::give_back::{self, GivenBack};
+use super::group::is_vfio;
+use super::record::{self, Lock, Record, Stage};
+use super::sysfs::{Sysfs, names};
+
+/// What was found, and what was done about it.
+#[derive(Debug)]
+pub struct Repaired {
+    /// The device.
+    pub address: PciAddress,
+    /// What was wrong, in words.
+    pub found: String,
+    /// What came of it: the device as it is now, or why it could not be repaired.
+    pub outcome: Result<GivenBack, PciError>,
+}
+
+/// Gives back every controller whose taker died, or that was left without a driver. What is bound for good, and what a living process has, is left
+/// alone. Can be repeated; what was repaired is not found again.
+///
+/// # Errors
+/// Without the right to do so.
+pub fn repair(sysfs: &Sysfs) -> Result<Vec<Repaired>, PciError> {
+    let _lock = Lock::acquire(sysfs)?;
+    for name in names(&record::dir(sysfs)).into_iter().filter(|name| name.starts_with('.')) {
+        // Of a record that was never finished; nothing had been changed then.
+        let _ = sysfs.ops().remove(&record::dir(sysfs).join(name));
+    }
+    let mut addresses = function::addresses(sysfs);
+    addresses.extend(record::addresses(sysfs));
+    addresses.sort();
+    addresses.dedup();
+    Ok(addresses.into_iter().filter_map(|address| repair_one(sysfs, address)).collect())
+}
+
+fn repair_one(sysfs: &Sysfs, address: PciAddress) -> Option<Repaired> {
+    let driver = sysfs.driver(address);
+    let with_vfio = driver.as_deref().is_some_and(is_vfio);
+    let is_there = sysfs.function(address).exists();
+    let (record, found) = match Record::read(sysfs, address) {
+        Ok(Some(record)) if !record.is_of_this_boot(sysfs) => {
+            return Some(forget(sysfs, address, "a record of an earlier boot".to_owned()));
+        }
+        Ok(Some(record)) if record.is_abandoned(sysfs) => {
+            let did = match record.stage {
+                Stage::Taking => "was interrupted while taking it",
+                Stage::Taken => "took it and died",
+                Stage::GivingBack => "was interrupted while giving it back",
+            };
+            let found = format!("process {} {did}", record.process.pid);
+            (record, found)
+        }
+        // In the hands of a process, or bound as it should be.
+        Ok(Some(record)) if !record.is_settled() || with_vfio => return None,
+        Ok(Some(record)) => (record, "it was bound, and is no longer with vfio-pci".to_owned()),
+        Err(error) if is_there && (with_vfio || is_astray(sysfs, address)) => {
+            (without_record(sysfs, address).ok()?, error.to_string())
+        }
+        Err(error) => return Some(forget(sysfs, address, error.to_string())),
+        Ok(None) if is_there && is_astray(sysfs, address) => {
+            let found = match driver {
+                None => "it has no driver".to_owned(),
+                Some(driver) => format!("it is with {driver}, and would go to vfio-pci when that lets go"),
+            };
+            (without_record(sysfs, address).ok()?, found)
+        }
+        Ok(None) => return None,
+    };
+    Some(Repaired { address, found, outcome: give_back::give_back(sysfs, record, true) })
+}
+
+/// Only the record is wrong.
+fn forget(sysfs: &Sysfs, address: PciAddress, found: String) -> Repaired {
+    let outcome = record::remove(sysfs, address).and_then(|()| {
+        if is_astray(sysfs, address) && sysfs.function(address).exists() {
+            return give_back::give_back(sysfs, without_record(sysfs, address)?, true);
+        }
+        Ok(GivenBack { address, driver: sysfs.driver(address), disks: Vec::new(), was_back: true })
+    });
+    Repaired { address, found, outcome }
+}

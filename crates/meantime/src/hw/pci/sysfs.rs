@@ -1,0 +1,144 @@
+//! The kernel's files about devices, below roots that tests can move.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::address::PciAddress;
+use super::error::PciError;
+use super::ops::{SysfsOps, System};
+
+/// Between two looks at a file that is to change: at first, and at most.
+const LOOKS_APART: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+
+/// Where the kernel's files are, and how they are written to.
+#[derive(Debug, Clone)]
+pub struct Sysfs {
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/dev`.
+    pub dev: PathBuf,
+    /// `/run`.
+    pub run: PathBuf,
+    ops: Arc<dyn SysfsOps>,
+}
+
+impl Default for Sysfs {
+    /// This machine.
+    fn default() -> Self {
+        Self::at(Path::new("/"), Arc::new(System::default()))
+    }
+}
+
+/// Major and minor number of a block device.
+pub type DeviceNumber = (u32, u32);
+
+impl Sysfs {
+    /// A machine whose `/sys`, `/proc`, `/dev` and `/run` are in `root`, and which does what `ops` does.
+    pub fn at(root: &Path, ops: Arc<dyn SysfsOps>) -> Self {
+        Self {
+            sys: root.join("sys"),
+            proc: root.join("proc"),
+            dev: root.join("dev"),
+            run: root.join("run"),
+            ops,
+        }
+    }
+
+    pub(super) fn ops(&self) -> &dyn SysfsOps {
+        &*self.ops
+    }
+
+    pub(super) fn bus(&self) -> PathBuf {
+        self.sys.join("bus/pci")
+    }
+
+    /// The directory of a PCI function.
+    pub(super) fn function(&self, address: PciAddress) -> PathBuf {
+        self.bus().join("devices").join(address.to_string())
+    }
+
+    pub(super) fn driver(&self, address: PciAddress) -> Option<String> {
+        link_name(&self.function(address).join("driver"))
+    }
+
+    /// What `driver_override` says; the kernel shows an empty one as `(null)`.
+    pub(super) fn driver_override(&self, address: PciAddress) -> Option<String> {
+        attribute(&self.function(address).join("driver_override")).filter(|name| name != "(null)")
+    }
+
+    pub(super) fn has_driver(&self, name: &str) -> bool {
+        self.bus().join("drivers").join(name).is_dir()
+    }
+
+    /// Writes to a file of sysfs.
+    pub(super) fn write(&self, path: &Path, text: &str) -> Result<(), PciError> {
+        self.ops.write(path, text).map_err(|source| PciError::Kernel {
+            what: format!("refused {:?} written to {}", text.trim_end(), path.display()),
+            source,
+        })
+    }
+
+    /// Waits for `done`, for `limit` at most; whether it came.
+    pub(super) fn wait(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let end = self.ops.now() + limit;
+        let [mut pause, most] = LOOKS_APART;
+        loop {
+            if done() {
+                return true;
+            }
+            if self.ops.now() >= end {
+                return false;
+            }
+            self.ops.pause(pause);
+            pause = (pause * 2).min(most);
+        }
+    }
+
+    /// The name that a path below `/dev` leads to, links followed: `/dev/disk/by-id/…` → `nvme0n1`.
+    pub(super) fn node_name(&self, path: &str) -> Option<String> {
+        let inside = Path::new(path).strip_prefix("/dev").ok()?;
+        let node = self.dev.join(inside);
+        let node = fs::canonicalize(&node).unwrap_or(node);
+        Some(node.file_name()?.to_str()?.to_owned())
+    }
+}
+
+/// The one line of a file of sysfs. `None` if it cannot be read or is empty.
+pub(super) fn attribute(path: &Path) -> Option<String> {
+    // Device data (model, serial number) may be anything, and files of sysfs are a page at most.
+    let text = fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&text).trim().replace(|c: char| c.is_control(), " ");
+    (!text.is_empty()).then_some(text)
+}
+
+/// A number of sysfs, hexadecimal if it begins with `0x`.
+pub(super) fn number(path: &Path) -> Option<u64> {
+    let text = attribute(path)?;
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The last part of what a link points to.
+pub(super) fn link_name(path: &Path) -> Option<String> {
+    Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+/// The names in a directory, sorted; none if there is no such directory.
+pub(super) fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// `259:3`.
+pub(super) fn device_number(text: &str) -> Option<DeviceNumber> {
+    let (major, minor) = text.trim().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}

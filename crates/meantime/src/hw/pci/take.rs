@@ -1,0 +1,326 @@
+//! Taking a controller from the kernel's driver, for as long as it is used.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::address::PciAddress;
+use super::error::PciError;
+use super::function::NvmeFunction;
+use super::give_back::{self, GivenBack};
+use super::group::{IommuGroup, is_vfio};
+use super::node::{NodeOwner, Nodes};
+use super::process;
+use super::record::{Lock, Record, Stage};
+use super::resolve::no_such;
+use super::sysfs::{Sysfs, attribute};
+use super::usage::{self, Snapshot};
+
+/// The driver that hands a PCI function to user space.
+pub(super) const VFIO_PCI: &str = "vfio-pci";
+
+/// How long a driver may take to have a device, or to let go of it, after the kernel has answered the write that asks for it.
+pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// VFIO's switch for devices without an IOMMU, below `/sys/module`. Documentation/driver-api/vfio.rst; CONFIG_VFIO_NOIOMMU.
+pub(super) const NO_IOMMU_PARAMETER: &str = "module/vfio/parameters/enable_unsafe_noiommu_mode";
+
+/// How a controller is to be taken.
+#[derive(Debug, Clone, Default)]
+pub struct TakeOptions {
+    /// User and group by number who may use the device.
+    pub owner: Option<(u32, u32)>,
+    /// Also if a process has it open. What is mounted, swapped on or held is not taken all the same.
+    pub force: bool,
+    /// Also without an IOMMU. **The device can then read and write all memory, the kernel's included**: a wrong address in a command is a corrupted machine.
+    pub unsafe_no_iommu: bool,
+    /// Others of the same IOMMU group that are taken with it, and are not in the way.
+    pub together: Vec<PciAddress>,
+}
+
+/// A controller that is with `vfio-pci`. If [`take`] took it, it goes back to the kernel's driver when this is dropped.
+#[derive(Debug)]
+pub struct Taken {
+    sysfs: Sysfs,
+    address: PciAddress,
+    nodes: Nodes,
+    /// The process that is to give it back, unless it was with `vfio-pci` before.
+    taker_pid: Option<u32>,
+}
+
+/// Takes the controller at `address` from the kernel's driver. One that is with `vfio-pci` already is left there afterwards, and needs no right but to its node.
+///
+/// Whatever has the device open by [`node`](Taken::node) must be closed before the result is dropped.
+///
+/// # Errors
+/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it was.
+pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Taken, PciError> {
+    let taken = |nodes, taker_pid| Taken { sysfs: sysfs.clone(), address, nodes, taker_pid };
+    if is_bound(sysfs, address)? {
+        return Ok(taken(Nodes::wait(sysfs, address)?, None));
+    }
+    let _lock = Lock::acquire(sysfs)?;
+    // Perhaps by whoever had the lock.
+    if is_bound(sysfs, address)? {
+        return Ok(taken(Nodes::wait(sysfs, address)?, None));
+    }
+    let (record, nodes) = take_locked(sysfs, address, options, false)?;
+    Ok(taken(nodes, Some(record.process.pid)))
+}
+
+/// Whether the controller is with `vfio-pci` for good, by [`bind`](super::bind) or somebody else's doing.
+fn is_bound(sysfs: &Sysfs, address: PciAddress) -> Result<bool, PciError> {
+    let with_vfio = function(sysfs, address)?.driver.as_deref().is_some_and(is_vfio);
+    Ok(with_vfio && Record::read(sysfs, address)?.is_none_or(|record| record.is_settled()))
+}
+
+impl Taken {
+    /// The device.
+    pub fn address(&self) -> PciAddress {
+        self.address
+    }
+
+    /// The node of its VFIO group, `/dev/vfio/N`.
+    pub fn node(&self) -> &Path {
+        &self.nodes.group
+    }
+
+    /// Its own node, `/dev/vfio/devices/vfioN`, where there is iommufd.
+    pub fn device_node(&self) -> Option<&Path> {
+        self.nodes.device.as_deref()
+    }
+
+    /// Whether it will be given back to the kernel's driver.
+    pub fn will_be_given_back(&self) -> bool {
+        self.taker_pid.is_some()
+    }
+
+    /// Gives it back, if it was taken; `None` if it was with `vfio-pci` before.
+    ///
+    /// # Errors
+    /// If the device is still open, or its driver does not take it back: [`repair`](super::repair) tries again.
+    pub fn give_back(mut self) -> Result<Option<GivenBack>, PciError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Option<GivenBack>, PciError> {
+        // A child that was forked off has a copy of this; the device is its parent's.
+        if self.taker_pid.take() != Some(std::process::id()) {
+            return Ok(None);
+        }
+        let _lock = Lock::acquire(&self.sysfs)?;
+        match Record::read(&self.sysfs, self.address)? {
+            Some(record) => give_back::give_back(&self.sysfs, record, false).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(
+                "{} could not be given back to the kernel's driver: {error}; run `meantime devices --repair`",
+                self.address
+            );
+        }
+    }
+}
+
+/// The controller at `address`.
+pub(super) fn function(sysfs: &Sysfs, address: PciAddress) -> Result<NvmeFunction, PciError> {
+    NvmeFunction::of(sysfs, address).ok_or_else(|| no_such(sysfs, address))
+}
+
+/// Takes it. What an earlier process has left half-way is put right first.
+pub(super) fn take_locked(
+    sysfs: &Sysfs,
+    address: PciAddress,
+    options: &TakeOptions,
+    persistent: bool,
+) -> Result<(Record, Nodes), PciError> {
+    if !sysfs.ops().may_write(&sysfs.function(address).join("driver_override")) {
+        return Err(PciError::NeedsRoot);
+    }
+    if let Some(record) = Record::read(sysfs, address)? {
+        if !record.is_of_this_boot(sysfs) {
+            record.remove(sysfs)?;
+        } else if record.is_abandoned(sysfs) || record.is_settled() {
+            // (A settled one that gets here is no longer with vfio-pci: somebody has given it back by hand.)
+            give_back::give_back(sysfs, record, true)?;
+        } else {
+            return Err(PciError::TakenBy { address, by: process::in_words(sysfs, record.process.pid) });
+        }
+    }
+    let function = function(sysfs, address)?;
+    check_group(&function, options)?;
+    check_uses(sysfs, &function, options)?;
+    // From here to the end of the kernel's driver nobody else can begin to use a disk.
+    let claims = match usage::claim(sysfs, &function) {
+        Ok(claims) => claims,
+        Err((disk, source)) if source.raw_os_error() == Some(libc::EBUSY) => {
+            let uses = vec![format!("{disk} is in exclusive use")];
+            return Err(PciError::InUse { address, uses, force_helps: false });
+        }
+        Err((disk, source)) => return Err(PciError::CannotTell { address, disk, source }),
+    };
+    load_vfio(sysfs)?;
+
+    let mut record = Record::before(sysfs, &function, persistent);
+    record.write(sysfs)?;
+    let done = move_to_vfio(sysfs, &mut record, &function, options);
+    drop(claims);
+    match done {
+        Ok(nodes) => Ok((record, nodes)),
+        Err(cause) => {
+            let undone = give_back::give_back(sysfs, record, false).err().map(Box::new);
+            Err(PciError::Failed { cause: Box::new(cause), undone })
+        }
+    }
+}
+
+/// The part that changes the device. The record says at each step how to undo what was done.
+fn move_to_vfio(
+    sysfs: &Sysfs,
+    record: &mut Record,
+    function: &NvmeFunction,
+    options: &TakeOptions,
+) -> Result<Nodes, PciError> {
+    let address = record.address;
+    if function.group.is_none() {
+        allow_no_iommu(sysfs, record)?;
+    }
+    let dir = sysfs.function(address);
+    if function.driver_override.as_deref() != Some(VFIO_PCI) {
+        sysfs.write(&dir.join("driver_override"), &format!("{VFIO_PCI}\n"))?;
+    }
+    if function.driver.is_some() {
+        release(sysfs, address)?;
+    }
+    sysfs.write(&sysfs.bus().join("drivers_probe"), &format!("{address}\n"))?;
+    let has_it = || sysfs.driver(address).as_deref() == Some(VFIO_PCI);
+    sysfs.wait(DRIVER_TIMEOUT, || has_it() || !dir.exists());
+    if !has_it() {
+        return Err(not_with(sysfs, address, VFIO_PCI));
+    }
+    let nodes = Nodes::wait(sysfs, address)?;
+    if let Some(owner) = options.owner {
+        give_node(sysfs, record, &nodes, owner)?;
+    }
+    record.stage = Stage::Taken;
+    record.write(sysfs)?;
+    Ok(nodes)
+}
+
+/// Makes the driver let go of the function.
+pub(super) fn release(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
+    let dir = sysfs.function(address);
+    let former = sysfs.driver(address);
+    sysfs.write(&dir.join("driver/unbind"), &format!("{address}\n"))?;
+    if sysfs.wait(DRIVER_TIMEOUT, || sysfs.driver(address) != former || !dir.exists()) {
+        return Ok(());
+    }
+    Err(not_with(sysfs, address, "no driver"))
+}
+
+/// Why the driver is not the one it should be.
+pub(super) fn not_with(sysfs: &Sysfs, address: PciAddress, wanted: &str) -> PciError {
+    if !sysfs.function(address).exists() {
+        return PciError::Gone { address };
+    }
+    PciError::WrongDriver { address, wanted: wanted.to_owned(), driver: sysfs.driver(address) }
+}
+
+/// Gives the nodes to a user; whose they were is written down first.
+pub(super) fn give_node(
+    sysfs: &Sysfs,
+    record: &mut Record,
+    nodes: &Nodes,
+    (uid, gid): (u32, u32),
+) -> Result<(), PciError> {
+    if record.node.is_none() {
+        let was = sysfs.ops().owner(&nodes.group).map_err(|source| PciError::Kernel {
+            what: format!("does not say whose {} is", nodes.group.display()),
+            source,
+        })?;
+        record.node = Some((nodes.group.clone(), was));
+    }
+    record.owner_uid = Some(uid);
+    record.write(sysfs)?;
+    nodes.give_to(sysfs, NodeOwner { uid, gid, mode: 0o600 })
+}
+
+fn check_group(function: &NvmeFunction, options: &TakeOptions) -> Result<(), PciError> {
+    let address = function.address;
+    let group = match &function.group {
+        Some(group) => group,
+        None if options.unsafe_no_iommu => return Ok(()),
+        None => return Err(PciError::NoIommu { address }),
+    };
+    let others: Vec<_> =
+        group.in_the_way().filter(|other| !options.together.contains(&other.address)).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let hint = if others.iter().all(|other| other.is_nvme()) {
+        let addresses = others.iter().map(|other| other.address).chain(options.together.iter().copied());
+        let addresses: Vec<String> =
+            addresses.filter(|other| *other != address).map(|other| other.to_string()).collect();
+        format!("bind them together: `meantime bind {address} {}`", addresses.join(" "))
+    } else {
+        "unbind those, or put the SSD in another slot".to_owned()
+    };
+    let others = others.into_iter().map(|other| {
+        let what = if other.is_nvme() { "another NVMe controller, " } else { "" };
+        format!("{} ({what}driver {})", other.address, other.driver.as_deref().unwrap_or("none"))
+    });
+    Err(PciError::GroupShared { address, group: group.number, others: others.collect(), hint })
+}
+
+fn check_uses(sysfs: &Sysfs, function: &NvmeFunction, options: &TakeOptions) -> Result<(), PciError> {
+    let uses = Snapshot::take(sysfs).uses(sysfs, function);
+    let forbidden = uses.iter().any(|one| one.forbids());
+    if uses.is_empty() || (!forbidden && options.force) {
+        return Ok(());
+    }
+    let uses = uses.iter().filter(|one| one.forbids() == forbidden).map(ToString::to_string).collect();
+    Err(PciError::InUse { address: function.address, uses, force_helps: !forbidden })
+}
+
+fn load_vfio(sysfs: &Sysfs) -> Result<(), PciError> {
+    if !sysfs.has_driver(VFIO_PCI) {
+        let loaded = sysfs.ops().load_module(VFIO_PCI);
+        if !sysfs.has_driver(VFIO_PCI) {
+            let why =
+                loaded.err().map_or_else(|| "there is no such driver".to_owned(), |error| error.to_string());
+            return Err(PciError::NoVfio { why });
+        }
+    }
+    // The container's part. The kernel asks for it by itself when one is opened, unless it has iommufd only: whoever opens the device will see.
+    if !sysfs.sys.join("module/vfio_iommu_type1").exists() {
+        let _ = sysfs.ops().load_module("vfio_iommu_type1");
+    }
+    Ok(())
+}
+
+fn allow_no_iommu(sysfs: &Sysfs, record: &mut Record) -> Result<(), PciError> {
+    let parameter: PathBuf = sysfs.sys.join(NO_IOMMU_PARAMETER);
+    let was = attribute(&parameter).ok_or_else(|| PciError::NoUnsafeMode {
+        why: "it was built without CONFIG_VFIO_NOIOMMU".to_owned(),
+    })?;
+    if matches!(was.as_str(), "Y" | "1") {
+        return Ok(());
+    }
+    record.no_iommu_was = Some(was);
+    record.write(sysfs)?;
+    sysfs.write(&parameter, "Y\n")
+}
+
+impl IommuGroup {
+    /// The others in words, for people: `0000:01:00.1 (snd_hda_intel)`.
+    pub fn others_in_words(&self) -> Vec<String> {
+        let others = self.others.iter();
+        others
+            .map(|other| format!("{} ({})", other.address, other.driver.as_deref().unwrap_or("no driver")))
+            .collect()
+    }
+}

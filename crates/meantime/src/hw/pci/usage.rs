@@ -1,0 +1,347 @@
+//! What uses a disk: mounts, swap, devices made of it, programs.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::function::{KernelDisk, NvmeFunction};
+use super::ops::Claim;
+use super::process;
+use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names};
+
+/// How deep devices are stacked on each other before we stop looking.
+const STACK_MAX: u32 = 16;
+
+/// A use of a disk or a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskUse {
+    /// The block device, e.g. `nvme0n1p2`, or the character device of a namespace or controller (`ng0n1`, `nvme0`).
+    pub device: String,
+    /// What uses it.
+    pub kind: UseKind,
+}
+
+/// What uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UseKind {
+    /// A file system of it is mounted.
+    Mounted {
+        /// Where.
+        at: PathBuf,
+        /// The process in whose mount namespace that is, if it is not ours.
+        seen_by: Option<String>,
+    },
+    /// The kernel swaps to it.
+    Swap,
+    /// Another block device, or the kernel's NVMe target, is made of it.
+    Held {
+        /// By what, e.g. `dm-0 (vg-root), mounted at /`.
+        by: String,
+    },
+    /// Somebody has it exclusively, and it cannot be seen who.
+    Exclusive,
+    /// A process has it open.
+    Open {
+        /// Which.
+        by: String,
+    },
+}
+
+impl DiskUse {
+    /// Whether the disk cannot be taken for it, come what may.
+    pub fn forbids(&self) -> bool {
+        !matches!(self.kind, UseKind::Open { .. })
+    }
+}
+
+impl fmt::Display for DiskUse {
+    /// `nvme0n1p1 is mounted at /data`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}", self.device, self.kind)
+    }
+}
+
+impl fmt::Display for UseKind {
+    /// `mounted at /data`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mounted { at, seen_by: None } => write!(f, "mounted at {}", at.display()),
+            Self::Mounted { at, seen_by: Some(process) } => {
+                write!(f, "mounted at {} for {process}", at.display())
+            }
+            Self::Swap => write!(f, "swap space"),
+            Self::Held { by } => write!(f, "held by {by}"),
+            Self::Exclusive => write!(f, "in exclusive use"),
+            Self::Open { by } => write!(f, "open in {by}"),
+        }
+    }
+}
+
+struct Mount {
+    number: Option<DeviceNumber>,
+    /// For file systems with a device number of their own, such as btrfs.
+    source: Option<String>,
+    at: PathBuf,
+    seen_by: Option<String>,
+}
+
+struct OpenFile {
+    /// The last part of its path.
+    name: String,
+    pid: u32,
+}
+
+/// What the machine has mounted, swapped on and open, at one moment.
+pub(super) struct Snapshot {
+    mounts: Vec<Mount>,
+    swaps: Vec<String>,
+    open: Vec<OpenFile>,
+    /// Devices made of others without being their holders: by the device beneath.
+    made_of: Vec<(String, String)>,
+}
+
+impl Snapshot {
+    pub fn take(sysfs: &Sysfs) -> Self {
+        let mut snapshot =
+            Self { mounts: Vec::new(), swaps: swaps(sysfs), open: Vec::new(), made_of: made_of(sysfs) };
+        let mut namespaces = Vec::new();
+        namespaces.extend(link_name(&sysfs.proc.join("self/ns/mnt")));
+        snapshot.mounts.extend(mounts(sysfs, &sysfs.proc.join("self/mountinfo"), None));
+        let own = std::process::id();
+        for pid in process::all(sysfs) {
+            let dir = sysfs.proc.join(pid.to_string());
+            // Those of others are for root to see.
+            if let Some(namespace) = link_name(&dir.join("ns/mnt"))
+                && !namespaces.contains(&namespace)
+            {
+                namespaces.push(namespace);
+                let seen_by = process::in_words(sysfs, pid);
+                snapshot.mounts.extend(mounts(sysfs, &dir.join("mountinfo"), Some(seen_by)));
+            }
+            if pid != own {
+                snapshot.open.extend(open_files(&dir.join("fd"), pid));
+            }
+        }
+        snapshot
+    }
+
+    /// What uses the disks of `function`.
+    pub fn uses(&self, sysfs: &Sysfs, function: &NvmeFunction) -> Vec<DiskUse> {
+        let mut uses = Vec::new();
+        for disk in &function.disks {
+            self.uses_of_disk(sysfs, disk, &mut uses);
+        }
+        if let Some(controller) = &function.controller {
+            self.opens_of(sysfs, controller, &mut uses);
+        }
+        uses
+    }
+
+    fn uses_of_disk(&self, sysfs: &Sysfs, disk: &KernelDisk, uses: &mut Vec<DiskUse>) {
+        let before = uses.len();
+        let dir = sysfs.sys.join("class/block").join(&disk.name);
+        self.uses_of_device(sysfs, &disk.name, disk.number, &dir, uses);
+        for part in &disk.partitions {
+            self.uses_of_device(sysfs, &part.name, part.number, &dir.join(&part.name), uses);
+        }
+        let explained = uses[before..].iter().any(DiskUse::forbids);
+        if !explained && is_busy(sysfs.ops().claim(&sysfs.dev.join(&disk.name)).as_ref()) {
+            uses.push(DiskUse { device: disk.name.clone(), kind: UseKind::Exclusive });
+        }
+        self.opens_of(sysfs, &disk.name, uses);
+        for part in &disk.partitions {
+            self.opens_of(sysfs, &part.name, uses);
+        }
+        // The character device of the namespace.
+        self.opens_of(sysfs, &disk.name.replacen("nvme", "ng", 1), uses);
+    }
+
+    fn uses_of_device(
+        &self,
+        sysfs: &Sysfs,
+        name: &str,
+        number: Option<DeviceNumber>,
+        dir: &Path,
+        uses: &mut Vec<DiskUse>,
+    ) {
+        let mut add = |kind| uses.push(DiskUse { device: name.to_owned(), kind });
+        for mount in self.mounts_of(name, number) {
+            add(UseKind::Mounted { at: mount.at.clone(), seen_by: mount.seen_by.clone() });
+        }
+        if self.swaps.iter().any(|swap| swap == name) {
+            add(UseKind::Swap);
+        }
+        for holder in names(&dir.join("holders")) {
+            add(UseKind::Held { by: self.holder_in_words(sysfs, &holder, 0) });
+        }
+        for (_, by) in self.made_of.iter().filter(|(beneath, _)| beneath == name) {
+            add(UseKind::Held { by: by.clone() });
+        }
+    }
+
+    fn mounts_of<'a>(
+        &'a self,
+        name: &'a str,
+        number: Option<DeviceNumber>,
+    ) -> impl Iterator<Item = &'a Mount> {
+        self.mounts.iter().filter(move |mount| {
+            (number.is_some() && mount.number == number) || mount.source.as_deref() == Some(name)
+        })
+    }
+
+    /// `dm-0 (vg-root), mounted at /`, and what is made of that.
+    fn holder_in_words(&self, sysfs: &Sysfs, holder: &str, depth: u32) -> String {
+        let dir = sysfs.sys.join("class/block").join(holder);
+        let mut words = holder.to_owned();
+        if let Some(name) = attribute(&dir.join("dm/name")) {
+            words += &format!(" ({name})");
+        }
+        let number = attribute(&dir.join("dev")).and_then(|text| device_number(&text));
+        for mount in self.mounts_of(holder, number) {
+            words += &format!(", mounted at {}", mount.at.display());
+        }
+        if self.swaps.iter().any(|swap| swap == holder) {
+            words += ", swap space";
+        }
+        let above = if depth < STACK_MAX { names(&dir.join("holders")) } else { Vec::new() };
+        for next in above {
+            words += &format!(", held by {}", self.holder_in_words(sysfs, &next, depth + 1));
+        }
+        words
+    }
+
+    fn opens_of(&self, sysfs: &Sysfs, name: &str, uses: &mut Vec<DiskUse>) {
+        let mut pids: Vec<u32> =
+            self.open.iter().filter(|file| file.name == name).map(|file| file.pid).collect();
+        pids.dedup();
+        uses.extend(pids.into_iter().map(|pid| DiskUse {
+            device: name.to_owned(),
+            kind: UseKind::Open { by: process::in_words(sysfs, pid) },
+        }));
+    }
+
+    /// The processes that have a device node open.
+    pub fn processes_with(&self, sysfs: &Sysfs, node: &Path) -> Vec<String> {
+        let Some(name) = node.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+        let mut uses = Vec::new();
+        // A group's node is called like a number; so are other things, but not in /dev/vfio.
+        let name = if name.starts_with("vfio") { name.to_owned() } else { format!("vfio/{name}") };
+        self.opens_of(sysfs, &name, &mut uses);
+        let by = uses.into_iter().filter_map(|one| match one.kind {
+            UseKind::Open { by } => Some(by),
+            _ => None,
+        });
+        by.collect()
+    }
+}
+
+/// Holds every disk of `function` exclusively, so that nothing can begin to use one until the claims are dropped.
+///
+/// # Errors
+/// The disk that could not be had, and why.
+pub(super) fn claim(sysfs: &Sysfs, function: &NvmeFunction) -> Result<Vec<Claim>, (String, std::io::Error)> {
+    let mut claims = Vec::new();
+    for disk in &function.disks {
+        match sysfs.ops().claim(&sysfs.dev.join(&disk.name)) {
+            Ok(claim) => claims.push(claim),
+            // A namespace without a medium, or that just went.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENOMEDIUM)) => {}
+            Err(error) => return Err((disk.name.clone(), error)),
+        }
+    }
+    Ok(claims)
+}
+
+fn is_busy(claimed: Result<&Claim, &std::io::Error>) -> bool {
+    claimed.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+}
+
+/// A file of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+fn mounts(sysfs: &Sysfs, path: &Path, seen_by: Option<String>) -> Vec<Mount> {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mounts = text.lines().filter_map(|line| {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(2);
+        let number = device_number(front.next()?);
+        let at = unescape(front.nth(1)?);
+        let source = back.split(' ').nth(1).map(unescape);
+        let source = source.and_then(|source| sysfs.node_name(&source));
+        Some(Mount { number, source, at: at.into(), seen_by: seen_by.clone() })
+    });
+    mounts.collect()
+}
+
+/// `/proc/swaps`: a header, then a line for each, its path first.
+fn swaps(sysfs: &Sysfs) -> Vec<String> {
+    let text = fs::read_to_string(sysfs.proc.join("swaps")).unwrap_or_default();
+    let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    paths.filter_map(|path| sysfs.node_name(&unescape(path))).collect()
+}
+
+/// What is made of a block device without being listed as its holder: loop devices, and namespaces of the kernel's NVMe target.
+fn made_of(sysfs: &Sysfs) -> Vec<(String, String)> {
+    let mut made = Vec::new();
+    for name in names(&sysfs.sys.join("class/block")).into_iter().filter(|name| name.starts_with("loop")) {
+        let file = sysfs.sys.join("class/block").join(&name).join("loop/backing_file");
+        let beneath = attribute(&file).and_then(|path| sysfs.node_name(&path));
+        made.extend(beneath.map(|beneath| (beneath, name)));
+    }
+    let target = sysfs.sys.join("kernel/config/nvmet/subsystems");
+    for subsystem in names(&target) {
+        let namespaces = target.join(&subsystem).join("namespaces");
+        for namespace in names(&namespaces) {
+            let dir = namespaces.join(&namespace);
+            if attribute(&dir.join("enable")).as_deref() != Some("1") {
+                continue;
+            }
+            let beneath = attribute(&dir.join("device_path")).and_then(|path| sysfs.node_name(&path));
+            made.extend(beneath.map(|beneath| (beneath, format!("NVMe target {subsystem}"))));
+        }
+    }
+    made
+}
+
+/// What a process has open below `/dev`. A container's `/dev` may be anywhere, so that only the end of the path counts.
+fn open_files(dir: &Path, pid: u32) -> Vec<OpenFile> {
+    let links = names(dir).into_iter().filter_map(|fd| fs::read_link(dir.join(fd)).ok());
+    let files = links.filter_map(|path| {
+        let (_, inside) = path.to_str()?.split_once("/dev/")?;
+        let name = inside.strip_prefix("vfio/devices/").unwrap_or(inside);
+        Some(OpenFile { name: name.to_owned(), pid })
+    });
+    files.collect()
+}
+
+/// `\040` and the like, as the kernel writes blanks in paths.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.filter(|_| byte == b'\\').and_then(|code| u8::from_str_radix(code, 8).ok()) {
+            Some(code) => {
+                bytes.push(code);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn blanks_in_paths() {
+        assert_eq!(unescape("/mnt/a\\040b\\134c"), "/mnt/a b\\c");
+        assert_eq!(unescape("\\04"), "\\04");
+        assert_eq!(unescape("\\999\\"), "\\999\\");
+    }
+}
