@@ -11,7 +11,7 @@ use meantime::block::{
     BlockChannel, BlockDevice, ChannelOptions, Done, NvmeDevice, OpenOptions, Request, Ticket, open_nvme,
 };
 use meantime::completion::Policy;
-use meantime::hw::Clock;
+use meantime::hw::{Clock, UserOptions, UserTransport};
 use meantime::nvme::{CommandError, ControllerOptions};
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, Model, Ssd, SsdConfig};
@@ -144,16 +144,20 @@ fn a_second_client_waits_for_the_first() {
     let path = dir.path().join("socket");
     let (_server, _ssd) = serve(&path, "null");
     let first = open(&path);
-    let quick = ControllerOptions { admin_timeout_ns: 300_000_000, ..ControllerOptions::default() };
-    let error = try_open(&path, quick).err().expect("one at a time").to_string();
+    // Beside it in this process: the same controller.
+    let beside = open(&path);
+    assert!(std::sync::Arc::ptr_eq(first.controller(), beside.controller()));
+    let error = UserTransport::connect(&path, &UserOptions { timeout_ns: 300_000_000 }).err();
+    let error = error.expect("one at a time").to_string();
     assert!(error.contains("one at a time"), "{error}");
     let waiting = std::thread::spawn({
         let path = path.clone();
-        move || verified_io(&open(&path), Policy::Poll, 0, 1)
+        move || UserTransport::connect(&path, &UserOptions { timeout_ns: 60_000_000_000 }).map(drop)
     });
     std::thread::sleep(Duration::from_millis(50));
-    drop(first);
-    waiting.join().unwrap();
+    drop((first, beside));
+    waiting.join().unwrap().unwrap();
+    verified_io(&open(&path), Policy::Poll, 0, 1);
 }
 
 /// Not a test, but the process of those below.

@@ -17,6 +17,7 @@ use super::connection::Connection;
 use super::device::{Area, Region};
 use super::error::Result;
 use crate::hw::mmio::{Doorbell, Wake, WriteDoorbell};
+use crate::hw::sigbus::{self, Guard};
 
 /// Beyond this there are no doorbells that anybody would use: 65,536 queues, 128 bytes from one doorbell to the next.
 const LAST_DOORBELL: u64 = DOORBELLS as u64 + (16 << 20);
@@ -28,6 +29,8 @@ struct Window {
     bytes: usize,
     /// Where in BAR0 it begins.
     offset: u64,
+    /// Answers for stores beyond the end of a file that the server makes shorter. `None` only while it is dropped.
+    guard: Option<Guard>,
 }
 
 // SAFETY: a window only owns the mapping, whose bytes are reached as atomics.
@@ -42,7 +45,7 @@ impl Window {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("not a file in memory"));
         }
-        // Beyond the end of its file a mapping is a trap (SIGBUS). One that is made shorter later is still one.
+        // Beyond the end of its file a mapping is a trap (SIGBUS). One that is made shorter later still is: see `guard`.
         let end = from + area.bytes;
         if u64::try_from(stat.st_size).unwrap_or(0) < end {
             let what = format!("the file ends at {:#x}, the area at {end:#x}", stat.st_size);
@@ -53,7 +56,11 @@ impl Window {
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let addr = unsafe { mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, file, from) }?;
         let addr = NonNull::new(addr).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { addr, bytes, offset: area.offset })
+        let mut window = Self { addr, bytes, offset: area.offset, guard: None };
+        // SAFETY: our own mapping, which nobody reads for more than doorbells.
+        let guard = unsafe { sigbus::guard(addr, bytes, None) }.map_err(io::Error::other)?;
+        window.guard = Some(guard);
+        Ok(window)
     }
 
     /// The register at `offset` of BAR0, if it is in this window and aligned.
@@ -68,6 +75,8 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        // First: the range is nobody's then.
+        self.guard = None;
         // SAFETY: the mapping is ours, and whoever could reach it held a reference to `self`.
         let _ = unsafe { munmap(self.addr.as_ptr(), self.bytes) };
     }

@@ -7,7 +7,7 @@
 //! read all ones. Buffers of commands that were in flight are in memory that the server may still write to, so they stay lost
 //! until the server's process is known to have ended ([`DmaMap::unmap_dma`] is `Ok` then).
 //!
-//! **A server that makes its doorbell file shorter** turns our stores into SIGBUS.
+//! **A server that makes its doorbells' file shorter** has stores to it go nowhere (see [`sigbus`](super::sigbus)).
 
 mod bar;
 mod config;

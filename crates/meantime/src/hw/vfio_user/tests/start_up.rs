@@ -101,6 +101,19 @@ fn doorbells_are_stored_to_where_they_are_shared() {
 }
 
 #[test]
+fn a_server_that_takes_its_doorbells_away() {
+    let state = State::new();
+    let file = state.file.try_clone().unwrap();
+    let served = attach(state, Box::new(|_| None), &PATIENT).unwrap();
+    let bell = served.transport.doorbell(0x1008).unwrap();
+    file.set_len(0).unwrap();
+    // This would be SIGBUS.
+    bell.ring_tail(7);
+    bell.ring_tail(8);
+    assert_eq!(served.transport.read32(4), 0x1122_3344);
+}
+
+#[test]
 fn a_server_that_sleeps_is_woken_by_message() {
     let mut state = State::new();
     state.config[0x41] = 0x60;
