@@ -20,6 +20,8 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/uring.rs",
     "crates/meantime/src/hw/vfio/ioctl.rs",
     "crates/meantime/src/hw/vfio/window.rs",
+    "crates/meantime/src/hw/vfio_user/bar.rs",
+    "crates/meantime/src/hw/vfio_user/peer.rs",
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/tests",
     "crates/meantime/benches",

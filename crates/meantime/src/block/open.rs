@@ -1,6 +1,7 @@
 //! Opening a device by its URI.
 
 mod shared;
+mod user;
 mod vfio;
 
 use super::any::Device;
@@ -117,7 +118,7 @@ pub fn start_ssd(
 fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match parsed {
         Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
-        Uri::VfioUser { .. } => Err(Error::Unsupported("vfio-user: is not in this version".into()).into()),
+        Uri::VfioUser { path, nvme } => user::open(uri, &path, nvme, options),
         parsed => open_soft(uri, parsed, options),
     }
 }

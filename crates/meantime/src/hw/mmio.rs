@@ -10,7 +10,8 @@ use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///
-/// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both.
+/// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both. Or it can only be
+/// reached by a message to the process that serves the device.
 pub struct Doorbell {
     /// Where values are stored: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
@@ -27,6 +28,12 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
+/// Writes a doorbell that is not memory: slow, and only where there is no other way.
+pub trait WriteDoorbell: Send + Sync {
+    /// Writes `value`; the controller sees it some time after.
+    fn write(&self, value: u32);
+}
+
 /// What else is to be done after a store.
 enum More {
     /// Nothing: a device sees its registers.
@@ -35,11 +42,15 @@ enum More {
     Wake(Arc<dyn Wake>),
     /// The register is to be rung, if the controller asks for it.
     Register(Shadowed),
+    /// The store reached nobody: the value goes by message.
+    Message(Arc<dyn WriteDoorbell>),
 }
 
 /// A register behind its shadow (NVMe Base 1.4 §5.7 and §7.13).
 struct Shadowed {
     register: NonNull<DoorbellCell>,
+    /// How the register is written, if it is not memory.
+    message: Option<Arc<dyn WriteDoorbell>>,
     /// Beyond which value the controller wants the register rung.
     event_idx: NonNull<DoorbellCell>,
     /// The value left last in the shadow.
@@ -94,6 +105,14 @@ impl Doorbell {
         Self { cell, watched: Some(parked), more: More::Wake(waker), _owner: owner }
     }
 
+    /// A doorbell that `message` writes.
+    pub fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
+        // One that nobody looks at, and one that says that there is always more to do.
+        let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
+        let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
+        Self { cell, watched: Some(watched), more: More::Message(message), _owner: cells }
+    }
+
     /// The same doorbell behind its shadow. Register, shadow and EventIdx must be 0.
     ///
     /// # Safety
@@ -105,7 +124,12 @@ impl Doorbell {
         event_idx: NonNull<DoorbellCell>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let shadowed = Shadowed { register: self.cell, event_idx, last: Cell::new(0), _owner: owner };
+        let message = match self.more {
+            More::Message(message) => Some(message),
+            _ => None,
+        };
+        let shadowed =
+            Shadowed { register: self.cell, message, event_idx, last: Cell::new(0), _owner: owner };
         Self {
             cell: shadow,
             watched: Some(NonNull::from(&ALWAYS)),
@@ -140,7 +164,7 @@ impl Doorbell {
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
         self.store(head);
-        if let More::Register(_) = &self.more {
+        if let More::Register(_) | More::Message(_) = &self.more {
             // The shadow before EventIdx, as in `Parking::must_wake`.
             fence(Ordering::SeqCst);
             self.do_more(head);
@@ -154,6 +178,7 @@ impl Doorbell {
         match &self.more {
             More::Nothing => {}
             More::Wake(waker) => waker.wake(),
+            More::Message(message) => message.write(value.into()),
             More::Register(shadowed) => {
                 let last = shadowed.last.replace(value);
                 // SAFETY: mapped as long as the owners in `self` live, by the callers' promises.
@@ -162,7 +187,10 @@ impl Doorbell {
                 // The controller, before it goes to sleep, sets EventIdx and then looks at the shadow once more; with the fence
                 // before this load, one of us sees the other's store (as in `seam::Parking`).
                 if must_ring(event_idx.load(Ordering::Relaxed) as u16, value, last) {
-                    register.store(u32::from(value), Ordering::Release);
+                    match &shadowed.message {
+                        None => register.store(u32::from(value), Ordering::Release),
+                        Some(message) => message.write(value.into()),
+                    }
                 }
             }
         }
@@ -197,6 +225,31 @@ mod tests {
         assert_eq!(seen(), (1, 3));
         bell.ring_tail(5);
         assert_eq!(seen(), (5, 5));
+    }
+
+    #[test]
+    fn a_doorbell_by_message_is_sent_and_a_shadow_spares_it() {
+        struct Sent(std::sync::Mutex<Vec<u32>>);
+        impl WriteDoorbell for Sent {
+            fn write(&self, value: u32) {
+                self.0.lock().unwrap().push(value);
+            }
+        }
+        let sent = Arc::new(Sent(std::sync::Mutex::default()));
+        let bell = Doorbell::by_message(Arc::clone(&sent) as Arc<dyn WriteDoorbell>);
+        bell.ring_tail(1);
+        bell.ring_head(2);
+        assert_eq!(*sent.0.lock().unwrap(), [1, 2]);
+
+        let cells: Arc<[AtomicU32; 2]> = Arc::new([const { AtomicU32::new(0) }; 2]);
+        let (shadow, event_idx) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
+        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&cells) as _;
+        // SAFETY: `owner` keeps the array allocated.
+        let bell = unsafe { bell.with_shadow(shadow, event_idx, owner) };
+        bell.ring_tail(1);
+        bell.ring_tail(2);
+        assert_eq!(cells[0].load(Ordering::Relaxed), 2);
+        assert_eq!(*sent.0.lock().unwrap(), [1, 2, 1]);
     }
 
     #[test]

@@ -24,12 +24,13 @@ pub mod transport;
 pub mod uring;
 pub mod usage;
 pub mod vfio;
+pub mod vfio_user;
 
 pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use futex::Futex;
-pub use mmio::{Doorbell, Wake};
+pub use mmio::{Doorbell, Wake, WriteDoorbell};
 pub use pause::UserWait;
 pub use pci::PciAddress;
 pub use pm_qos::PmQos;
@@ -37,6 +38,7 @@ pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
 pub use transport::{DeviceEvent, DmaLimits, DmaMap, EventHandler, Transport};
 pub use vfio::{VfioError, VfioOptions, VfioTransport};
+pub use vfio_user::{UserError, UserOptions, UserTransport};
 
 use std::io;
 
@@ -89,6 +91,9 @@ pub enum HwError {
         /// What was looked for.
         what: String,
     },
+    /// A controller behind vfio-user cannot be reached or used.
+    #[error(transparent)]
+    VfioUser(#[from] UserError),
     /// A system call failed.
     #[error("{what}: {source}")]
     Os {
