@@ -31,6 +31,9 @@ pub struct ControllerOptions {
     pub admin_timeout_ns: u64,
     /// I/O queue pairs to ask for.
     pub io_queues: u16,
+    /// How often an I/O command is repeated if the device says that it may be, or if it was lost with its queue; see
+    /// [`retry`](super::retry). 0: never.
+    pub retries: u8,
 }
 
 impl Default for ControllerOptions {
@@ -40,6 +43,7 @@ impl Default for ControllerOptions {
             abort_grace_ns: 1_000_000_000,
             admin_timeout_ns: 10_000_000_000,
             io_queues: 64,
+            retries: 4,
         }
     }
 }
@@ -69,6 +73,10 @@ pub struct Controller {
     epoch: AtomicU32,
     /// Once gone: whether the device was cut off from our memory.
     memory_released: AtomicBool,
+    /// How often the controller was found disabled, with a volatile cache, though it was not us.
+    cache_losses: AtomicU32,
+    /// Whether no flush has failed for the last of them yet.
+    loss_untold: AtomicBool,
 }
 
 struct Admin {
@@ -133,6 +141,8 @@ impl Controller {
             admin: Mutex::new(Admin { queue: Some(admin), qids, vectors }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
+            cache_losses: AtomicU32::new(0),
+            loss_untold: AtomicBool::new(false),
         }))
     }
 
@@ -206,6 +216,23 @@ impl Controller {
     /// Whether the controller was given up, and if so whether it was cut off from our memory.
     pub(crate) fn gone(&self) -> Option<bool> {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
+    }
+
+    /// How often what was done and not flushed may have been lost. A channel whose last look gave another number fails its next flush.
+    ///
+    /// It is all channels' affair, whoever wrote: a flush is of the whole namespace, and who flushes for others has to hear it.
+    pub(crate) fn cache_losses(&self) -> u32 {
+        self.cache_losses.load(Ordering::Acquire)
+    }
+
+    /// What [`Controller::cache_losses`] is to a channel that begins: a loss that nobody was told of concerns it as well.
+    pub(crate) fn cache_losses_told(&self) -> u32 {
+        self.cache_losses().wrapping_sub(u32::from(self.loss_untold.load(Ordering::Acquire)))
+    }
+
+    /// A flush has failed for the loss.
+    pub(crate) fn loss_is_told(&self) {
+        self.loss_untold.store(false, Ordering::Release);
     }
 
     /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a moment, say).
@@ -352,8 +379,8 @@ impl Controller {
         }
     }
 
-    /// Disables and enables the controller now. Every command in flight fails with [`CommandError::Reset`]; queues recover
-    /// by themselves.
+    /// Disables and enables the controller now. Queues recover by themselves; what was in flight is repeated, or fails with
+    /// [`CommandError::Reset`] if it was repeated too often.
     ///
     /// [`CommandError::Reset`]: super::CommandError::Reset
     pub fn reset_now(&self) {
@@ -362,8 +389,18 @@ impl Controller {
 
     fn restart(&self, admin: &mut Admin) -> Result<()> {
         let transport = self.transport.as_ref();
-        disable(transport, &self.clock, self.cap)?;
         let queue = admin.queue.as_mut().ok_or(Error::Gone)?;
+        let was_enabled = Cc(transport.read32(CC)).en();
+        disable(transport, &self.clock, self.cap)?;
+        // A Controller Reset, which ours is, leaves what had completed as it is, and the admin queue's attributes, too (1.4 §3.1.5). One that
+        // was disabled without us, or has forgotten these, was without power.
+        if !(was_enabled && transport.read32(AQA) == admin_attributes(queue).0) {
+            tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
+            if self.info.volatile_write_cache {
+                self.cache_losses.fetch_add(1, Ordering::AcqRel);
+                self.loss_untold.store(true, Ordering::Release);
+            }
+        }
         queue.reset();
         start(transport, &self.clock, self.cap, queue)?;
         let context = self.context();
@@ -603,11 +640,16 @@ fn clear_enable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()
     wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
 }
 
+/// The sizes of the admin queues.
+fn admin_attributes(admin: &AdminQueue) -> Aqa {
+    let entries = u32::from(admin.queue().ring().entries());
+    Aqa::new(entries, entries)
+}
+
 /// Programs the admin queue and sets CC.EN (NVMe Base 1.4 §7.6.1, steps 3 to 5).
 fn start(transport: &dyn Transport, clock: &Clock, cap: Cap, admin: &AdminQueue) -> Result<()> {
     let ring = admin.queue().ring();
-    let entries = u32::from(ring.entries());
-    transport.write32(AQA, Aqa::new(entries, entries).0);
+    transport.write32(AQA, admin_attributes(admin).0);
     transport.write64(ASQ, ring.sq_iova().0);
     transport.write64(ACQ, ring.cq_iova().0);
     // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, round robin, NVM command set.

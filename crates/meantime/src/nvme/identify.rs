@@ -33,6 +33,8 @@ pub struct ControllerInfo {
     pub oacs: u16,
     /// How many event requests the controller keeps.
     pub event_requests: u16,
+    /// Command Retry Delay Times 1 to 3, in units of 100 ms.
+    pub crdt: [u16; 3],
     /// I/O queue pairs granted.
     pub io_queues: u16,
     /// Interrupt vectors.
@@ -76,6 +78,7 @@ impl ControllerInfo {
             oncs: raw.oncs.get(),
             oacs: raw.oacs.get(),
             event_requests: u16::from(raw.aerl) + 1,
+            crdt: [raw.crdt1.get(), raw.crdt2.get(), raw.crdt3.get()],
             io_queues: 0,
             vectors: 0,
         })

@@ -9,12 +9,15 @@ pub mod identify;
 pub mod io_queue;
 pub mod prp;
 pub mod queue;
+mod recovery;
+pub mod retry;
 mod ring;
 
 pub use controller::{Controller, ControllerOptions};
 pub use identify::{ControllerInfo, NamespaceInfo};
 pub use io_queue::IoQueue;
 pub use queue::{Command, CommandError, Completed, Op, Outcome, QueueCounters, QueueFull, QueuePair};
+pub(crate) use recovery::Owner;
 
 use crate::hw::HwError;
 use meantime_spec::status::Status;

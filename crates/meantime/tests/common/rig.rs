@@ -13,7 +13,7 @@ use meantime::nvme::{CommandError, Controller, ControllerOptions, Error};
 use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
 
 use super::port::{Meddling, MeddlingPort};
-use super::{Rng, device, quick};
+use super::{Rng, device, quick, quick_once};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -39,6 +39,11 @@ pub struct Rig {
 impl Rig {
     pub fn new(config: SsdConfig) -> Self {
         Self::with(config, quick())
+    }
+
+    /// The same, with nothing repeated.
+    pub fn once(config: SsdConfig) -> Self {
+        Self::with(config, quick_once())
     }
 
     pub fn with(config: SsdConfig, options: ControllerOptions) -> Self {
