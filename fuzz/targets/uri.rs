@@ -47,6 +47,14 @@ fn check_uri(text: &str) {
             assert!(kernel.fixed != Some(true) || kernel.engine == KernelEngine::IoUring);
             assert_eq!(path, same_path);
         }
+        (Uri::Vfio { address, nvme }, Uri::Vfio { address: same_address, nvme: same }) => {
+            assert!(address.device < 32 && address.function < 8);
+            assert_eq!((address, nvme.nsid), (same_address, same.nsid));
+        }
+        (Uri::VfioUser { path, nvme }, Uri::VfioUser { path: same_path, nvme: same }) => {
+            assert!(!path.as_os_str().is_empty() && !nvme.no_iommu);
+            assert_eq!((path, nvme.nsid), (same_path, same.nsid));
+        }
         _ => panic!("{uri:?} became {again:?}"),
     }
 }

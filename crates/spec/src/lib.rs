@@ -17,16 +17,20 @@ mod macros;
 
 pub mod bytes;
 pub mod cqe;
+pub mod dbbuf;
 pub mod dsm;
 pub mod features;
 pub mod identify;
 pub mod log;
 pub mod opcode;
+pub mod pci;
 pub mod prp;
 pub mod regs;
 pub mod seam;
+pub mod sgl;
 pub mod sqe;
 mod sqe_admin;
 pub mod status;
+pub mod vfio_user;
 
 pub use macros::UnknownCode;

@@ -10,74 +10,107 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// CAP.DSTRD of a soft controller: stride 4 << 4 = 64 bytes, so that no two doorbells share a cache line.
-pub const SOFT_DSTRD: u8 = 4;
+/// CAP.DSTRD of a soft controller: stride 4 << 5 = 128 bytes, a [`Line`] each, so that no two doorbells share a cache line.
+pub const SOFT_DSTRD: u8 = 5;
 
 /// A doorbell register (loom's atomic under `cfg(loom)`).
 pub type DoorbellCell = AtomicU32;
 
 /// One doorbell, alone in its cache line (two lines, since adjacent lines are prefetched in pairs).
-#[repr(align(128))]
-struct Line(AtomicU32);
+#[repr(C, align(128))]
+pub struct Line(AtomicU32);
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Line>() == 4 << SOFT_DSTRD);
+
+impl Line {
+    /// A doorbell at 0.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+}
+
+/// Where the lines of doorbells are: on the heap, or in memory that another process has mapped as well.
+pub trait Lines: Send + Sync {
+    /// The lines: always the same ones.
+    fn lines(&self) -> &[Line];
+}
+
+impl Lines for Box<[Line]> {
+    fn lines(&self) -> &[Line] {
+        self
+    }
+}
 
 /// The doorbell registers of a soft controller, shared by driver and SSD.
 ///
 /// Index `2 * qid` is the submission queue's tail, `2 * qid + 1` the completion queue's head
-/// (NVMe Base 1.4 §3.1.24 and §3.1.25).
+/// (NVMe Base 1.4 §3.1.24 and §3.1.25). One more line follows the last, which says whether the SSD's thread has parked.
 pub struct Doorbells {
-    cells: Box<[Line]>,
-    parking: Parking,
+    lines: Box<dyn Lines>,
+    /// How many are doorbells.
+    len: usize,
 }
 
 impl Doorbells {
     /// Doorbells for queue identifiers `0..queues`.
     pub fn new(queues: u16) -> Self {
-        let cells = (0..usize::from(queues) * 2).map(|_| Line(AtomicU32::new(0))).collect();
-        Self { cells, parking: Parking::new() }
+        let lines: Box<[Line]> = (0..Self::lines_for(queues)).map(|_| Line::new()).collect();
+        Self { len: usize::from(queues) * 2, lines: Box::new(lines) }
+    }
+
+    /// Doorbells for queue identifiers `0..queues` in memory of the caller's; `None` unless it has
+    /// [`lines_for`](Self::lines_for) so many.
+    pub fn in_memory(queues: u16, lines: Box<dyn Lines>) -> Option<Self> {
+        let enough = lines.lines().len() >= Self::lines_for(queues);
+        enough.then_some(Self { len: usize::from(queues) * 2, lines })
+    }
+
+    /// How many lines the doorbells of queue identifiers `0..queues` take, with the one that says whether the thread has parked.
+    #[must_use]
+    pub const fn lines_for(queues: u16) -> usize {
+        queues as usize * 2 + 1
     }
 
     /// The doorbell at `index`, or `None` beyond the last queue.
-    #[inline]
     pub fn get(&self, index: usize) -> Option<&AtomicU32> {
-        self.cells.get(index).map(|line| &line.0)
+        self.lines.lines()[..self.len].get(index).map(|line| &line.0)
     }
 
     /// The submission queue tail doorbell of queue `qid`.
-    #[inline]
     pub fn sq_tail(&self, qid: u16) -> Option<&AtomicU32> {
         self.get(usize::from(qid) * 2)
     }
 
     /// The completion queue head doorbell of queue `qid`.
-    #[inline]
     pub fn cq_head(&self, qid: u16) -> Option<&AtomicU32> {
         self.get(usize::from(qid) * 2 + 1)
     }
 
     /// How many doorbells there are.
     pub fn len(&self) -> usize {
-        self.cells.len()
+        self.len
     }
 
     /// Whether there is no doorbell at all.
     pub fn is_empty(&self) -> bool {
-        self.cells.is_empty()
+        self.len == 0
     }
 
     /// The flag that says whether the SSD's thread has parked.
-    #[inline]
-    pub fn parking(&self) -> &Parking {
-        &self.parking
+    pub fn parking(&self) -> Parking<'_> {
+        Parking::of(&self.lines.lines()[self.len].0)
     }
 }
 
 impl fmt::Debug for Doorbells {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Doorbells").field("len", &self.cells.len()).finish_non_exhaustive()
+        f.debug_struct("Doorbells").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -86,36 +119,40 @@ impl fmt::Debug for Doorbells {
 /// Store-buffer litmus test (Dekker): the submitter stores a doorbell and then loads `parked`; the SSD stores
 /// `parked` and then loads the doorbells. With a full fence between the two on both sides at least one of them
 /// sees the other's store, so a doorbell is never left unseen by a thread that sleeps.
-pub struct Parking {
-    parked: AtomicBool,
-}
+#[derive(Clone, Copy)]
+pub struct Parking<'a>(&'a AtomicU32);
 
-impl Parking {
-    /// Awake.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self { parked: AtomicBool::new(false) }
+impl<'a> Parking<'a> {
+    /// The flag in `cell`: 1 while the thread is parked, or about to be.
+    #[inline(always)]
+    pub fn of(cell: &'a AtomicU32) -> Self {
+        Self(cell)
     }
 
-    /// The submitter's half, after its doorbell store: whether it must call [`SoftPort::wake`].
-    #[inline]
-    pub fn must_wake(&self) -> bool {
+    /// Where the flag is.
+    pub fn cell(self) -> &'a AtomicU32 {
+        self.0
+    }
+
+    /// The submitter's half, after its doorbell store: whether it must wake the thread.
+    #[inline(always)]
+    pub fn must_wake(self) -> bool {
         // The doorbell store must be visible before `parked` is read; only a full fence orders a store with a later load.
         fence(Ordering::SeqCst);
-        self.parked.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) != 0
     }
 
     /// The SSD's half: announce that it is about to sleep. It must look at all its work once more after this,
     /// and sleep only if there is none.
-    pub fn announce(&self) {
-        self.parked.store(true, Ordering::Relaxed);
+    pub fn announce(self) {
+        self.0.store(1, Ordering::Relaxed);
         // `parked` must be visible before the doorbells are read again.
         fence(Ordering::SeqCst);
     }
 
     /// The SSD is awake again.
-    pub fn retract(&self) {
-        self.parked.store(false, Ordering::Relaxed);
+    pub fn retract(self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -135,6 +172,26 @@ pub struct DmaRegion {
 impl fmt::Debug for DmaRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DmaRegion {{ iova: {:#x}, len: {:#x} }}", self.iova, self.len)
+    }
+}
+
+/// The controller's own memory (1.4 §4.7, CMB) as the host sees it: on PCIe a part of a BAR, here memory of this process.
+///
+/// The host may place submission queues in it; only as atomics, since the controller reads there at any time. The controller knows it
+/// by the address that was written to CMBMSC, which the host chooses so that it collides with no IOVA.
+#[derive(Clone)]
+pub struct ControllerMemory {
+    /// Where its first byte is in this process, aligned to a page.
+    pub host_addr: usize,
+    /// Length in bytes, a multiple of a page.
+    pub len: usize,
+    /// Keeps it mapped in this process.
+    pub keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for ControllerMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ControllerMemory {{ len: {:#x} }}", self.len)
     }
 }
 
@@ -197,6 +254,10 @@ pub trait SoftPort: Send + Sync + 'static {
     fn wake(&self);
     /// The clock that a stepped SSD lives by; `None` for one that runs in real time.
     fn virtual_clock(&self) -> Option<std::sync::Arc<dyn VirtualClock>>;
+    /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ say what for.
+    fn controller_memory(&self) -> Option<ControllerMemory> {
+        None
+    }
 }
 
 /// A clock that moves only when it is used. A stepped SSD works while it moves, so that a driver which waits

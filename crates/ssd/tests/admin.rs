@@ -24,7 +24,7 @@ fn registers_after_power_on() {
     let (_ssd, host) = fresh();
     let cap = Cap(host.port.read64(regs::CAP));
     assert_eq!(cap.max_queue_entries(), 1024);
-    assert!(cap.cqr() && cap.to() >= 1 && cap.dstrd() == 4);
+    assert!(cap.cqr() && cap.to() >= 1 && cap.dstrd() == 5);
     assert_eq!((cap.mpsmin(), cap.mpsmax(), cap.css()), (0, 0, 1));
     assert_eq!(host.port.read32(regs::CAP), cap.0 as u32);
     assert_eq!(host.port.read32(regs::CAP + 4), (cap.0 >> 32) as u32);

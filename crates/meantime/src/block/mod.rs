@@ -112,4 +112,4 @@ pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket};
 pub use stamps::{DeviceStamp, StampSource};
-pub use uri::{KernelEngine, KernelUri, SoftUri, Uri, UriError, parse_bytes};
+pub use uri::{KernelEngine, KernelUri, NvmeUri, SoftUri, Uri, UriError, parse_bytes};

@@ -75,7 +75,7 @@ pub enum OpenError {
 pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
     match uri.parse()? {
         Uri::Kernel { path, kernel } => KernelDevice::open(uri, &path, kernel, options).map(Device::Kernel),
-        parsed => open_soft(uri, parsed, options).map(Device::Nvme),
+        parsed => open_controller(uri, parsed, options).map(Device::Nvme),
     }
 }
 
@@ -86,6 +86,15 @@ pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
 pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match uri.parse()? {
         Uri::Kernel { .. } => Err(OpenError::NotNvme { uri: uri.to_owned() }),
+        parsed => open_controller(uri, parsed, options),
+    }
+}
+
+fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+    match parsed {
+        Uri::Vfio { .. } | Uri::VfioUser { .. } => {
+            Err(Error::Unsupported("vfio: and vfio-user: are not in this version".into()).into())
+        }
         parsed => open_soft(uri, parsed, options),
     }
 }
@@ -157,7 +166,7 @@ mod soft {
                 created = medium.was_created().then(|| Created(path));
                 (medium, soft, true)
             }
-            Uri::Kernel { .. } => return Err(OpenError::NoSsd { uri: uri.to_owned() }),
+            _ => return Err(OpenError::NoSsd { uri: uri.to_owned() }),
         };
         let mut config = SsdConfig {
             namespaces: namespaces(medium.len(), &soft),

@@ -1,8 +1,11 @@
-//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`, `kernel:/dev/nvme0n1`.
+//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`, `vfio:0000:01:00.0`, `vfio-user:/run/ssd.sock`,
+//! `kernel:/dev/nvme0n1`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use crate::hw::pci::{PciAddress, PciAddressError};
 
 /// A parsed device URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +24,20 @@ pub enum Uri {
         path: PathBuf,
         /// What kind of SSD.
         soft: SoftUri,
+    },
+    /// An SSD in this machine, by vfio-pci.
+    Vfio {
+        /// Where it is.
+        address: PciAddress,
+        /// How it is to be used.
+        nvme: NvmeUri,
+    },
+    /// A controller that another process serves over vfio-user.
+    VfioUser {
+        /// The socket.
+        path: PathBuf,
+        /// How it is to be used.
+        nvme: NvmeUri,
     },
     /// A file or block device of the kernel's own stack.
     Kernel {
@@ -59,6 +76,27 @@ pub struct KernelUri {
 impl Default for KernelUri {
     fn default() -> Self {
         Self { engine: KernelEngine::IoUring, direct: true, fixed: None, lba_bytes: None, create_bytes: None }
+    }
+}
+
+/// The parameters that `vfio:` and `vfio-user:` share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NvmeUri {
+    /// The namespace to open.
+    pub nsid: u32,
+    /// Describe data by SGLs instead of PRPs, if the controller has them.
+    pub sgl: bool,
+    /// Submission queues in the controller's own memory, if it has any.
+    pub cmb: bool,
+    /// Shadow doorbells. `None`: if the controller has them and its doorbells are slow.
+    pub shadow: Option<bool>,
+    /// Go on without an IOMMU (`vfio:` only): the device can then write anywhere in this machine's memory.
+    pub no_iommu: bool,
+}
+
+impl Default for NvmeUri {
+    fn default() -> Self {
+        Self { nsid: 1, sgl: false, cmb: false, shadow: None, no_iommu: false }
     }
 }
 
@@ -120,10 +158,12 @@ pub struct UriError {
     pub what: String,
 }
 
-const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd) or kernel:PATH \
-                       (e.g. kernel:/dev/nvme0n1)";
+const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd), vfio:ADDRESS (e.g. \
+                       vfio:0000:01:00.0), vfio-user:SOCKET (e.g. vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str =
     "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create";
+const VFIO_PARAMETERS: &str = "nsid, sgl, cmb, shadow, no-iommu";
+const VFIO_USER_PARAMETERS: &str = "nsid, sgl, cmb, shadow";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
 
 impl FromStr for Uri {
@@ -137,18 +177,26 @@ impl FromStr for Uri {
 fn parse(text: &str) -> Result<Uri, String> {
     let (scheme, rest) = text.split_once(':').ok_or_else(|| format!("no scheme; {SCHEMES}"))?;
     match scheme {
-        "mem" | "file" | "kernel" => {}
-        "vfio" | "vfio-user" => {
-            return Err(format!("{scheme}: is not supported by this version; {SCHEMES}"));
-        }
+        "mem" | "file" | "kernel" | "vfio" | "vfio-user" => {}
         _ => return Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
     }
     let (target, query) = match rest.split_once('?') {
         Some((target, query)) => (target, Some(query)),
         None => (rest, None),
     };
-    if scheme == "kernel" {
-        return parse_kernel(target, query);
+    match scheme {
+        "kernel" => return parse_kernel(target, query),
+        "vfio" => {
+            let address = target.parse().map_err(|error: PciAddressError| error.to_string())?;
+            return Ok(Uri::Vfio { address, nvme: parse_nvme(query, VFIO_PARAMETERS)? });
+        }
+        "vfio-user" => {
+            if target.is_empty() {
+                return Err("no socket; e.g. vfio-user:/run/ssd.sock".into());
+            }
+            return Ok(Uri::VfioUser { path: target.into(), nvme: parse_nvme(query, VFIO_USER_PARAMETERS)? });
+        }
+        _ => {}
     }
     let mut soft = SoftUri::default();
     for (key, value) in pairs(query, PARAMETERS)? {
@@ -232,6 +280,26 @@ fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
     Ok(Uri::Kernel { path: path.into(), kernel })
 }
 
+fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
+    let mut nvme = NvmeUri::default();
+    for (key, value) in pairs(query, known)? {
+        let flag = || flag(value).ok_or_else(|| format!("{key}={value}: 1 or 0"));
+        match key {
+            "nsid" => {
+                // FFFFFFFFh stands for all of them (NVMe Base 1.4 §6.1.2).
+                let nsid = value.parse().ok().filter(|nsid| (1..u32::MAX).contains(nsid));
+                nvme.nsid = nsid.ok_or_else(|| format!("{key}={value}: a number from 1"))?;
+            }
+            "sgl" => nvme.sgl = flag()?,
+            "cmb" => nvme.cmb = flag()?,
+            "shadow" => nvme.shadow = Some(flag()?),
+            "no-iommu" if known == VFIO_PARAMETERS => nvme.no_iommu = flag()?,
+            _ => return Err(format!("unknown parameter {key:?}; parameters are {known}")),
+        }
+    }
+    Ok(nvme)
+}
+
 fn flag(value: &str) -> Option<bool> {
     match value {
         "1" | "on" | "yes" | "true" => Some(true),
@@ -306,6 +374,8 @@ impl fmt::Display for Uri {
         match self {
             Self::Mem { bytes, soft } => write!(f, "mem:{bytes}?model={}", soft.model),
             Self::File { path, soft } => write!(f, "file:{}?model={}", path.display(), soft.model),
+            Self::Vfio { address, nvme } => write!(f, "vfio:{address}?nsid={}", nvme.nsid),
+            Self::VfioUser { path, nvme } => write!(f, "vfio-user:{}?nsid={}", path.display(), nvme.nsid),
             Self::Kernel { path, .. } => write!(f, "kernel:{}", path.display()),
         }
     }
@@ -323,6 +393,10 @@ mod tests {
         assert_eq!(soft.model, "optane");
         let Uri::File { path, soft } = "file:disk.img?model=zssd".parse().unwrap() else { panic!() };
         assert_eq!((path.to_str(), soft.model.as_str()), (Some("disk.img"), "zssd"));
+        let Uri::Vfio { address, nvme } = "vfio:0000:01:00.0?nsid=2&sgl=1".parse().unwrap() else { panic!() };
+        assert_eq!((address.to_string().as_str(), nvme.nsid, nvme.sgl), ("0000:01:00.0", 2, true));
+        let Uri::VfioUser { path, nvme } = "vfio-user:/run/ssd.sock".parse().unwrap() else { panic!() };
+        assert_eq!((path.to_str(), nvme), (Some("/run/ssd.sock"), NvmeUri::default()));
         let text = "kernel:/dev/nvme0n1?engine=preadv2&direct=0";
         let Uri::Kernel { path, kernel } = text.parse().unwrap() else { panic!() };
         assert_eq!((path.to_str(), kernel.engine), (Some("/dev/nvme0n1"), KernelEngine::Preadv2));
@@ -335,7 +409,13 @@ mod tests {
             ("", "no scheme"),
             ("mem", "no scheme"),
             ("men:1G", "unknown scheme"),
-            ("vfio:0000:01:00.0", "not supported"),
+            ("vfio:", "no PCI address"),
+            ("vfio:0000:01:00", "domain:bus:device.function"),
+            ("vfio:0000:01:00.0?nsid=0", "from 1"),
+            ("vfio:0000:01:00.0?nsid=4294967295", "from 1"),
+            ("vfio:0000:01:00.0?lba=512", "nsid, sgl"),
+            ("vfio-user:", "no socket"),
+            ("vfio-user:/run/ssd.sock?no-iommu=1", "unknown parameter"),
             ("mem:", "no size"),
             ("mem:1X", "no size"),
             ("mem:0", "positive multiple"),

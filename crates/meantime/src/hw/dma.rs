@@ -22,9 +22,8 @@ pub const MAX_BUFFER: usize = 1 << 30;
 
 const CHUNK: usize = 8 << 20;
 
-/// The first I/O virtual address: above 4 GiB, clear of the x86 MSI window at 0xFEE0_0000, and never equal to an
-/// address of this process, so that mixing up the two is found out.
-const FIRST_IOVA: u64 = 0x1_0000_0000;
+/// After so many chunks they become twice as large: an IOMMU, or another process, takes a limited number.
+const CHUNKS_OF_A_SIZE: usize = 8;
 
 /// An address as the controller sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +56,7 @@ struct Chunk {
 impl DmaHeap {
     /// An empty heap, whose memory `map` makes known to the other side.
     pub fn new(map: Arc<dyn DmaMap>) -> Self {
-        let state = State { chunks: Vec::new(), next_iova: FIRST_IOVA };
+        let state = State { chunks: Vec::new(), next_iova: map.limits().iova_first };
         Self(Arc::new(Inner { map, state: Mutex::new(state), quarantined_bytes: AtomicUsize::new(0) }))
     }
 
@@ -143,8 +142,17 @@ impl Inner {
     }
 
     fn grow(&self, state: &mut State, at_least: usize) -> Result<()> {
-        let pages = Arc::new(Pages::map(at_least.max(CHUNK), self.map.needs_locked_memory())?);
+        let limits = self.map.limits();
+        let bytes = at_least.max(CHUNK << (state.chunks.len() / CHUNKS_OF_A_SIZE).min(7));
         let iova = state.next_iova;
+        let refused = |what: &str| HwError::DmaMap { iova, bytes, what: what.to_owned() };
+        if state.chunks.len() >= limits.max_regions {
+            return Err(refused("it takes no more mappings: use fewer or smaller buffers"));
+        }
+        let pages = Arc::new(Pages::map(bytes, &limits)?);
+        if iova.checked_add(pages.len() as u64 - 1).is_none_or(|last| last > limits.iova_last) {
+            return Err(refused("beyond the addresses that the device can reach"));
+        }
         self.map.map_dma(iova, &pages)?;
         // A page between chunks stays unmapped, so that running over the end of one is a fault.
         state.next_iova = iova + pages.len() as u64 + (2 << 20);

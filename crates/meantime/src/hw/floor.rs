@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::clock::Clock;
 use super::dma::DmaBuf;
 use super::pages::Pages;
-use super::{HwError, Result, cpu};
+use super::{DmaLimits, HwError, Result, cpu};
 
 #[repr(align(128))]
 struct Line<T>(T);
@@ -48,7 +48,7 @@ impl Floor {
     /// Without memory for a second medium, or without the CPU.
     pub fn start(medium_bytes: u64, responder_cpu: Option<usize>) -> Result<Self> {
         let bytes = usize::try_from(medium_bytes).unwrap_or(usize::MAX);
-        let medium = Pages::map(bytes, false)?;
+        let medium = Pages::map(bytes, &DmaLimits::default())?;
         let shared = Arc::new(Shared {
             request: Line(Request {
                 sequence: AtomicU64::new(0),

@@ -1,40 +1,122 @@
 //! Doorbells: the one kind of register that is on the path of an I/O.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
-use meantime_spec::seam::{DoorbellCell, Doorbells, SoftPort};
+use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///
 /// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both.
 pub struct Doorbell {
+    /// Where values are stored: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
-    backing: Backing,
+    /// Not 0 when there is more to do after a new tail was stored; `None`: there never is.
+    watched: Option<NonNull<DoorbellCell>>,
+    more: More,
+    /// Keeps every cell mapped.
+    _owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// What keeps `cell` mapped.
-enum Backing {
-    Soft { doorbells: Arc<Doorbells>, port: Arc<dyn SoftPort> },
+/// Wakes a software SSD whose thread has parked.
+pub trait Wake: Send + Sync {
+    /// Wakes it; harmless if it is awake.
+    fn wake(&self);
 }
 
-// SAFETY: the cell is an atomic, and its backing is shared by reference count; nothing is bound to a thread.
+/// What else is to be done after a store.
+enum More {
+    /// Nothing: a device sees its registers.
+    Nothing,
+    /// A software SSD that has parked is to be woken.
+    Wake(Arc<dyn Wake>),
+    /// The register is to be rung, if the controller asks for it.
+    Register(Shadowed),
+}
+
+/// A register behind its shadow (NVMe Base 1.4 §5.7 and §7.13).
+struct Shadowed {
+    register: NonNull<DoorbellCell>,
+    /// Beyond which value the controller wants the register rung.
+    event_idx: NonNull<DoorbellCell>,
+    /// The value left last in the shadow.
+    last: Cell<u16>,
+    /// Keeps shadow and EventIdx mapped.
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+/// What a shadowed doorbell watches: there is always more to do.
+#[cfg(not(loom))]
+static ALWAYS: DoorbellCell = DoorbellCell::new(1);
+
+// SAFETY: the cells are atomics, and what keeps them mapped is shared by reference count; nothing is bound to a thread.
 unsafe impl Send for Doorbell {}
 
+struct PortWaker(Arc<dyn SoftPort>);
+
+impl Wake for PortWaker {
+    fn wake(&self) {
+        self.0.wake();
+    }
+}
+
 impl Doorbell {
-    /// The doorbell at `index` of a software SSD; `None` if it has no such doorbell.
+    /// The doorbell at `index` of a software SSD in this process; `None` if it has no such doorbell.
     pub fn soft(doorbells: &Arc<Doorbells>, index: usize, port: &Arc<dyn SoftPort>) -> Option<Self> {
         let cell = NonNull::from(doorbells.get(index)?);
-        Some(Self {
-            cell,
-            backing: Backing::Soft { doorbells: Arc::clone(doorbells), port: Arc::clone(port) },
-        })
+        let parked = NonNull::from(doorbells.parking().cell());
+        let more = More::Wake(Arc::new(PortWaker(Arc::clone(port))));
+        let owner = Arc::clone(doorbells) as Arc<dyn Any + Send + Sync>;
+        Some(Self { cell, watched: Some(parked), more, _owner: owner })
+    }
+
+    /// The doorbell register at `cell`, which a device looks at by itself.
+    ///
+    /// # Safety
+    /// `cell` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    pub unsafe fn mapped(cell: NonNull<DoorbellCell>, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { cell, watched: None, more: More::Nothing, _owner: owner }
+    }
+
+    /// The doorbell at `cell` of a software SSD that says at `parked` that it is to be woken by `waker`.
+    ///
+    /// # Safety
+    /// Both cells must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    pub unsafe fn parking(
+        cell: NonNull<DoorbellCell>,
+        parked: NonNull<DoorbellCell>,
+        waker: Arc<dyn Wake>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { cell, watched: Some(parked), more: More::Wake(waker), _owner: owner }
+    }
+
+    /// The same doorbell behind its shadow. Register, shadow and EventIdx must be 0.
+    ///
+    /// # Safety
+    /// `shadow` and `event_idx` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    #[cfg(not(loom))] // Whose atomics cannot be static.
+    pub unsafe fn with_shadow(
+        self,
+        shadow: NonNull<DoorbellCell>,
+        event_idx: NonNull<DoorbellCell>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        let shadowed = Shadowed { register: self.cell, event_idx, last: Cell::new(0), _owner: owner };
+        Self {
+            cell: shadow,
+            watched: Some(NonNull::from(&ALWAYS)),
+            more: More::Register(shadowed),
+            _owner: self._owner,
+        }
     }
 
     #[inline(always)]
     fn store(&self, value: u16) {
-        // SAFETY: `cell` points into `backing`, which lives as long as `self`.
+        // SAFETY: `cell` is mapped as long as an owner in `self` lives: by construction, or by the caller's promise.
         let cell = unsafe { self.cell.as_ref() };
         // Release: the entries that this doorbell announces, and the data they point to, are visible before it is
         // (ARCHITECTURE.md §2, rules 1, 3 and 4).
@@ -45,12 +127,11 @@ impl Doorbell {
     #[inline(always)]
     pub fn ring_tail(&self, tail: u16) {
         self.store(tail);
-        match &self.backing {
-            Backing::Soft { doorbells, port } => {
-                if doorbells.parking().must_wake() {
-                    wake(port.as_ref());
-                }
-            }
+        if let Some(watched) = self.watched
+            // SAFETY: as for `cell` in `store`, or a static.
+            && Parking::of(unsafe { watched.as_ref() }).must_wake()
+        {
+            self.do_more(tail);
         }
     }
 
@@ -59,11 +140,68 @@ impl Doorbell {
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
         self.store(head);
+        if let More::Register(_) = &self.more {
+            // The shadow before EventIdx, as in `Parking::must_wake`.
+            fence(Ordering::SeqCst);
+            self.do_more(head);
+        }
+    }
+
+    /// What is left to do once `value` was stored and a full fence has passed.
+    #[cold]
+    #[inline(never)]
+    fn do_more(&self, value: u16) {
+        match &self.more {
+            More::Nothing => {}
+            More::Wake(waker) => waker.wake(),
+            More::Register(shadowed) => {
+                let last = shadowed.last.replace(value);
+                // SAFETY: mapped as long as the owners in `self` live, by the callers' promises.
+                let (register, event_idx) =
+                    unsafe { (shadowed.register.as_ref(), shadowed.event_idx.as_ref()) };
+                // The controller, before it goes to sleep, sets EventIdx and then looks at the shadow once more; with the fence
+                // before this load, one of us sees the other's store (as in `seam::Parking`).
+                if must_ring(event_idx.load(Ordering::Relaxed) as u16, value, last) {
+                    register.store(u32::from(value), Ordering::Release);
+                }
+            }
+        }
     }
 }
 
-#[cold]
-#[inline(never)]
-fn wake(port: &dyn SoftPort) {
-    port.wake();
+/// Whether going from `last` to `value` passes `event_idx`, all modulo 2^16.
+#[inline(always)]
+fn must_ring(event_idx: u16, value: u16, last: u16) -> bool {
+    value.wrapping_sub(event_idx).wrapping_sub(1) < value.wrapping_sub(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn a_shadowed_register_is_rung_when_event_idx_is_passed() {
+        let cells: Arc<[AtomicU32; 3]> = Arc::new([const { AtomicU32::new(0) }; 3]);
+        let at = |index: usize| NonNull::from(&cells[index]);
+        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&cells) as _;
+        // SAFETY: `owner` keeps the array allocated.
+        let bell = unsafe { Doorbell::mapped(at(0), Arc::clone(&owner)).with_shadow(at(1), at(2), owner) };
+        let seen = || (cells[0].load(Ordering::Relaxed), cells[1].load(Ordering::Relaxed));
+        bell.ring_tail(1); // From 0 to 1 leaves 0, where EventIdx is.
+        assert_eq!(seen(), (1, 1));
+        bell.ring_tail(2); // EventIdx is behind: the controller is looking.
+        assert_eq!(seen(), (1, 2));
+        cells[2].store(3, Ordering::Relaxed);
+        bell.ring_tail(3);
+        assert_eq!(seen(), (1, 3));
+        bell.ring_tail(5);
+        assert_eq!(seen(), (5, 5));
+    }
+
+    #[test]
+    fn event_idx_is_compared_modulo() {
+        assert!(must_ring(0, 1, 0) && must_ring(7, 8, 7) && must_ring(7, 0, 7) && must_ring(9, 2, 8));
+        assert!(!must_ring(7, 7, 5) && !must_ring(3, 3, 3) && !must_ring(9, 8, 7));
+    }
 }

@@ -11,6 +11,7 @@ pub mod futex;
 pub mod mmio;
 pub mod pages;
 pub mod pause;
+pub mod pci;
 pub mod pm_qos;
 pub mod sched;
 pub mod sleep;
@@ -26,12 +27,13 @@ pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use futex::Futex;
-pub use mmio::Doorbell;
+pub use mmio::{Doorbell, Wake};
 pub use pause::UserWait;
+pub use pci::PciAddress;
 pub use pm_qos::PmQos;
 pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
-pub use transport::{DmaMap, Transport};
+pub use transport::{DmaLimits, DmaMap, Transport};
 
 use std::io;
 

@@ -1,12 +1,18 @@
-//! Anonymous memory for DMA: huge pages when there are any, ordinary pages when not.
+//! Memory for DMA: huge pages when there are any, ordinary pages when not; anonymous, or of a file that another process can
+//! map as well.
 
 use std::ffi::c_void;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
+use super::transport::DmaLimits;
 use super::{HwError, Result};
 
 /// The size of a huge page on x86-64, and the granularity of [`Pages`].
@@ -31,12 +37,14 @@ impl PageKind {
     }
 }
 
-/// A mapping of anonymous, zeroed, faulted-in memory, aligned to 2 MiB.
+/// A mapping of zeroed, faulted-in memory, aligned to 2 MiB.
 #[derive(Debug)]
 pub struct Pages {
     addr: NonNull<c_void>,
     len: usize,
     kind: PageKind,
+    /// What it is a mapping of, from offset 0; `None`: anonymous.
+    file: Option<Arc<OwnedFd>>,
 }
 
 // SAFETY: `Pages` only owns the mapping; who may access which bytes is the business of `DmaHeap`.
@@ -45,19 +53,19 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps at least `bytes` (rounded up to 2 MiB). `lock` also pins it against being swapped out.
+    /// Maps at least `bytes` (rounded up to 2 MiB), such as `limits` asks for.
     ///
     /// # Errors
     /// [`HwError::Map`] without memory, [`HwError::Lock`] (which names the limit) if locking is refused.
-    pub fn map(bytes: usize, lock: bool) -> Result<Self> {
+    pub fn map(bytes: usize, limits: &DmaLimits) -> Result<Self> {
         let len = bytes
             .checked_next_multiple_of(HUGE_PAGE)
             .ok_or_else(|| HwError::Map { bytes, source: io::ErrorKind::OutOfMemory.into() })?;
-        let pages = match Self::map_huge(len) {
+        let pages = match Self::map_huge(len, limits.shared) {
             Some(pages) => pages,
-            None => Self::map_advised(len)?,
+            None => Self::map_advised(len, limits.shared)?,
         };
-        if lock {
+        if limits.lock {
             // SAFETY: the range is our own mapping.
             unsafe { mlock(pages.addr.as_ptr(), len) }.map_err(|errno| HwError::Lock {
                 bytes: len,
@@ -68,16 +76,26 @@ impl Pages {
         Ok(pages)
     }
 
-    fn map_huge(len: usize) -> Option<Self> {
-        // MAP_HUGETLB reserves at once: it fails here, not at the first touch, when the pool is too small.
-        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
+    fn map_huge(len: usize, shared: bool) -> Option<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let addr = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }.ok()?;
-        Some(Self { addr: NonNull::new(addr)?, len, kind: PageKind::Huge })
+        // MAP_HUGETLB reserves at once: it fails here, not at the first touch, when the pool is too small. (So does mapping a
+        // file of huge pages.)
+        let (addr, file) = if shared {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+            let file = file_of(len, flags).ok()?;
+            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that nobody else has yet.
+            let addr = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, &file, 0) }.ok()?;
+            (addr, Some(Arc::new(file)))
+        } else {
+            let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
+            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+            (unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }.ok()?, None)
+        };
+        Some(Self { addr: NonNull::new(addr)?, len, kind: PageKind::Huge, file })
     }
 
-    fn map_advised(len: usize) -> Result<Self> {
+    fn map_advised(len: usize, shared: bool) -> Result<Self> {
         let failed = |source: io::Error| HwError::Map { bytes: len, source };
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let spacious = len.checked_add(HUGE_PAGE).ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
@@ -95,20 +113,41 @@ impl Pages {
             }
             let _ = munmap(addr.wrapping_byte_add(len), spacious - head - len);
         }
+        let mut pages = Self {
+            addr: NonNull::new(addr).ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?,
+            len,
+            kind: PageKind::Advised,
+            file: None,
+        };
+        if shared {
+            let file = file_of(len, MemfdFlags::CLOEXEC).map_err(failed)?;
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            // SAFETY: over the mapping just made, which nobody else knows yet, and no further.
+            unsafe { mmap(addr, len, prot, flags, &file, 0) }.map_err(|errno| failed(errno.into()))?;
+            pages.file = Some(Arc::new(file));
+        }
         // SAFETY: the range is our own mapping; the advice does not change its contents.
         let _ = unsafe { madvise(addr, len, Advice::LinuxHugepage) };
-        let addr = NonNull::new(addr).ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
-        let pages = Self { addr, len, kind: PageKind::Advised };
         // Faulted in now, not in the middle of an I/O.
         // SAFETY: as above; populating only faults pages in.
-        if unsafe { madvise(addr.as_ptr(), len, Advice::LinuxPopulateWrite) }.is_err() {
+        match unsafe { madvise(addr, len, Advice::LinuxPopulateWrite) } {
+            Ok(()) => {}
+            // Touching what cannot be had would end the process.
+            Err(errno @ (Errno::NOMEM | Errno::FAULT)) => return Err(failed(errno.into())),
             // Kernels before 5.14: touch each page.
-            for offset in (0..len).step_by(4096) {
-                // SAFETY: inside the mapping, which nobody else knows yet.
-                unsafe { addr.as_ptr().cast::<u8>().add(offset).write_volatile(0) };
+            Err(_) => {
+                for offset in (0..len).step_by(4096) {
+                    // SAFETY: inside the mapping, which nobody else knows yet.
+                    unsafe { addr.cast::<u8>().add(offset).write_volatile(0) };
+                }
             }
         }
         Ok(pages)
+    }
+
+    /// The file that this is a mapping of, from offset 0; only if it was to be shared.
+    pub fn file(&self) -> Option<&Arc<OwnedFd>> {
+        self.file.as_ref()
     }
 
     /// The address of the first byte.
@@ -140,7 +179,15 @@ impl Drop for Pages {
     }
 }
 
-fn memlock_limit() -> String {
+/// A file of `len` bytes in memory.
+fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
+    let file = memfd_create("meantime-dma", flags)?;
+    ftruncate(&file, len as u64)?;
+    Ok(file)
+}
+
+/// RLIMIT_MEMLOCK in words, for an error.
+pub(crate) fn memlock_limit() -> String {
     match getrlimit(Resource::Memlock).current {
         None => "unlimited (so a container or cgroup limit is in the way)".into(),
         Some(bytes) => format!("{} KiB", bytes / 1024),
@@ -153,7 +200,7 @@ mod tests {
 
     #[test]
     fn is_aligned_zeroed_and_writable() {
-        let pages = Pages::map(3 << 20, false).unwrap();
+        let pages = Pages::map(3 << 20, &DmaLimits::default()).unwrap();
         assert_eq!(pages.len(), 4 << 20);
         assert_eq!(pages.addr() % HUGE_PAGE, 0);
         let last = pages.len() - 1;
@@ -166,7 +213,23 @@ mod tests {
 
     #[test]
     fn too_much_is_an_error_not_a_panic() {
-        assert!(matches!(Pages::map(usize::MAX - 10, false), Err(HwError::Map { .. })));
-        assert!(matches!(Pages::map(1 << 46, false), Err(HwError::Map { .. })));
+        for shared in [false, true] {
+            let limits = DmaLimits { shared, ..DmaLimits::default() };
+            assert!(matches!(Pages::map(usize::MAX - 10, &limits), Err(HwError::Map { .. })));
+            assert!(matches!(Pages::map(1 << 46, &limits), Err(HwError::Map { .. })));
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_seen_through_its_file() {
+        let limits = DmaLimits { shared: true, ..DmaLimits::default() };
+        let pages = Pages::map(1 << 20, &limits).unwrap();
+        assert_eq!((pages.len(), pages.addr() % HUGE_PAGE), (HUGE_PAGE, 0));
+        // SAFETY: inside the mapping, which only this test knows.
+        unsafe { pages.as_ptr().add(5000).write(7) };
+        let mut byte = [0];
+        rustix::io::pread(pages.file().unwrap(), &mut byte, 5000).unwrap();
+        assert_eq!(byte, [7]);
+        assert!(Pages::map(1, &DmaLimits::default()).unwrap().file().is_none());
     }
 }

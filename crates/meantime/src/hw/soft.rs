@@ -9,7 +9,7 @@ use super::clock::Clock;
 use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
-use super::transport::{DmaMap, Transport};
+use super::transport::{DmaLimits, DmaMap, Transport};
 use super::{HwError, Result};
 
 /// A software SSD, by the seam that `meantime-spec` defines.
@@ -69,8 +69,8 @@ impl DmaMap for SoftTransport {
         }
     }
 
-    fn needs_locked_memory(&self) -> bool {
-        self.lock_memory
+    fn limits(&self) -> DmaLimits {
+        DmaLimits { lock: self.lock_memory, ..DmaLimits::default() }
     }
 }
 

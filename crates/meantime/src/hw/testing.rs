@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 
-use super::{Clock, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
+use super::{Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
 
 /// Takes every mapping, has doorbells that nobody listens to, and registers that read as 0.
 pub(crate) struct NullTransport {
@@ -64,8 +64,8 @@ impl DmaMap for NullTransport {
         self.mapped.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
-    fn needs_locked_memory(&self) -> bool {
-        false
+    fn limits(&self) -> DmaLimits {
+        DmaLimits::default()
     }
 }
 

@@ -15,8 +15,32 @@ pub trait DmaMap: Send + Sync {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
     /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it again.
     fn unmap_dma(&self, iova: u64) -> Result<()>;
-    /// Whether memory must be locked before the other side may reach it.
-    fn needs_locked_memory(&self) -> bool;
+    /// What the memory must be, and where the other side may see it.
+    fn limits(&self) -> DmaLimits;
+}
+
+/// What memory for DMA must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaLimits {
+    /// Locked before the other side may reach it.
+    pub lock: bool,
+    /// Of a file that can be handed to another process ([`Pages::file`]).
+    pub shared: bool,
+    /// The first I/O virtual address to use.
+    pub iova_first: u64,
+    /// The last I/O virtual address to use.
+    pub iova_last: u64,
+    /// How many mappings there can be at a time.
+    pub max_regions: usize,
+}
+
+impl Default for DmaLimits {
+    /// Private memory, unlocked. The first address is above 4 GiB, clear of the x86 MSI window at 0xFEE0_0000, and never equal to
+    /// an address of this process, so that mixing up the two is found out.
+    fn default() -> Self {
+        let (iova_first, iova_last) = (0x1_0000_0000, u64::MAX);
+        Self { lock: false, shared: false, iova_first, iova_last, max_regions: usize::MAX }
+    }
 }
 
 /// A way to reach a controller: a software SSD in this process; a PCIe function; another process.

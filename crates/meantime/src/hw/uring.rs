@@ -13,7 +13,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use super::dma::Iova;
 use super::pages::Pages;
-use super::transport::DmaMap;
+use super::transport::{DmaLimits, DmaMap};
 use super::{HwError, Result};
 
 /// `IORING_SETUP_IOPOLL`: completions are polled for.
@@ -81,9 +81,9 @@ impl DmaMap for KernelMemory {
         Ok(())
     }
 
-    fn needs_locked_memory(&self) -> bool {
-        // The kernel pins what it does I/O on, for as long as that takes.
-        false
+    fn limits(&self) -> DmaLimits {
+        // Not locked: the kernel pins what it does I/O on, for as long as that takes.
+        DmaLimits::default()
     }
 }
 

@@ -1,0 +1,5 @@
+//! PCI functions: their addresses.
+
+mod address;
+
+pub use address::{PciAddress, PciAddressError};

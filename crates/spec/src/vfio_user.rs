@@ -1,0 +1,334 @@
+//! The vfio-user protocol: a PCI function served by one process to another over a Unix socket (specification version 0.0, as QEMU's
+//! docs/interop/vfio-user.rst and libvfio-user have it).
+//!
+//! Every message is a [`Header`] and what its command asks for; descriptors go beside it (SCM_RIGHTS). Fields are in the byte order of the
+//! host, which both ends share; ours are little-endian hosts.
+
+use core::mem::{offset_of, size_of};
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Version of the protocol: major.
+pub const VERSION_MAJOR: u16 = 0;
+/// Version of the protocol: minor, the highest that is spoken.
+pub const VERSION_MINOR: u16 = 1;
+
+/// Descriptors that go with one message, unless the version handshake says otherwise.
+pub const DEFAULT_MAX_MSG_FDS: u32 = 1;
+/// Data of a message that reads or writes a region or DMA memory, in bytes, unless the version handshake says otherwise.
+pub const DEFAULT_MAX_DATA_XFER_BYTES: u32 = 1 << 20;
+/// DMA mappings, unless the version handshake says otherwise.
+pub const DEFAULT_MAX_DMA_MAPS: u32 = 65_535;
+
+codes! {
+    /// What a message asks for.
+    Command(u16), "vfio-user command" {
+        1 Version "VERSION",
+        2 DmaMap "DMA_MAP",
+        3 DmaUnmap "DMA_UNMAP",
+        4 DeviceGetInfo "DEVICE_GET_INFO",
+        5 DeviceGetRegionInfo "DEVICE_GET_REGION_INFO",
+        6 DeviceGetRegionIoFds "DEVICE_GET_REGION_IO_FDS",
+        7 DeviceGetIrqInfo "DEVICE_GET_IRQ_INFO",
+        8 DeviceSetIrqs "DEVICE_SET_IRQS",
+        9 RegionRead "REGION_READ",
+        10 RegionWrite "REGION_WRITE",
+        11 DmaRead "DMA_READ",
+        12 DmaWrite "DMA_WRITE",
+        13 DeviceReset "DEVICE_RESET",
+        15 RegionWriteMulti "REGION_WRITE_MULTI",
+        16 DeviceFeature "DEVICE_FEATURE",
+        17 MigDataRead "MIG_DATA_READ",
+        18 MigDataWrite "MIG_DATA_WRITE",
+    }
+}
+
+bitfields! {
+    /// Flags of a message.
+    Flags(u32) {
+        /// 0: a command; 1: a reply.
+        [3:0] kind with_kind: u8,
+        /// The command wants no reply.
+        [4] no_reply with_no_reply: bool,
+        /// The reply says that the command failed; [`Header::error`] says why.
+        [5] error with_error: bool,
+    }
+}
+
+/// [`Flags::kind`] of a command.
+pub const KIND_COMMAND: u8 = 0;
+/// [`Flags::kind`] of a reply.
+pub const KIND_REPLY: u8 = 1;
+
+macro_rules! wire {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident, $bytes:literal { $( $(#[$field_meta:meta])* $at:literal $field:ident: $type:ty, )* }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+        )]
+        #[repr(C)]
+        pub struct $name {
+            $( $(#[$field_meta])* pub $field: $type, )*
+        }
+
+        const _: () = {
+            assert!(size_of::<$name>() == $bytes);
+            $( assert!(offset_of!($name, $field) == $at); )*
+        };
+    )*};
+}
+
+wire! {
+    /// What every message begins with.
+    Header, 16 {
+        /// Chosen by the sender of a command, repeated in its reply.
+        0 id: U16,
+        /// A [`Command`].
+        2 command: U16,
+        /// Bytes of the whole message, this header included.
+        4 bytes: U32,
+        /// [`Flags`].
+        8 flags: U32,
+        /// An errno, in a reply with [`Flags::error`]; else 0.
+        12 error: U32,
+    }
+    /// VERSION, before a text of JSON that ends with a NUL.
+    Version, 4 {
+        /// Versions differ in it that do not understand each other.
+        0 major: U16,
+        /// The lower of both is spoken.
+        2 minor: U16,
+    }
+    /// DMA_MAP; the memory's file goes with it, or none: then it can only be reached by messages.
+    DmaMap, 32 {
+        /// Bytes of this structure.
+        0 argsz: U32,
+        /// [`dma::READABLE`] and [`dma::WRITABLE`].
+        4 flags: U32,
+        /// Where in the file the memory begins.
+        8 offset: U64,
+        /// First I/O virtual address.
+        16 iova: U64,
+        /// Length in bytes.
+        24 len: U64,
+    }
+    /// DMA_UNMAP, and its reply.
+    DmaUnmap, 24 {
+        /// Bytes of this structure, and of what the reply may add.
+        0 argsz: U32,
+        /// [`dma::DIRTY_BITMAP`] and [`dma::ALL`].
+        4 flags: U32,
+        /// First I/O virtual address.
+        8 iova: U64,
+        /// Length in bytes.
+        16 len: U64,
+    }
+    /// DEVICE_GET_INFO and its reply.
+    DeviceInfo, 16 {
+        /// Bytes that the asker takes; in the reply, bytes that there are.
+        0 argsz: U32,
+        /// [`device::RESET`] and [`device::PCI`].
+        4 flags: U32,
+        /// How many regions there are.
+        8 regions: U32,
+        /// How many kinds of interrupts there are.
+        12 irqs: U32,
+    }
+    /// DEVICE_GET_REGION_INFO and its reply, which a list of capabilities may follow.
+    RegionInfo, 32 {
+        /// Bytes that the asker takes; in the reply, bytes that there are with the capabilities.
+        0 argsz: U32,
+        /// Of [`region`].
+        4 flags: U32,
+        /// Which region.
+        8 index: U32,
+        /// Where the first capability begins, from the start of this structure; 0: there is none.
+        12 cap_offset: U32,
+        /// Size of the region in bytes; 0: there is no such region.
+        16 size: U64,
+        /// Where in the file that goes with the reply the region begins.
+        24 offset: U64,
+    }
+    /// What every capability of a region begins with.
+    CapabilityHeader, 8 {
+        /// E.g. [`region::CAP_SPARSE_MMAP`].
+        0 id: U16,
+        /// Version: 1.
+        2 version: U16,
+        /// Where the next begins, from the start of the [`RegionInfo`]; 0: this was the last.
+        4 next: U32,
+    }
+    /// The capability by which a region says which areas of it can be mapped; `areas` of [`SparseArea`] follow.
+    SparseMmap, 16 {
+        /// What every capability begins with.
+        0 header: CapabilityHeader,
+        /// How many areas follow.
+        8 areas: U32,
+        /// Reserved.
+        12 reserved: U32,
+    }
+    /// An area of a region that can be mapped.
+    SparseArea, 16 {
+        /// Where in the region it begins.
+        0 offset: U64,
+        /// Length in bytes.
+        8 len: U64,
+    }
+    /// DEVICE_GET_IRQ_INFO and its reply.
+    IrqInfo, 16 {
+        /// Bytes of this structure.
+        0 argsz: U32,
+        /// Of [`irq`].
+        4 flags: U32,
+        /// Which kind of interrupt, e.g. [`irq::MSIX`].
+        8 index: U32,
+        /// How many there are.
+        12 count: U32,
+    }
+    /// DEVICE_SET_IRQS; eventfds go with it, or data follow.
+    SetIrqs, 20 {
+        /// Bytes of this structure and of what follows.
+        0 argsz: U32,
+        /// Of [`irq`].
+        4 flags: U32,
+        /// Which kind of interrupt.
+        8 index: U32,
+        /// The first.
+        12 start: U32,
+        /// How many.
+        16 count: U32,
+    }
+    /// REGION_READ and REGION_WRITE, and their replies; the data follow in the command that writes and in the reply to the one that reads.
+    RegionAccess, 16 {
+        /// Where in the region.
+        0 offset: U64,
+        /// Which region.
+        8 region: U32,
+        /// How many bytes.
+        12 count: U32,
+    }
+    /// DMA_READ and DMA_WRITE, and their replies, likewise.
+    DmaAccess, 16 {
+        /// I/O virtual address.
+        0 iova: U64,
+        /// How many bytes.
+        8 count: U64,
+    }
+    /// DEVICE_GET_REGION_IO_FDS and its reply, after which the sub-regions follow.
+    RegionIoFds, 16 {
+        /// Bytes that the asker takes; in the reply, bytes that there are.
+        0 argsz: U32,
+        /// 0.
+        4 flags: U32,
+        /// Which region.
+        8 index: U32,
+        /// How many sub-regions follow.
+        12 count: U32,
+    }
+    /// REGION_WRITE_MULTI: so many writes follow, each of [`MultiWrite`].
+    WriteMulti, 8 {
+        /// How many.
+        0 count: U64,
+    }
+    /// One of several writes of at most 8 bytes.
+    MultiWrite, 24 {
+        /// Where in the region.
+        0 offset: U64,
+        /// Which region.
+        8 region: U32,
+        /// How many bytes.
+        12 count: U32,
+        /// The data, padded.
+        16 data: [u8; 8],
+    }
+}
+
+/// Flags of DMA_MAP and DMA_UNMAP.
+pub mod dma {
+    /// The device may read the memory.
+    pub const READABLE: u32 = 1 << 0;
+    /// The device may write the memory.
+    pub const WRITABLE: u32 = 1 << 1;
+    /// DMA_UNMAP: the reply is to say which pages were written.
+    pub const DIRTY_BITMAP: u32 = 1 << 0;
+    /// DMA_UNMAP: everything; address and length are 0.
+    pub const ALL: u32 = 1 << 1;
+}
+
+/// Flags of DEVICE_GET_INFO.
+pub mod device {
+    /// DEVICE_RESET is possible.
+    pub const RESET: u32 = 1 << 0;
+    /// It is a PCI function.
+    pub const PCI: u32 = 1 << 1;
+}
+
+/// Regions of a PCI function (VFIO_PCI_*_REGION_INDEX) and their flags.
+pub mod region {
+    /// BAR 0; the others follow it.
+    pub const BAR0: u32 = 0;
+    /// BAR 5.
+    pub const BAR5: u32 = 5;
+    /// Expansion ROM.
+    pub const ROM: u32 = 6;
+    /// Configuration space.
+    pub const CONFIG: u32 = 7;
+    /// VGA.
+    pub const VGA: u32 = 8;
+    /// How many there are.
+    pub const COUNT: u32 = 9;
+
+    /// It can be read.
+    pub const READ: u32 = 1 << 0;
+    /// It can be written.
+    pub const WRITE: u32 = 1 << 1;
+    /// It can be mapped.
+    pub const MMAP: u32 = 1 << 2;
+    /// Capabilities follow.
+    pub const CAPS: u32 = 1 << 3;
+
+    /// Only some areas can be mapped.
+    pub const CAP_SPARSE_MMAP: u16 = 1;
+}
+
+/// Interrupts of a PCI function (VFIO_PCI_*_IRQ_INDEX) and their flags.
+pub mod irq {
+    /// INTx.
+    pub const INTX: u32 = 0;
+    /// MSI.
+    pub const MSI: u32 = 1;
+    /// MSI-X.
+    pub const MSIX: u32 = 2;
+    /// Errors.
+    pub const ERR: u32 = 3;
+    /// The device is to be given back.
+    pub const REQ: u32 = 4;
+    /// How many there are.
+    pub const COUNT: u32 = 5;
+
+    /// Of DEVICE_GET_IRQ_INFO: by eventfd.
+    pub const INFO_EVENTFD: u32 = 1 << 0;
+    /// It can be masked.
+    pub const INFO_MASKABLE: u32 = 1 << 1;
+    /// It masks itself.
+    pub const INFO_AUTOMASKED: u32 = 1 << 2;
+    /// All have to be set at once.
+    pub const INFO_NORESIZE: u32 = 1 << 3;
+
+    /// Of DEVICE_SET_IRQS: nothing goes with it.
+    pub const SET_DATA_NONE: u32 = 1 << 0;
+    /// A byte for each follows.
+    pub const SET_DATA_BOOL: u32 = 1 << 1;
+    /// Eventfds go with it.
+    pub const SET_DATA_EVENTFD: u32 = 1 << 2;
+    /// To be masked.
+    pub const SET_ACTION_MASK: u32 = 1 << 3;
+    /// To be unmasked.
+    pub const SET_ACTION_UNMASK: u32 = 1 << 4;
+    /// To be set up, or triggered.
+    pub const SET_ACTION_TRIGGER: u32 = 1 << 5;
+}
