@@ -226,7 +226,8 @@ fn run(seed: u64, drops: u64) -> Tally {
     let device = device(&controller);
     let before = controller.heap().allocated_bytes();
     let depth = [1, 3, 16, 64][rng.below(4) as usize];
-    let options = ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) };
+    let options =
+        ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true), ..ChannelOptions::default() };
     let mut channel = device.channel(&options).expect("a channel");
     channel.set_spin_budget_ns(20_000);
     common::rig::put(&mut channel, 0..BLOCKS, 1);

@@ -12,6 +12,7 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/cpu.rs",
     "crates/meantime/src/hw/dma.rs",
     "crates/meantime/src/hw/floor.rs",
+    "crates/meantime/src/hw/ioprio.rs",
     "crates/meantime/src/hw/mmio.rs",
     "crates/meantime/src/hw/pages.rs",
     "crates/meantime/src/hw/pause.rs",

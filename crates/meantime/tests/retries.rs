@@ -454,7 +454,8 @@ fn pauses_end_in_time_for_any_way_to_wait() {
     for policy in policies {
         for interrupt in [false, true] {
             let rig = Rig::with(ssd("optane"), ControllerOptions { io_timeout_ns: 1_000 * MS, ..quick() });
-            let options = ChannelOptions { depth: 4, policy, interrupt: Some(interrupt) };
+            let options =
+                ChannelOptions { depth: 4, policy, interrupt: Some(interrupt), ..ChannelOptions::default() };
             let mut channel = rig.device.channel(&options).expect("a channel");
             channel.set_spin_budget_ns(0);
             for seed in 0..30 {

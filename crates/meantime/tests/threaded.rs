@@ -42,7 +42,7 @@ fn config(model: &str) -> SsdConfig {
 }
 
 fn both_ways(depth: u16) -> ChannelOptions {
-    ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) }
+    ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true), ..ChannelOptions::default() }
 }
 
 /// CPU time so far in ns, by `clock`.

@@ -263,7 +263,12 @@ fn run(seed: u64, commands: u64) -> Tally {
     let mut channels: Vec<NvmeChannel> = Vec::new();
     for _ in 0..queues {
         let depth = [1, 2, 7, 32, 128][rng.below(5) as usize];
-        let options = ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) };
+        let options = ChannelOptions {
+            depth,
+            policy: Policy::Poll,
+            interrupt: Some(true),
+            ..ChannelOptions::default()
+        };
         let mut channel = device.channel(&options).expect("a channel");
         channel.set_spin_budget_ns(20_000);
         channels.push(channel);

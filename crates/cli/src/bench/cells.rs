@@ -82,7 +82,8 @@ fn cell_work(
 ) -> Result<CellWork, Failure> {
     let (job, device) = (&plan.job, plan.devices[cell.device]);
     let policy = plan.policies[cell.policy];
-    let options = ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None };
+    let options =
+        ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None, ..ChannelOptions::default() };
     let channel =
         devices.get(device).channel(&options).map_err(|error| named(devices.uri(device), &error))?;
     let spec = plan.pattern(channel.info(), thread);

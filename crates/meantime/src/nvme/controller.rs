@@ -3,21 +3,23 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::features::{NumberOfQueues, fid, sel};
+use meantime_spec::features::{Arbitration, NumberOfQueues, fid};
 use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, oncs};
-use meantime_spec::log::{AsyncEvent, SmartLog, lid};
+use meantime_spec::log::AsyncEvent;
 use meantime_spec::regs::{
-    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs, cq_head_doorbell, sq_tail_doorbell,
+    ACQ, AQA, ASQ, Aqa, CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs, ams,
+    cq_head_doorbell, sq_tail_doorbell,
 };
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode;
 use zerocopy::FromBytes;
 
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
+use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
 use super::ring::Ring;
-use super::{Error, IoQueue, Result};
+use super::{Error, IoQueue, QueueClass, Result};
 use crate::hw::{Clock, DmaBuf, DmaHeap, DmaMap, EventFd, Transport};
 
 /// How long the driver waits for what.
@@ -34,6 +36,13 @@ pub struct ControllerOptions {
     /// How often an I/O command is repeated if the device says that it may be, or if it was lost with its queue; see
     /// [`retry`](super::retry). 0: never.
     pub retries: u8,
+    /// Whether a controller that has weighted round robin arbitration is to use it, so that queues have classes.
+    pub weighted_round_robin: bool,
+    /// Its weights and burst; `None`: 16 to 4 to 1, two commands at a time.
+    pub arbitration: Option<Arbitration>,
+    /// Whether the device is to stay in power state 0 while it is open, if it would leave that by itself (APST); what was before is set
+    /// again at the end.
+    pub low_latency: bool,
 }
 
 impl Default for ControllerOptions {
@@ -44,6 +53,9 @@ impl Default for ControllerOptions {
             admin_timeout_ns: 10_000_000_000,
             io_queues: 64,
             retries: 4,
+            weighted_round_robin: true,
+            arbitration: None,
+            low_latency: true,
         }
     }
 }
@@ -86,6 +98,7 @@ struct Admin {
     qids: Vec<bool>,
     /// By vector: the queue's event. Vector 0 is the admin queue's, which is polled.
     vectors: Vec<bool>,
+    features: Features,
 }
 
 impl Controller {
@@ -114,8 +127,20 @@ impl Controller {
             true,
         )?;
         let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0));
-        let found = start(transport.as_ref(), &clock, cap, &admin)
-            .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin));
+        let arbitration = arbitration(cap, &options);
+        let mut features = Features::default();
+        let found = start(transport.as_ref(), &clock, cap, arbitration, &admin)
+            .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin))
+            .and_then(|found| {
+                let context = AdminContext {
+                    transport: transport.as_ref(),
+                    clock: &clock,
+                    timeout_ns: options.admin_timeout_ns,
+                };
+                let mut sender = Sender { context, queue: &mut admin, heap: &heap };
+                apply(&mut features, &mut sender, cap, &options, &found.0)?;
+                Ok(found)
+            });
         let (info, namespaces, unusable) = match found {
             Ok(found) => found,
             Err(error) => {
@@ -138,7 +163,7 @@ impl Controller {
             info,
             namespaces,
             unusable,
-            admin: Mutex::new(Admin { queue: Some(admin), qids, vectors }),
+            admin: Mutex::new(Admin { queue: Some(admin), qids, vectors, features }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
             cache_losses: AtomicU32::new(0),
@@ -191,6 +216,11 @@ impl Controller {
     /// Where the controller is.
     pub fn describe(&self) -> String {
         self.transport.describe()
+    }
+
+    /// Whether the controller goes by the classes of queues: it has weighted round robin arbitration, and it is on.
+    pub fn has_queue_classes(&self) -> bool {
+        arbitration(self.cap, &self.options) == ams::WEIGHTED_ROUND_ROBIN
     }
 
     /// The most entries of an I/O queue.
@@ -253,7 +283,7 @@ impl Controller {
         }
     }
 
-    fn execute(
+    pub(super) fn execute(
         &self,
         command: &'static str,
         sqe: Sqe,
@@ -272,6 +302,7 @@ impl Controller {
         depth: u16,
         assigned: u16,
         interrupt: bool,
+        class: QueueClass,
     ) -> Result<IoQueue> {
         let entries = depth.saturating_add(1).clamp(2, self.max_queue_entries());
         let mut admin = self.lock();
@@ -279,7 +310,7 @@ impl Controller {
         let vector = if interrupt { Some(admin.take_vector(qid)?) } else { None };
         drop(admin);
         match self.make_pair(qid, entries, assigned.min(entries - 1), vector) {
-            Ok((pair, event)) => IoQueue::create(Arc::clone(self), pair, event, vector),
+            Ok((pair, event)) => IoQueue::create(Arc::clone(self), pair, event, vector, class),
             Err(error) => {
                 self.release_queue(qid, vector);
                 Err(error)
@@ -313,12 +344,19 @@ impl Controller {
     }
 
     /// Makes the controller know the rings of `pair` (NVMe Base 1.4 §5.3, §5.4).
-    pub(crate) fn register_queue(&self, pair: &QueuePair, vector: Option<u16>) -> Result<()> {
+    pub(crate) fn register_queue(
+        &self,
+        pair: &QueuePair,
+        vector: Option<u16>,
+        class: QueueClass,
+    ) -> Result<()> {
         let ring = pair.ring();
         let (qid, entries) = (pair.qid(), u32::from(ring.entries()));
         let cq = Sqe::create_io_cq(0, qid, entries, ring.cq_iova().0, vector);
         self.execute("Create I/O Completion Queue", cq, None)?;
-        let sq = Sqe::create_io_sq(0, qid, entries, ring.sq_iova().0, qid, 0);
+        // Without weighted round robin the field means nothing.
+        let qprio = if self.has_queue_classes() { class as u8 } else { 0 };
+        let sq = Sqe::create_io_sq(0, qid, entries, ring.sq_iova().0, qid, qprio);
         if let Err(error) = self.execute("Create I/O Submission Queue", sq, None) {
             let _ = self.execute("Delete I/O Completion Queue", Sqe::delete_io_cq(0, qid), None);
             return Err(error);
@@ -389,7 +427,8 @@ impl Controller {
 
     fn restart(&self, admin: &mut Admin) -> Result<()> {
         let transport = self.transport.as_ref();
-        let queue = admin.queue.as_mut().ok_or(Error::Gone)?;
+        let Admin { queue, features, .. } = admin;
+        let queue = queue.as_mut().ok_or(Error::Gone)?;
         let was_enabled = Cc(transport.read32(CC)).en();
         disable(transport, &self.clock, self.cap)?;
         // A Controller Reset, which ours is, leaves what had completed as it is, and the admin queue's attributes, too (1.4 §3.1.5). One that
@@ -402,60 +441,23 @@ impl Controller {
             }
         }
         queue.reset();
-        start(transport, &self.clock, self.cap, queue)?;
+        start(transport, &self.clock, self.cap, arbitration(self.cap, &self.options), queue)?;
         let context = self.context();
         set_queue_count(&context, queue, self.info.io_queues)?;
+        let mut sender = Sender { context, queue: &mut *queue, heap: &self.heap };
+        apply(features, &mut sender, self.cap, &self.options, &self.info)?;
         queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(())
     }
 
-    /// Reads feature `fid` (NVMe Base 1.4 §5.21).
-    ///
-    /// # Errors
-    /// What the controller answers, e.g. *Invalid Field in Command* for a feature it does not have.
-    pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
-        Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
-    }
-
-    /// Writes feature `fid`, not saved over a reset.
-    ///
-    /// # Errors
-    /// What the controller answers.
-    pub fn set_feature(&self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
-        Ok(self.execute("Set Features", Sqe::set_features(0, nsid, fid, false, value), None)?.0)
-    }
-
-    /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
-    ///
-    /// # Errors
-    /// What the controller answers; no memory; [`Error::Unsupported`] unless `bytes` is a positive multiple of 4.
-    pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
-        if bytes == 0 || !bytes.is_multiple_of(4) {
-            return Err(Error::Unsupported(format!(
-                "{bytes} bytes of a log page (a positive multiple of 4 is possible)"
-            )));
-        }
-        let mut log = Vec::new();
-        while log.len() < bytes as usize {
-            let (offset, len) = (log.len() as u64, (bytes as usize - log.len()).min(4096));
-            let data = self.heap.alloc(len)?;
-            // Events stay asserted (RAE) until the last part was read.
-            let more = log.len() + len < bytes as usize;
-            let sqe = Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
-            let (_, data) = self.execute("Get Log Page", sqe, Some(data))?;
-            log.extend_from_slice(&data.ok_or(Error::Gone)?);
-        }
-        Ok(log)
-    }
-
-    /// The SMART / health log (NVMe Base 1.4 §5.14.1.2).
-    ///
-    /// # Errors
-    /// What the controller answers.
-    pub fn smart(&self) -> Result<SmartLog> {
-        let bytes = self.get_log_page(lid::SMART, NSID_BROADCAST, size_of::<SmartLog>() as u32)?;
-        SmartLog::read_from_bytes(&bytes)
-            .map_err(|_| Error::Invalid { structure: "SMART log", what: format!("{} bytes", bytes.len()) })
+    /// Has `action` send features.
+    pub(super) fn with_features<T>(
+        &self,
+        action: impl FnOnce(&mut Features, &mut Sender<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Admin { queue, features, .. } = &mut *self.lock();
+        let queue = queue.as_mut().ok_or(Error::Gone)?;
+        action(features, &mut Sender { context: self.context(), queue, heap: &self.heap })
     }
 
     /// Whether the controller has an optional I/O command, one of [`oncs`].
@@ -508,6 +510,10 @@ impl Drop for Controller {
         if self.gone().is_some() {
             return;
         }
+        let _ = self.with_features(|features, sender| {
+            features.restore(sender);
+            Ok(())
+        });
         // A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then disabled, so that it
         // forgets our memory before the heap frees it.
         let transport = self.transport.as_ref();
@@ -640,6 +646,24 @@ fn clear_enable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()
     wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
 }
 
+/// Sets the features of a controller that was just enabled.
+fn apply(
+    features: &mut Features,
+    to: &mut Sender<'_>,
+    cap: Cap,
+    options: &ControllerOptions,
+    info: &ControllerInfo,
+) -> Result<()> {
+    let weighted = arbitration(cap, options) == ams::WEIGHTED_ROUND_ROBIN;
+    features.apply(to, info, weighted.then_some(options.arbitration), options.low_latency)
+}
+
+/// Which arbitration to enable the controller with, one of [`ams`].
+fn arbitration(cap: Cap, options: &ControllerOptions) -> u8 {
+    let weighted = options.weighted_round_robin && cap.ams() & CAP_AMS_WEIGHTED_ROUND_ROBIN != 0;
+    if weighted { ams::WEIGHTED_ROUND_ROBIN } else { ams::ROUND_ROBIN }
+}
+
 /// The sizes of the admin queues.
 fn admin_attributes(admin: &AdminQueue) -> Aqa {
     let entries = u32::from(admin.queue().ring().entries());
@@ -647,13 +671,20 @@ fn admin_attributes(admin: &AdminQueue) -> Aqa {
 }
 
 /// Programs the admin queue and sets CC.EN (NVMe Base 1.4 §7.6.1, steps 3 to 5).
-fn start(transport: &dyn Transport, clock: &Clock, cap: Cap, admin: &AdminQueue) -> Result<()> {
+fn start(
+    transport: &dyn Transport,
+    clock: &Clock,
+    cap: Cap,
+    arbitration: u8,
+    admin: &AdminQueue,
+) -> Result<()> {
     let ring = admin.queue().ring();
     transport.write32(AQA, admin_attributes(admin).0);
     transport.write64(ASQ, ring.sq_iova().0);
     transport.write64(ACQ, ring.cq_iova().0);
-    // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, round robin, NVM command set.
-    transport.write32(CC, Cc(0).with_iosqes(6).with_iocqes(4).with_en(true).0);
+    // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, NVM command set.
+    let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_ams(arbitration);
+    transport.write32(CC, cc.with_en(true).0);
     let ready = |csts: Csts| csts.rdy() || csts.cfs();
     wait_for(transport, clock, "become ready (CSTS.RDY = 1)", ready_timeout_ms(cap), ready)?;
     let csts = transport.read32(CSTS);

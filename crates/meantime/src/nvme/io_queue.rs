@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::arbitration::QueueClass;
 use super::controller::Controller;
 use super::queue::{Command, CommandError, Completed, Outcome, QueueCounters, QueuePair, Tag};
 use super::recovery::Owner;
@@ -18,6 +19,7 @@ pub struct IoQueue {
     pair: QueuePair,
     event: Option<EventFd>,
     vector: Option<u16>,
+    class: QueueClass,
     /// The epoch of the controller that knows this queue.
     epoch: u32,
     /// Whether the controller of that epoch knows the queue.
@@ -42,6 +44,7 @@ impl IoQueue {
         mut pair: QueuePair,
         event: Option<EventFd>,
         vector: Option<u16>,
+        class: QueueClass,
     ) -> Result<Self> {
         let epoch = controller.epoch();
         let options = controller.options();
@@ -58,6 +61,7 @@ impl IoQueue {
             pair,
             event,
             vector,
+            class,
             epoch,
             registered,
             perhaps_known,
@@ -97,6 +101,11 @@ impl IoQueue {
     /// How many commands can be in flight.
     pub fn slots(&self) -> u16 {
         self.pair.slots()
+    }
+
+    /// The class of its submission queue.
+    pub fn class(&self) -> QueueClass {
+        self.class
     }
 
     /// The queue identifier.
@@ -350,7 +359,7 @@ impl IoQueue {
             }
             self.pair.reset_rings();
             self.perhaps_known = true;
-            result = self.controller.register_queue(&self.pair, self.vector);
+            result = self.controller.register_queue(&self.pair, self.vector, self.class);
             if result.is_ok() && self.controller.epoch() == self.epoch {
                 break;
             }

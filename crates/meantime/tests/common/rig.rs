@@ -55,7 +55,12 @@ impl Rig {
 
     /// A channel that polls, with an interrupt beside.
     pub fn channel(&self, depth: u16) -> NvmeChannel {
-        let options = ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) };
+        let options = ChannelOptions {
+            depth,
+            policy: Policy::Poll,
+            interrupt: Some(true),
+            ..ChannelOptions::default()
+        };
         self.device.channel(&options).expect("a channel")
     }
 
