@@ -22,12 +22,14 @@ use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 /// A register write: (offset, bytes, value).
 type Write = (u32, u8, u64);
 
+/// DMA memory: IOVA, address in this process, length, and what keeps it mapped.
+type Region = (u64, usize, usize, Arc<dyn Any + Send + Sync>);
+
 /// Notes register writes, and where DMA memory is.
 struct Recorder {
     inner: Arc<dyn SoftPort>,
     writes: Mutex<Vec<Write>>,
-    /// (IOVA, address in this process, length, what keeps it mapped).
-    memory: Mutex<Vec<(u64, usize, usize, Arc<dyn Any + Send + Sync>)>>,
+    memory: Mutex<Vec<Region>>,
 }
 
 impl Recorder {

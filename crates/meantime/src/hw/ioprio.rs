@@ -42,7 +42,7 @@ impl IoPriority {
             Self::BestEffort(level) => (2, level),
             Self::Idle => (3, 0),
         };
-        class << CLASS_SHIFT | u16::from(level) % LEVELS
+        (class << CLASS_SHIFT) | (u16::from(level) % LEVELS)
     }
 
     /// That of the calling thread.
