@@ -62,6 +62,8 @@ counters! {
     bad_doorbells,
     /// Doorbells rung of queues that do not exist, or before the controller was enabled.
     stray_doorbells,
+    /// Reads of blocks that Write Uncorrectable has marked.
+    media_errors,
     /// Commands with a CID that was outstanding.
     cid_conflicts,
     /// Transfers to or from memory that is not mapped.

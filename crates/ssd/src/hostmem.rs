@@ -160,6 +160,11 @@ impl HostMemory {
 }
 
 impl Segment {
+    /// `len` bytes that are nowhere: they resolve to nothing.
+    pub(crate) fn hole(len: u32) -> Self {
+        Self { region: u32::MAX, len, offset: 0 }
+    }
+
     /// Its length in bytes.
     pub(crate) fn len(self) -> usize {
         self.len as usize

@@ -34,10 +34,11 @@ mod stepped;
 mod store;
 mod sys;
 mod threaded;
+mod uncorrectable;
 mod vwc;
 
 pub use clock::{Clock, MonotonicClock};
-pub use config::{NamespaceConfig, SsdConfig};
+pub use config::{NamespaceConfig, PowerState, SsdConfig};
 pub use controller::Refusal;
 pub use counters::Counters;
 pub use error::SsdError;

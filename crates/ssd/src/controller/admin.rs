@@ -6,6 +6,7 @@ use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::complete::Outcome;
+use super::error_log::Wrong;
 use super::queues::{Cq, Sq};
 use crate::clock::Clock;
 use crate::hostmem::{Doorbell, PAGE_BYTES};
@@ -39,7 +40,10 @@ impl Controller {
             match result {
                 Ok(Some(outcome)) => self.post(0, cid, outcome),
                 Ok(None) => {}
-                Err(status) => self.post(0, cid, Outcome::from(status)),
+                Err(status) => {
+                    self.note_error(0, &sqe, status);
+                    self.post(0, cid, Outcome::from(status));
+                }
             }
         }
         self.deliver_events();
@@ -56,6 +60,7 @@ impl Controller {
 
     /// Executes one; `None` if it completes later.
     fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Option<Outcome>, Status> {
+        self.errors.wrong = Wrong::default();
         self.check_cdw0(0, sqe)?;
         let cid = sqe.cid();
         match AdminOpcode::try_from(sqe.opcode()) {
@@ -64,11 +69,16 @@ impl Controller {
             Ok(AdminOpcode::CreateIoSq) => self.create_io_sq(sqe).map(Some),
             Ok(AdminOpcode::DeleteIoCq) => self.delete_io_cq(sqe).map(Some),
             Ok(AdminOpcode::DeleteIoSq) => self.delete_io_sq(sqe, now_ns).map(Some),
-            Ok(AdminOpcode::GetFeatures) => self.get_features(sqe).map(Some),
-            Ok(AdminOpcode::SetFeatures) => self.set_features(sqe).map(Some),
+            Ok(AdminOpcode::GetFeatures) => self.get_features(sqe, now_ns).map(Some),
+            Ok(AdminOpcode::SetFeatures) => self.set_features(sqe, now_ns).map(Some),
             Ok(AdminOpcode::GetLogPage) => self.get_log_page(sqe).map(Some),
             Ok(AdminOpcode::Abort) => Ok(Some(self.abort(sqe, now_ns))),
             Ok(AdminOpcode::AsyncEventRequest) => self.hold_event_request(cid).map(|()| None),
+            Ok(AdminOpcode::FormatNvm) => self.format_nvm(sqe).map(Some),
+            Ok(AdminOpcode::Sanitize) => {
+                let reason = "Sanitize, though SANICAP offers no kind of it";
+                Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason))
+            }
             Ok(_) => {
                 let reason = "admin command that Identify Controller does not offer";
                 Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason))
@@ -90,6 +100,13 @@ impl Controller {
         Ok(())
     }
 
+    /// Copies a command's data, as long as `to`, out of host memory.
+    pub(super) fn take(&mut self, sqe: &Sqe, to: &mut [u8]) -> Result<(), Status> {
+        self.gather(0, sqe, to.len() as u64)?;
+        self.collect(to);
+        Ok(())
+    }
+
     /// What creating a queue of either kind asks for; its first byte.
     fn check_new_queue(&mut self, sqe: &Sqe, exists: bool, limit: u32) -> Result<u64, Status> {
         let (cid, qid) = (sqe.cid(), sqe.qid());
@@ -103,7 +120,7 @@ impl Controller {
         }
         if !sqe.pc() {
             let reason = "queue not physically contiguous, though CAP.CQR is set";
-            return Err(self.refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
+            return Err(self.at(44, 0).refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
         }
         let base = sqe.prp1.get();
         if !base.is_multiple_of(PAGE_BYTES) {
@@ -160,7 +177,7 @@ impl Controller {
         if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
             cq.sqs += 1;
         }
-        self.sqs.push(Sq::new(qid, cqid, ring, doorbell));
+        self.sqs.push(Sq::new(qid, cqid, sqe.qprio(), ring, doorbell));
         Ok(Outcome::OK)
     }
 

@@ -39,11 +39,16 @@ impl Controller {
     pub(super) fn post(&mut self, index: usize, cid: u16, outcome: Outcome) {
         let sq = &self.sqs[index];
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
-        cq.post(outcome.dw0, sq.head as u16, sq.qid, cid, outcome.status);
-        self.counters.cqes.add(1);
-        if !outcome.status.is_success() {
-            self.errors.record(sq.qid, cid, outcome.status);
+        let mut status = outcome.status;
+        if status.crd() != 0 && (status.dnr() || !self.features.advanced_retry) {
+            // 1.4 §4.6.1: a delay is only told to a host that said that it looks (Host Behavior Support), and that may retry.
+            status = status.with_crd(0);
         }
+        if !status.is_success() {
+            self.errors.record(sq.qid, cid, status, cq.phase());
+        }
+        cq.post(outcome.dw0, sq.head as u16, sq.qid, cid, status);
+        self.counters.cqes.add(1);
     }
 
     /// A command is in hand: its identifier is taken, its completion entry promised.
@@ -66,6 +71,7 @@ impl Controller {
         if let Some(cq) = &mut self.cqs[cqid] {
             cq.reserved -= 1;
         }
+        self.power.active_until(now_ns);
         let outcome = Outcome { status: command.status, dw0: command.dw0 };
         self.post(index, command.cid, outcome);
         if let Some(stamps) = &self.stamps {

@@ -45,6 +45,8 @@ pub(super) struct Sq {
     pub(super) ring: Ring,
     pub(super) qid: u16,
     pub(super) cqid: u16,
+    /// Its class under weighted round robin, as QPRIO says.
+    pub(super) qprio: u8,
     /// Commands fetched and not completed.
     pub(super) outstanding: u32,
     /// Their identifiers.
@@ -52,9 +54,9 @@ pub(super) struct Sq {
 }
 
 impl Sq {
-    pub(super) fn new(qid: u16, cqid: u16, ring: Ring, doorbell: Doorbell) -> Self {
+    pub(super) fn new(qid: u16, cqid: u16, qprio: u8, ring: Ring, doorbell: Doorbell) -> Self {
         let cids = CidSet::new();
-        Self { doorbell, head: 0, bad_tail: None, ring, qid, cqid, outstanding: 0, cids }
+        Self { doorbell, head: 0, bad_tail: None, ring, qid, cqid, qprio, outstanding: 0, cids }
     }
 
     /// Entries between `head` and a valid `tail`.
@@ -156,6 +158,11 @@ impl Cq {
         self.head = head;
         self.free += consumed;
         Ok(())
+    }
+
+    /// The phase of the next entry.
+    pub(super) fn phase(&self) -> bool {
+        self.phase
     }
 
     /// Writes an entry. There must be room, or one promised to this command.

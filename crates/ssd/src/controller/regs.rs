@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use meantime_spec::regs::{self, Aqa, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, shn, shst};
+use meantime_spec::regs::{
+    self, Aqa, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, ams, shn, shst,
+};
 use meantime_spec::seam::SOFT_DSTRD;
 
 use super::queues::{Cq, Sq};
@@ -34,6 +36,8 @@ impl RegisterFile {
             // At least one unit: a time of 0 would leave the host nothing to wait by.
             .with_to(config.ready_timeout_ms.div_ceil(500).max(1) as u8)
             .with_dstrd(SOFT_DSTRD)
+            .with_ams(CAP_AMS_WEIGHTED_ROUND_ROBIN)
+            .with_nssrs(true)
             .with_css(CAP_CSS_NVM);
         Self {
             cap: cap.0,
@@ -106,6 +110,16 @@ impl RegisterFile {
         self.set_csts(self.csts().with_rdy(ready));
     }
 
+    /// Whether the host has shut the controller down, and it said that it has.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.csts().shst() == shst::COMPLETE
+    }
+
+    /// CSTS after a controller reset: what a reset of the NVM subsystem has left stays until the host clears it.
+    fn disabled_csts(&self) -> Csts {
+        Csts(0).with_nssro(self.csts().nssro())
+    }
+
     fn cc(&self) -> Cc {
         Cc(self.cc.load(Ordering::Acquire))
     }
@@ -154,8 +168,11 @@ impl Controller {
                 let old = self.regs.acq.load(Ordering::Acquire);
                 self.write_base(false, half(old, offset == ACQ_HIGH));
             }
-            // CSTS.NSSRO is "write 1 to clear"; it is never set here, so that clearing it has no effect.
-            regs::CSTS if value == 1 << 4 => {}
+            // CSTS.NSSRO is "write 1 to clear".
+            regs::CSTS if value == Csts(0).with_nssro(true).0 => {
+                self.regs.set_csts(self.regs.csts().with_nssro(false));
+            }
+            regs::NSSR => self.write_nssr(value),
             regs::DOORBELLS.. => self.write_doorbell(offset, value),
             _ => self.bad_register("write to a register that is read-only or reserved"),
         }
@@ -207,6 +224,16 @@ impl Controller {
         disabled
     }
 
+    /// NVM Subsystem Reset (1.4 §7.3.1): as after power on, but that nothing volatile is lost, and that CSTS says so. Any other value than
+    /// the magic one has no effect (1.4 §3.1.7).
+    fn write_nssr(&mut self, value: u32) {
+        if value == regs::NSSR_RESET {
+            self.reset();
+            self.regs.power_on();
+            self.regs.set_csts(Csts(0).with_nssro(true));
+        }
+    }
+
     fn write_base(&mut self, submission: bool, value: u64) {
         if self.may_configure() {
             let register = if submission { &self.regs.asq } else { &self.regs.acq };
@@ -235,7 +262,7 @@ impl Controller {
             (false, true) => self.enable(new, now_ns),
             (true, false) => {
                 self.reset();
-                self.regs.set_csts(Csts(0));
+                self.regs.set_csts(self.regs.disabled_csts());
             }
             (true, true) => self.check_changed(old, new),
             (false, false) => {}
@@ -273,6 +300,7 @@ impl Controller {
                 self.remember(Refusal { qid: (index / 2) as u16, cid: None, status: None, reason });
             }
         }
+        self.power.active_until(now_ns);
         if let Err(reason) = self.create_admin_queues(cc) {
             self.counters.bad_registers.add(1);
             self.fatal(reason);
@@ -293,8 +321,8 @@ impl Controller {
         if cc.css() != CC_CSS_NVM {
             return Err("CC.CSS that CAP.CSS does not offer: only the NVM command set");
         }
-        if cc.ams() != 0 {
-            return Err("CC.AMS that CAP.AMS does not offer: only round robin");
+        if cc.ams() != ams::ROUND_ROBIN && cc.ams() != ams::WEIGHTED_ROUND_ROBIN {
+            return Err("CC.AMS that CAP.AMS does not offer: only round robin, plain and weighted");
         }
         if !plausible_sizes(cc) {
             return Err("CC.IOSQES or CC.IOCQES that Identify Controller does not offer");
@@ -315,8 +343,10 @@ impl Controller {
         // The admin completion queue uses vector 0, always (1.4 §3.1.9 and §7.5).
         let mut cq = Cq::new(cq_ring, cq_doorbell, Some(0));
         cq.sqs = 1;
+        self.arbiter.reset(cc.ams() == ams::WEIGHTED_ROUND_ROBIN);
+        self.choose_path();
         self.cqs[0] = Some(cq);
-        self.sqs.push(Sq::new(0, 0, sq_ring, sq_doorbell));
+        self.sqs.push(Sq::new(0, 0, 0, sq_ring, sq_doorbell));
         Ok(())
     }
 
@@ -342,9 +372,14 @@ impl Controller {
         self.interrupts.reset();
         self.service.clear();
         self.features.reset();
-        if self.store.has_cache() && !self.store.enable_cache(true) {
+        self.interrupts.coalescing = self.features.current.coalescing;
+        if self.store.has_cache() && !self.store.enable_cache(self.features.current.cache.wce()) {
             tracing::warn!("the medium failed to write back");
         }
+        self.arbiter.reset(false);
+        self.power.set_state(self.features.current.power, 0);
+        self.apply_transitions(0);
+        self.errors.forget_commands();
         self.ready_at_ns = None;
         self.timed = false;
         for index in 0..self.doorbells.len() {
