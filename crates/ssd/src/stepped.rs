@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 
 use crate::clock::FixedClock;
 use crate::config::SsdConfig;
@@ -46,6 +46,7 @@ struct Port {
     regs: Arc<RegisterFile>,
     doorbells: Arc<Doorbells>,
     vectors: u16,
+    memory: Option<ControllerMemory>,
     stamps: Option<Arc<StampRing>>,
 }
 
@@ -68,8 +69,9 @@ impl SteppedSsd {
         let doorbells = Arc::clone(controller.doorbells());
         let counters = Arc::clone(controller.counters());
         let stamps = controller.stamps().map(Arc::clone);
+        let memory = controller.memory();
         let state = State { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
-        let port = Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, stamps });
+        let port = Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, memory, stamps });
         Ok(Self { port, counters })
     }
 
@@ -249,5 +251,9 @@ impl SoftPort for PortHandle {
 
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
         Some(Arc::new(SteppedClock(Arc::clone(&self.0))))
+    }
+
+    fn controller_memory(&self) -> Option<ControllerMemory> {
+        self.0.memory.clone()
     }
 }

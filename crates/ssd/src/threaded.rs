@@ -7,7 +7,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
@@ -46,6 +46,7 @@ struct Port {
     doorbells: Arc<Doorbells>,
     mailbox: Arc<Mailbox>,
     vectors: u16,
+    memory: Option<ControllerMemory>,
     thread: Thread,
     /// How long a driver's call waits for its answer.
     patience: Duration,
@@ -65,6 +66,7 @@ impl Ssd {
         let doorbells = Arc::clone(controller.doorbells());
         let counters = Arc::clone(controller.counters());
         let stamps = controller.stamps().map(Arc::clone);
+        let memory = controller.memory();
         let mailbox = Arc::new(Mailbox::default());
         let (pinned, is_pinned) = sync_channel(1);
         let worker = Worker { controller, clock, mailbox: Arc::clone(&mailbox) };
@@ -87,7 +89,8 @@ impl Ssd {
         let timeout = Duration::from_millis(500) * u32::from(Cap(regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
         let thread_handle = thread.thread().clone();
-        let port = Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread_handle, patience });
+        let port =
+            Arc::new(Port { regs, doorbells, mailbox, vectors, memory, thread: thread_handle, patience });
         let ssd = Self { port, thread: Some(thread), counters, stamps };
         match is_pinned.recv() {
             Ok(Ok(())) => Ok(ssd),
@@ -252,6 +255,10 @@ impl SoftPort for Port {
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
         None
     }
+
+    fn controller_memory(&self) -> Option<ControllerMemory> {
+        self.memory.clone()
+    }
 }
 
 struct CloseOnDrop {
@@ -313,6 +320,8 @@ impl<C: Clock> Worker<C> {
     /// the last look and the sleep is not lost.
     fn park(&mut self, turn: Turn) {
         let doorbells = Arc::clone(self.controller.doorbells());
+        // The full fence of the announcement orders the event indices, too, with the look that follows.
+        self.controller.ask_for_rings();
         doorbells.parking().announce();
         self.controller.inspect_doorbells();
         let again = self.controller.turn(&self.clock);
@@ -326,6 +335,7 @@ impl<C: Clock> Worker<C> {
             self.controller.counters().wakes.add(1);
         }
         doorbells.parking().retract();
+        self.controller.poll_again();
     }
 
     /// Answers every call that is waiting. False if one of them was to stop.

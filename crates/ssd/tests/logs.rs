@@ -111,7 +111,7 @@ fn smart_counts_power_and_media_errors() {
 
 #[test]
 fn the_effects_log_is_true() {
-    for shadow_doorbells in [false] {
+    for shadow_doorbells in [false, true] {
         let (_ssd, mut host) = stepped(SsdConfig { shadow_doorbells, ..config(1 << 20, 512) });
         host.create_queues(1, 16, None);
         let effects: CommandsSupportedLog = log(&mut host, lid::COMMANDS_SUPPORTED, false);

@@ -9,7 +9,7 @@ use super::complete::Outcome;
 use super::error_log::Wrong;
 use super::queues::{Cq, Sq};
 use crate::clock::Clock;
-use crate::hostmem::{Doorbell, PAGE_BYTES};
+use crate::hostmem::PAGE_BYTES;
 
 impl Controller {
     /// Fetches and executes admin commands up to `tail`.
@@ -74,6 +74,7 @@ impl Controller {
             Ok(AdminOpcode::GetLogPage) => self.get_log_page(sqe).map(Some),
             Ok(AdminOpcode::Abort) => Ok(Some(self.abort(sqe, now_ns))),
             Ok(AdminOpcode::AsyncEventRequest) => self.hold_event_request(cid).map(|()| None),
+            Ok(AdminOpcode::DoorbellBufferConfig) => self.doorbell_buffer_config(sqe).map(Some),
             Ok(AdminOpcode::FormatNvm) => self.format_nvm(sqe).map(Some),
             Ok(AdminOpcode::Sanitize) => {
                 let reason = "Sanitize, though SANICAP offers no kind of it";
@@ -143,15 +144,23 @@ impl Controller {
         if !self.entry_sizes_set().1 {
             return Err(self.refuse(0, cid, StatusCode::InvalidQueueSize, "CC.IOCQES is not set"));
         }
+        if self.host.is_controller_memory(base) {
+            let reason = "completion queue in the controller memory buffer, though CMBSZ.CQS is clear";
+            return Err(self.refuse(0, cid, StatusCode::InvalidUseOfControllerMemoryBuffer, reason));
+        }
         let vector = sqe.ien().then_some(sqe.iv());
         if vector.is_some_and(|v| v >= self.interrupts.len()) {
             return Err(self.refuse(0, cid, StatusCode::InvalidInterruptVector, "no such interrupt vector"));
         }
         let ring = self.host.ring(base, sqe.queue_entries(), 16);
-        let doorbell = Doorbell::new(&self.doorbells, usize::from(qid) * 2 + 1);
-        let (Some(ring), Some(doorbell)) = (ring, doorbell) else { return Err(self.unmapped_queue(cid)) };
+        let doorbell = self.cq_doorbell(qid);
+        let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
+            return Err(self.unmapped_queue(cid));
+        };
         self.take_stray_doorbell(qid, usize::from(qid) * 2 + 1);
-        self.cqs[usize::from(qid)] = Some(Cq::new(ring, doorbell, vector));
+        let mut cq = Cq::new(ring, doorbell, vector);
+        cq.event = event;
+        self.cqs[usize::from(qid)] = Some(cq);
         Ok(Outcome::OK)
     }
 
@@ -170,14 +179,18 @@ impl Controller {
         if self.cqs[usize::from(cqid)].is_none() {
             return Err(self.refuse(0, cid, StatusCode::CompletionQueueInvalid, "no such completion queue"));
         }
-        let ring = self.host.ring(base, sqe.queue_entries(), 64);
-        let doorbell = Doorbell::new(&self.doorbells, usize::from(qid) * 2);
-        let (Some(ring), Some(doorbell)) = (ring, doorbell) else { return Err(self.unmapped_queue(cid)) };
+        let ring = self.sq_ring(base, sqe.queue_entries());
+        let doorbell = self.sq_doorbell(qid);
+        let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
+            return Err(self.unmapped_queue(cid));
+        };
         self.take_stray_doorbell(qid, usize::from(qid) * 2);
         if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
             cq.sqs += 1;
         }
-        self.sqs.push(Sq::new(qid, cqid, sqe.qprio(), ring, doorbell));
+        let mut sq = Sq::new(qid, cqid, sqe.qprio(), ring, doorbell);
+        sq.event = event;
+        self.sqs.push(sq);
         Ok(Outcome::OK)
     }
 

@@ -215,6 +215,10 @@ impl Controller {
     }
 
     fn not_mapped(&mut self, qid: u16, sqe: &Sqe, iova: u64, reason: &'static str) -> Status {
+        if self.host.is_controller_memory(iova) {
+            let reason = "data or lists in the controller memory buffer, which is for submission queues";
+            return self.refuse(qid, sqe.cid(), StatusCode::InvalidUseOfControllerMemoryBuffer, reason);
+        }
         self.counters.dma_errors.add(1);
         tracing::debug!(iova, "transfer to memory that is not mapped");
         self.refuse(qid, sqe.cid(), StatusCode::DataTransferError, reason)

@@ -11,7 +11,9 @@
 
 mod admin;
 mod arbiter;
+mod cmb;
 mod complete;
+mod dbbuf;
 mod error_log;
 mod events;
 mod fast;
@@ -33,20 +35,21 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError};
+use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError};
 use meantime_spec::status::{Status, StatusCode};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;
 use crate::faults::{FaultPlan, Faults};
-use crate::hostmem::{HostMemory, Segment};
+use crate::hostmem::{HostMemory, OwnMemory, Segment};
 use crate::medium::Medium;
 use crate::rng::Rng;
 use crate::service::Service;
 use crate::stamps::{STAMP_RING_LEN, StampRing};
 use crate::store::Store;
 use arbiter::Arbiter;
+use dbbuf::Shadows;
 use error_log::ErrorLog;
 use events::Events;
 use features::Features;
@@ -96,6 +99,8 @@ pub(crate) struct Controller {
     sqs: Vec<Sq>,
     /// By queue identifier.
     cqs: Vec<Option<Cq>>,
+    /// The host's shadow doorbells, if it has given some.
+    shadows: Option<Shadows>,
     interrupts: Interrupts,
     service: Service,
     faults: Faults,
@@ -137,10 +142,11 @@ impl Controller {
         let mut controller = Self {
             regs: Arc::new(RegisterFile::new(&config)),
             doorbells: Arc::new(Doorbells::new(queues)),
-            host: HostMemory::default(),
+            host: HostMemory::with_own(OwnMemory::new(config.cmb_bytes as usize)),
             store: Store::new(&config, medium),
             sqs: Vec::with_capacity(usize::from(queues)),
             cqs: (0..queues).map(|_| None).collect(),
+            shadows: None,
             interrupts: Interrupts::new(config.vectors),
             service,
             faults: Faults::new(config.faults.clone()),
@@ -175,6 +181,13 @@ impl Controller {
 
     pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
+    }
+
+    /// Its own memory as the host sees it.
+    pub(crate) fn memory(&self) -> Option<ControllerMemory> {
+        let own = self.host.own()?;
+        let keepalive = Arc::clone(own) as Arc<dyn std::any::Any + Send + Sync>;
+        Some(ControllerMemory { host_addr: own.addr(), len: own.len(), keepalive })
     }
 
     pub(crate) fn counters(&self) -> &Arc<SharedCounters> {
@@ -229,6 +242,10 @@ impl Controller {
             self.drop_queues();
             self.fatal("the memory of a queue in use was unmapped");
         }
+        if self.shadows.as_ref().is_some_and(|shadows| shadows.overlap(iova, len)) {
+            self.drop_queues();
+            self.fatal("the memory of the shadow doorbells was unmapped");
+        }
         self.host.unmap(iova).map(|_| ())
     }
 
@@ -245,7 +262,7 @@ impl Controller {
             self.unsafe_shutdowns += 1;
         }
         self.reset();
-        self.regs.power_on();
+        self.power_on();
         lost
     }
 

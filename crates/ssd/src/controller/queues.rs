@@ -38,6 +38,8 @@ impl CidSet {
 /// A submission queue.
 pub(super) struct Sq {
     pub(super) doorbell: Doorbell,
+    /// Its event index, if it is a shadow doorbell.
+    pub(super) event: Option<Doorbell>,
     /// Next entry to fetch.
     pub(super) head: u32,
     /// A tail value beyond the queue that has been reported already.
@@ -56,7 +58,7 @@ pub(super) struct Sq {
 impl Sq {
     pub(super) fn new(qid: u16, cqid: u16, qprio: u8, ring: Ring, doorbell: Doorbell) -> Self {
         let cids = CidSet::new();
-        Self { doorbell, head: 0, bad_tail: None, ring, qid, cqid, qprio, outstanding: 0, cids }
+        Self { doorbell, event: None, head: 0, bad_tail: None, ring, qid, cqid, qprio, outstanding: 0, cids }
     }
 
     /// Entries between `head` and a valid `tail`.
@@ -91,7 +93,9 @@ pub(super) enum BadHead {
 /// A completion queue.
 pub(super) struct Cq {
     pub(super) ring: Ring,
-    doorbell: Doorbell,
+    pub(super) doorbell: Doorbell,
+    /// Its event index, if it is a shadow doorbell.
+    pub(super) event: Option<Doorbell>,
     /// Next entry to write.
     tail: u32,
     phase: bool,
@@ -118,6 +122,7 @@ impl Cq {
         Self {
             ring,
             doorbell,
+            event: None,
             tail: 0,
             // 1.4 §4.6: entries of the first pass have phase 1.
             phase: true,

@@ -25,6 +25,8 @@ pub(crate) struct RegisterFile {
     aqa: AtomicU32,
     asq: AtomicU64,
     acq: AtomicU64,
+    pub(super) cmbmsc: AtomicU64,
+    pub(super) cmb_bytes: u32,
     gone: AtomicBool,
 }
 
@@ -38,6 +40,7 @@ impl RegisterFile {
             .with_dstrd(SOFT_DSTRD)
             .with_ams(CAP_AMS_WEIGHTED_ROUND_ROBIN)
             .with_nssrs(true)
+            .with_cmbs(config.cmb_bytes > 0)
             .with_css(CAP_CSS_NVM);
         Self {
             cap: cap.0,
@@ -47,6 +50,8 @@ impl RegisterFile {
             aqa: AtomicU32::new(0),
             asq: AtomicU64::new(0),
             acq: AtomicU64::new(0),
+            cmbmsc: AtomicU64::new(0),
+            cmb_bytes: config.cmb_bytes,
             gone: AtomicBool::new(false),
         }
     }
@@ -79,6 +84,7 @@ impl RegisterFile {
         const CAP_HIGH: u32 = regs::CAP + 4;
         const ASQ_HIGH: u32 = regs::ASQ + 4;
         const ACQ_HIGH: u32 = regs::ACQ + 4;
+        const CMBMSC_HIGH: u32 = regs::CMBMSC + 4;
         if self.is_gone() {
             return regs::GONE;
         }
@@ -94,6 +100,11 @@ impl RegisterFile {
             ASQ_HIGH => (self.asq.load(Ordering::Acquire) >> 32) as u32,
             regs::ACQ => self.acq.load(Ordering::Acquire) as u32,
             ACQ_HIGH => (self.acq.load(Ordering::Acquire) >> 32) as u32,
+            regs::CMBLOC => self.cmbloc(),
+            regs::CMBSZ => self.cmbsz(),
+            regs::CMBMSC => self.cmbmsc().0 as u32,
+            CMBMSC_HIGH => (self.cmbmsc().0 >> 32) as u32,
+            regs::CMBSTS => self.cmbsts(),
             _ => 0,
         }
     }
@@ -134,6 +145,7 @@ impl RegisterFile {
         self.aqa.store(0, Ordering::Release);
         self.asq.store(0, Ordering::Release);
         self.acq.store(0, Ordering::Release);
+        self.cmbmsc.store(0, Ordering::Release);
         self.set_csts(Csts(0));
     }
 }
@@ -143,6 +155,7 @@ impl Controller {
     pub(crate) fn write32(&mut self, offset: u32, value: u32, now_ns: u64) {
         const ASQ_HIGH: u32 = regs::ASQ + 4;
         const ACQ_HIGH: u32 = regs::ACQ + 4;
+        const CMBMSC_HIGH: u32 = regs::CMBMSC + 4;
         if self.regs.is_gone() {
             return;
         }
@@ -173,6 +186,10 @@ impl Controller {
                 self.regs.set_csts(self.regs.csts().with_nssro(false));
             }
             regs::NSSR => self.write_nssr(value),
+            regs::CMBMSC | CMBMSC_HIGH => {
+                let old = self.regs.cmbmsc().0;
+                self.write_cmbmsc(half(old, offset == CMBMSC_HIGH));
+            }
             regs::DOORBELLS.. => self.write_doorbell(offset, value),
             _ => self.bad_register("write to a register that is read-only or reserved"),
         }
@@ -186,6 +203,7 @@ impl Controller {
         match offset {
             regs::ASQ => self.write_base(true, value),
             regs::ACQ => self.write_base(false, value),
+            regs::CMBMSC => self.write_cmbmsc(value),
             _ => {
                 self.write32(offset, value as u32, now_ns);
                 self.write32(offset.wrapping_add(4), (value >> 32) as u32, now_ns);
@@ -194,7 +212,7 @@ impl Controller {
     }
 
     #[cold]
-    fn bad_register(&mut self, reason: &'static str) {
+    pub(super) fn bad_register(&mut self, reason: &'static str) {
         self.counters.bad_registers.add(1);
         tracing::debug!(reason, "register access refused");
         self.remember(Refusal { qid: 0, cid: None, status: None, reason });
@@ -229,9 +247,15 @@ impl Controller {
     fn write_nssr(&mut self, value: u32) {
         if value == regs::NSSR_RESET {
             self.reset();
-            self.regs.power_on();
+            self.power_on();
             self.regs.set_csts(Csts(0).with_nssro(true));
         }
+    }
+
+    /// Every register has the value that it has after power on.
+    pub(super) fn power_on(&mut self) {
+        self.regs.power_on();
+        self.host.place_controller_memory(None);
     }
 
     fn write_base(&mut self, submission: bool, value: u64) {
@@ -336,7 +360,7 @@ impl Controller {
         if !asq.is_multiple_of(PAGE_BYTES) || !acq.is_multiple_of(PAGE_BYTES) {
             return Err("ASQ or ACQ not aligned to a page");
         }
-        let sq_ring = self.host.ring(asq, aqa.asqs(), 64).ok_or("ASQ is not in mapped memory")?;
+        let sq_ring = self.sq_ring(asq, aqa.asqs()).ok_or("ASQ is not in mapped memory")?;
         let cq_ring = self.host.ring(acq, aqa.acqs(), 16).ok_or("ACQ is not in mapped memory")?;
         let doorbell = |index| Doorbell::new(&self.doorbells, index).ok_or("no doorbells");
         let (sq_doorbell, cq_doorbell) = (doorbell(0)?, doorbell(1)?);
@@ -361,6 +385,7 @@ impl Controller {
         self.sqs.clear();
         self.cqs.iter_mut().for_each(|cq| *cq = None);
         self.pending.clear();
+        self.shadows = None;
         self.events.reset();
         self.blocked = false;
     }
