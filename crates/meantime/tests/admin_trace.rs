@@ -15,7 +15,7 @@ use common::quick;
 use meantime::block::{BlockDevice, ChannelOptions, NvmeDevice};
 use meantime::completion::Policy;
 use meantime::hw::soft::SoftTransport;
-use meantime::nvme::Controller;
+use meantime::nvme::{Controller, QueueClass};
 use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
@@ -149,16 +149,16 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
     // §3.1.9 and §3.1.10, ASQ at 28h and ACQ at 30h: 64 bits, 11:0 are 0.
     assert_eq!((asq.0, asq.1, asq.2 % 4096), (0x28, 8, 0));
     assert_eq!((acq.0, acq.1, acq.2 % 4096), (0x30, 8, 0));
-    // §3.1.5, CC at 14h: 23:20 IOCQES 4 (16 bytes), 19:16 IOSQES 6 (64 bytes), 15:14 SHN 0, 13:11 AMS 0 (round robin), 10:7 MPS 0 (4 KiB),
+    // §3.1.5, CC at 14h: 23:20 IOCQES 4 (16 bytes), 19:16 IOSQES 6 (64 bytes), 15:14 SHN 0, 13:11 AMS 1 (weighted round robin), 10:7 MPS 0 (4 KiB),
     // 6:4 CSS 0 (NVM), 0 EN.
-    assert_eq!(cc, (0x14, 4, 4 << 20 | 6 << 16 | 1));
+    assert_eq!(cc, (0x14, 4, 4 << 20 | 6 << 16 | 1 << 11 | 1));
 
     let device = NvmeDevice::new(Arc::clone(&controller), 1, "recorded".into()).expect("namespace 1");
     let options = ChannelOptions {
         depth: 31,
         policy: Policy::Poll,
         interrupt: Some(true),
-        ..ChannelOptions::default()
+        class: Some(QueueClass::High),
     };
     let channel = device.channel(&options).expect("a channel");
     drop(channel);
@@ -175,6 +175,10 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
         command(0x06, 0, true, [0x02, 0, 0, 0]),
         // §5.15, Identify, CNS 00h: namespace 1.
         command(0x06, 1, true, [0x00, 0, 0, 0]),
+        // §5.21.1.22, Set Features, Host Behavior Support: CDW10 7:0 FID 16h; 512 bytes of data. Since CRDT1 is not 0.
+        command(0x09, 0, true, [0x16, 0, 0, 0]),
+        // §5.21.1.1, Set Features, Arbitration: FID 01h; CDW11 31:24 HPW 16, 23:16 MPW 4, 15:8 LPW 1, all 0's based, 2:0 AB 1 (two commands).
+        command(0x09, 0, false, [0x01, 15 << 24 | 3 << 16 | 1, 0, 0]),
         // §5.2, Asynchronous Event Request (0Ch), which has no parameters: four are kept.
         command(0x0c, 0, false, [0; 4]),
         command(0x0c, 0, false, [0; 4]),
@@ -182,11 +186,11 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
         command(0x0c, 0, false, [0; 4]),
         // §5.3, Create I/O Completion Queue (05h): CDW10 31:16 QSIZE, 0's based, 15:0 QID 1; CDW11 31:16 IV 0, 1 IEN 0, 0 PC 1.
         command(0x05, 0, true, [queue_size | 1, 0x1, 0, 0]),
-        // §5.4, Create I/O Submission Queue (01h): CDW11 31:16 CQID 1, 2:1 QPRIO 0, 0 PC 1; CDW12 15:0 NVMSETID 0.
-        command(0x01, 0, true, [queue_size | 1, 1 << 16 | 0x1, 0, 0]),
+        // §5.4, Create I/O Submission Queue (01h): CDW11 31:16 CQID 1, 2:1 QPRIO 01b (high), 0 PC 1; CDW12 15:0 NVMSETID 0.
+        command(0x01, 0, true, [queue_size | 1, 1 << 16 | 0x3, 0, 0]),
         // The queues with an interrupt: IV 1, IEN 1.
         command(0x05, 0, true, [queue_size | 2, 1 << 16 | 0x3, 0, 0]),
-        command(0x01, 0, true, [queue_size | 2, 2 << 16 | 0x1, 0, 0]),
+        command(0x01, 0, true, [queue_size | 2, 2 << 16 | 0x3, 0, 0]),
         // §5.6 and §5.5, Delete I/O Submission Queue (00h) before Delete I/O Completion Queue (04h): CDW10 15:0 QID.
         command(0x00, 0, false, [1, 0, 0, 0]),
         command(0x04, 0, false, [1, 0, 0, 0]),
@@ -203,7 +207,7 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
 
     drop((device, controller));
     // §7.6.2: CC.SHN 01b, a normal shutdown, with the rest as it was; and disabled when it is complete (CSTS.SHST).
-    let running = 4 << 20 | 6 << 16;
+    let running = 4 << 20 | 6 << 16 | 1 << 11;
     assert_eq!(recorder.taken(), [(0x14, 4, running | 1 << 14 | 1), (0x14, 4, running)]);
     assert_eq!(ssd.refusals(), [], "the SSD has nothing to say against it");
 }

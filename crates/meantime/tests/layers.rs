@@ -19,6 +19,7 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/sched.rs",
     "crates/meantime/src/hw/uring.rs",
     "crates/meantime/src/nvme/ring.rs",
+    "crates/meantime/src/nvme/shadow.rs",
     "crates/meantime/tests",
     "crates/meantime/benches",
     "crates/capi/src",

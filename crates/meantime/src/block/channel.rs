@@ -170,8 +170,8 @@ pub struct NvmeChannel {
     work: Box<GapWork>,
     /// Block size less one.
     block_mask: u32,
-    has_write_zeroes: bool,
-    has_deallocate: bool,
+    /// Optional commands that the device has.
+    oncs: u16,
     /// How often the device had lost its volatile cache when a flush of this channel last heard of it.
     cache_losses: u32,
 }
@@ -186,7 +186,7 @@ impl NvmeChannel {
         policy: Policy,
     ) -> Self {
         let controller = polled.controller();
-        let (has_write_zeroes, has_deallocate) = (controller.has_write_zeroes(), controller.has_deallocate());
+        let oncs = controller.info().oncs;
         let heap = controller.heap().clone();
         let cache_losses = controller.cache_losses_told();
         let lane = |queue| {
@@ -221,8 +221,7 @@ impl NvmeChannel {
             block_mask: ns.block_bytes() - 1,
             single_blocks,
             untimed_blocks: single_blocks,
-            has_write_zeroes,
-            has_deallocate,
+            oncs,
             cache_losses,
         }
     }
@@ -263,8 +262,13 @@ impl NvmeChannel {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
         }
+        if let Some((bit, name)) = request.op.optional()
+            && self.oncs & bit == 0
+        {
+            return Err(SubmitError::Unsupported(name));
+        }
         let blocks = match (request.op, &request.buf) {
-            (Op::Read | Op::Write, Some(buf)) => {
+            (op, Some(buf)) if op.has_data() => {
                 if buf.is_empty() || buf.len() as u32 & self.block_mask != 0 {
                     let block_bytes = self.ns.block_bytes();
                     return Err(SubmitError::PartialBlock { bytes: buf.len(), block_bytes });
@@ -274,19 +278,10 @@ impl NvmeChannel {
                 }
                 (buf.len() >> self.ns.block_shift) as u64
             }
-            (Op::Read | Op::Write, None) => return Err(SubmitError::Buffer),
-            (_, Some(_)) => return Err(SubmitError::Buffer),
             (Op::Flush, None) => return Ok(()),
-            (Op::WriteZeroes, None) if !self.has_write_zeroes => {
-                return Err(SubmitError::Unsupported("Write Zeroes"));
-            }
-            (Op::Deallocate, None) if !self.has_deallocate => {
-                return Err(SubmitError::Unsupported("Dataset Management (deallocate)"));
-            }
-            (Op::WriteZeroes | Op::Deallocate, None) if request.blocks == 0 => {
-                return Err(SubmitError::Empty);
-            }
-            (Op::WriteZeroes | Op::Deallocate, None) => request.blocks,
+            (op, buf) if op.has_data() || buf.is_some() => return Err(SubmitError::Buffer),
+            _ if request.blocks == 0 => return Err(SubmitError::Empty),
+            _ => request.blocks,
         };
         // Written so that it cannot overflow.
         if blocks > self.ns.blocks || request.lba > self.ns.blocks - blocks {
@@ -332,7 +327,7 @@ impl NvmeChannel {
         // No underflow that matters: `whole` bounds nlb by the namespace's size.
         let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
         let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
-        if !(op.has_data() && whole && inside && ready) {
+        if !(op.is_common() && whole && inside && ready) {
             return if TIMED { self.start_long(request, claim) } else { self.start_other(request, claim) };
         }
         let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };

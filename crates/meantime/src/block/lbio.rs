@@ -191,12 +191,14 @@ impl Lbio {
     pub(crate) fn emit(&mut self, ns: &NamespaceInfo) -> Command {
         let slba = self.next_lba;
         let (nlb, data_bytes) = match self.op {
-            Op::Read | Op::Write => {
+            Op::Read | Op::Write | Op::Compare => {
                 let nlb = ns.next_span(slba, self.left, true);
                 (nlb, nlb << ns.block_shift)
             }
             Op::Flush => (0, 0),
-            Op::WriteZeroes | Op::Deallocate => (ns.next_span(slba, self.left, false), 0),
+            Op::WriteZeroes | Op::Deallocate | Op::Verify | Op::WriteUncorrectable => {
+                (ns.next_span(slba, self.left, false), 0)
+            }
         };
         let data = self.next_data;
         self.pending += 1;
@@ -457,7 +459,7 @@ impl Table {
         let kind = match op {
             Op::Read => Kind::Read,
             Op::Write => Kind::Write,
-            Op::Flush | Op::WriteZeroes | Op::Deallocate => Kind::Other,
+            _ => Kind::Other,
         };
         Class::new(kind, u32::try_from(bytes).unwrap_or(u32::MAX), in_flight)
     }

@@ -65,4 +65,8 @@ pub trait Transport: DmaMap {
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
     /// The clock that this device's time is measured by.
     fn clock(&self) -> Clock;
+    /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message: shadow doorbells pay then.
+    fn has_slow_doorbells(&self) -> bool {
+        false
+    }
 }

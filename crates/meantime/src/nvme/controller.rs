@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meantime_spec::features::{Arbitration, NumberOfQueues, fid};
-use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, oncs};
+use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, oacs, oncs};
 use meantime_spec::log::AsyncEvent;
 use meantime_spec::regs::{
     ACQ, AQA, ASQ, Aqa, CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs, ams,
     cq_head_doorbell, sq_tail_doorbell,
 };
+use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode;
 use zerocopy::FromBytes;
@@ -19,8 +20,9 @@ use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
 use super::ring::Ring;
+use super::shadow::Shadows;
 use super::{Error, IoQueue, QueueClass, Result};
-use crate::hw::{Clock, DmaBuf, DmaHeap, DmaMap, EventFd, Transport};
+use crate::hw::{Clock, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Transport};
 
 /// How long the driver waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +45,10 @@ pub struct ControllerOptions {
     /// Whether the device is to stay in power state 0 while it is open, if it would leave that by itself (APST); what was before is set
     /// again at the end.
     pub low_latency: bool,
+    /// Whether data on more than two pages is named by an SGL descriptor instead of a PRP list, if the controller has SGLs.
+    pub sgl: bool,
+    /// Whether doorbells are shadowed by memory, if the controller has that; `None`: if the transport's are slow.
+    pub shadow_doorbells: Option<bool>,
 }
 
 impl Default for ControllerOptions {
@@ -56,6 +62,8 @@ impl Default for ControllerOptions {
             weighted_round_robin: true,
             arbitration: None,
             low_latency: true,
+            sgl: false,
+            shadow_doorbells: None,
         }
     }
 }
@@ -74,6 +82,8 @@ pub struct Controller {
     transport: Arc<dyn Transport>,
     clock: Clock,
     heap: DmaHeap,
+    /// Its shadow doorbells, if it has been given any.
+    shadows: Option<Shadows>,
     options: ControllerOptions,
     cap: Cap,
     info: ControllerInfo,
@@ -129,6 +139,7 @@ impl Controller {
         let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0));
         let arbitration = arbitration(cap, &options);
         let mut features = Features::default();
+        let mut shadows = None::<Shadows>;
         let found = start(transport.as_ref(), &clock, cap, arbitration, &admin)
             .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin))
             .and_then(|found| {
@@ -139,6 +150,12 @@ impl Controller {
                 };
                 let mut sender = Sender { context, queue: &mut admin, heap: &heap };
                 apply(&mut features, &mut sender, cap, &options, &found.0)?;
+                if options.sgl && !has_sgls(&found.0) {
+                    tracing::warn!("the controller has no SGLs: PRPs are used");
+                }
+                if wants_shadows(&found.0, transport.as_ref(), &options) {
+                    shadows.insert(Shadows::new(&heap, cap.dstrd())?).configure(&mut sender)?;
+                }
                 Ok(found)
             });
         let (info, namespaces, unusable) = match found {
@@ -146,6 +163,7 @@ impl Controller {
             Err(error) => {
                 // The device must not know our memory when it is freed. It has had its time to become ready.
                 if clear_enable(transport.as_ref(), &clock, cap).is_err() && !heap.unmap_all() {
+                    shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
                 }
                 return Err(error);
@@ -158,6 +176,7 @@ impl Controller {
             transport,
             clock,
             heap,
+            shadows,
             options,
             cap,
             info,
@@ -216,6 +235,24 @@ impl Controller {
     /// Where the controller is.
     pub fn describe(&self) -> String {
         self.transport.describe()
+    }
+
+    /// Whether long transfers are named by SGLs.
+    pub fn uses_sgls(&self) -> bool {
+        self.options.sgl && has_sgls(&self.info)
+    }
+
+    /// Whether the doorbells of I/O queues are shadowed by memory.
+    pub fn has_shadow_doorbells(&self) -> bool {
+        self.shadows.is_some()
+    }
+
+    /// The doorbells of queue `qid`, which the controller does not know at present, if they are shadowed: both are 0 then.
+    pub(crate) fn shadow_doorbells(&self, qid: u16) -> Result<Option<(Doorbell, Doorbell)>> {
+        let Some(shadows) = &self.shadows else { return Ok(None) };
+        let tail = self.transport.doorbell(sq_tail_doorbell(qid, self.cap.dstrd()))?;
+        let head = self.transport.doorbell(cq_head_doorbell(qid, self.cap.dstrd()))?;
+        Ok(Some(shadows.shade(qid, tail, head)))
     }
 
     /// Whether the controller goes by the classes of queues: it has weighted round robin arbitration, and it is on.
@@ -406,6 +443,9 @@ impl Controller {
                 let _ = clear_enable(self.transport.as_ref(), &self.clock, self.cap);
                 let released = self.heap.unmap_all();
                 self.memory_released.store(released, Ordering::Relaxed);
+                if !released {
+                    self.shadows.iter().for_each(Shadows::quarantine);
+                }
                 if let Some(queue) = admin.queue.take()
                     && !released
                 {
@@ -446,6 +486,9 @@ impl Controller {
         set_queue_count(&context, queue, self.info.io_queues)?;
         let mut sender = Sender { context, queue: &mut *queue, heap: &self.heap };
         apply(features, &mut sender, self.cap, &self.options, &self.info)?;
+        if let Some(shadows) = &self.shadows {
+            shadows.configure(&mut sender)?;
+        }
         queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(())
     }
@@ -524,6 +567,7 @@ impl Drop for Controller {
             && !self.heap.unmap_all()
             && let Some(queue) = self.lock().queue.take()
         {
+            self.shadows.iter().for_each(Shadows::quarantine);
             queue.quarantine();
         }
     }
@@ -656,6 +700,21 @@ fn apply(
 ) -> Result<()> {
     let weighted = arbitration(cap, options) == ams::WEIGHTED_ROUND_ROBIN;
     features.apply(to, info, weighted.then_some(options.arbitration), options.low_latency)
+}
+
+/// Whether I/O commands may name data by SGLs. Our buffers are aligned to more than the dwords that some ask for.
+fn has_sgls(info: &ControllerInfo) -> bool {
+    matches!(info.sgls & sgls::SUPPORT_MASK, sgls::SUPPORTED | sgls::SUPPORTED_DWORD_ALIGNED)
+}
+
+/// Whether doorbells are to be shadowed. Asked for in vain, it is said.
+fn wants_shadows(info: &ControllerInfo, transport: &dyn Transport, options: &ControllerOptions) -> bool {
+    let wanted = options.shadow_doorbells.unwrap_or_else(|| transport.has_slow_doorbells());
+    let has = info.oacs & oacs::DOORBELL_BUFFER_CONFIG != 0;
+    if options.shadow_doorbells == Some(true) && !has {
+        tracing::warn!("the controller has no shadow doorbells: its registers are used");
+    }
+    wanted && has
 }
 
 /// Which arbitration to enable the controller with, one of [`ams`].

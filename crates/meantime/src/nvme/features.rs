@@ -191,6 +191,18 @@ impl Controller {
         Err(Error::Unsupported("it has no volatile write cache".into()))
     }
 
+    /// Whether the device leaves power state 0 by itself (autonomous power state transitions, 1.4 §5.21.1.12).
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn autonomous_power_states(&self) -> Result<bool> {
+        let get = |_: &mut Features, sender: &mut Sender<'_>| {
+            sender.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)
+        };
+        let (dw0, _) = self.with_features(get)?;
+        Ok(AutonomousPowerStateTransition(dw0).apste())
+    }
+
     /// Has the controller collect up to `completions` (1 to 256) before it interrupts, or wait for at most `time_100us` × 100 µs (1.4 §5.21.1.8);
     /// 1 or 0 turn it off. A queue that is polled does not notice.
     ///

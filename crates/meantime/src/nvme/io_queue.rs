@@ -53,6 +53,9 @@ impl IoQueue {
             crdt: controller.info().crdt,
             timeout_ns: options.io_timeout_ns,
         };
+        if controller.uses_sgls() {
+            pair.use_sgls();
+        }
         pair.set_recovery(controller.clock().clone(), retries);
         let cache_losses = controller.cache_losses();
         let (registered, perhaps_known) = (false, false);
@@ -358,6 +361,9 @@ impl IoQueue {
                 return Err(Error::Gone);
             }
             self.pair.reset_rings();
+            if let Some(doorbells) = self.controller.shadow_doorbells(self.qid())? {
+                self.pair.ring_mut().set_doorbells(doorbells);
+            }
             self.perhaps_known = true;
             result = self.controller.register_queue(&self.pair, self.vector, self.class);
             if result.is_ok() && self.controller.epoch() == self.epoch {

@@ -15,6 +15,8 @@ pub mod queue;
 mod recovery;
 pub mod retry;
 mod ring;
+#[cfg(not(loom))]
+mod shadow;
 
 pub use arbitration::QueueClass;
 pub use controller::{Controller, ControllerOptions};

@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use meantime_spec::cqe::Cqe;
+use meantime_spec::identify::oncs;
 use meantime_spec::opcode::io;
+use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::Status;
 
@@ -37,13 +39,37 @@ pub enum Op {
     WriteZeroes = io::WRITE_ZEROES,
     /// Tell the device that the contents are no longer needed.
     Deallocate = io::DATASET_MANAGEMENT,
+    /// Compare with a buffer; ends with the status *Compare Failure* if they differ.
+    Compare = io::COMPARE,
+    /// Read without transferring, to find what cannot be read.
+    Verify = io::VERIFY,
+    /// Mark as not to be read, until written again: to test what becomes of such blocks.
+    WriteUncorrectable = io::WRITE_UNCORRECTABLE,
 }
 
 impl Op {
     /// Whether a buffer goes with it.
     #[inline(always)]
     pub fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Compare)
+    }
+
+    /// Whether every device has it, and a buffer goes with it.
+    #[inline(always)]
+    pub(crate) fn is_common(self) -> bool {
         matches!(self, Self::Read | Self::Write)
+    }
+
+    /// What of ONCS says that a device has it, and its name; `None`: every device has it.
+    pub(crate) fn optional(self) -> Option<(u16, &'static str)> {
+        match self {
+            Self::Read | Self::Write | Self::Flush => None,
+            Self::WriteZeroes => Some((oncs::WRITE_ZEROES, "Write Zeroes")),
+            Self::Deallocate => Some((oncs::DATASET_MANAGEMENT, "Dataset Management (deallocate)")),
+            Self::Compare => Some((oncs::COMPARE, "Compare")),
+            Self::Verify => Some((oncs::VERIFY, "Verify")),
+            Self::WriteUncorrectable => Some((oncs::WRITE_UNCORRECTABLE, "Write Uncorrectable")),
+        }
     }
 }
 
@@ -227,6 +253,8 @@ pub struct QueuePair {
     /// The tail that the device was told last.
     tail_rung: u16,
     counters: QueueCounters,
+    /// Whether long transfers are named by an SGL.
+    sgl: bool,
     /// If commands are repeated.
     pub(super) recovery: Option<Box<Recovery>>,
 }
@@ -258,6 +286,7 @@ impl QueuePair {
             qid,
             tail_rung: 0,
             counters: QueueCounters::default(),
+            sgl: false,
             recovery: None,
         }
     }
@@ -312,13 +341,16 @@ impl QueuePair {
         let cid = self.occupy(tag, owner);
         let &Command { nsid, slba, nlb, fua, .. } = command;
         let sqe = match command.op {
-            Op::Read | Op::Write => {
-                let (list, list_iova) = self.ring.list(tag);
-                let (prp1, prp2) = prp::fill(command.data, command.data_bytes, list, list_iova);
+            Op::Read | Op::Write | Op::Compare => {
+                let Some((prp1, prp2)) = prp::without_list(command.data, command.data_bytes) else {
+                    return self.stage_long(tag, cid, command);
+                };
                 // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
                 Sqe::transfer(command.op as u8, cid, nsid, slba, nlb.wrapping_sub(1) as u16, prp1, prp2, fua)
             }
             Op::Flush => Sqe::flush(cid, nsid),
+            Op::Verify => Sqe::verify(cid, nsid, slba, nlb),
+            Op::WriteUncorrectable => Sqe::write_uncorrectable(cid, nsid, slba, nlb),
             Op::WriteZeroes => Sqe::write_zeroes(cid, nsid, slba, nlb, false, fua),
             Op::Deallocate => {
                 let range = self.deallocate_range(tag, slba, nlb);
@@ -326,6 +358,29 @@ impl QueuePair {
             }
         };
         self.ring.push(&sqe);
+    }
+
+    /// The rest of [`QueuePair::stage`] for data on more than two pages: by a list of them, or by one SGL descriptor, since they are contiguous in the
+    /// controller's address space.
+    #[inline(never)]
+    fn stage_long(&mut self, tag: u16, cid: u16, command: &Command) {
+        let &Command { op, nsid, slba, nlb, data, data_bytes, fua } = command;
+        let transfer = |prp1, prp2| {
+            Sqe::transfer(op as u8, cid, nsid, slba, nlb.wrapping_sub(1) as u16, prp1, prp2, fua)
+        };
+        let sqe = if self.sgl {
+            transfer(0, 0).with_sgl(SglDescriptor::data_block(data.0, data_bytes))
+        } else {
+            let (list, list_iova) = self.ring.list(tag);
+            let (prp1, prp2) = prp::fill(data, data_bytes, list, list_iova);
+            transfer(prp1, prp2)
+        };
+        self.ring.push(&sqe);
+    }
+
+    /// From now on data that would need a list of its pages is named by an SGL. The controller has them (SGLS).
+    pub(crate) fn use_sgls(&mut self) {
+        self.sgl = true;
     }
 
     /// The same for a command that its owner could not name again: a copy is kept.

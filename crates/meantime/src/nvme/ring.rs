@@ -244,6 +244,11 @@ impl Ring {
         self.muted
     }
 
+    /// Other doorbells, for a queue that the controller does not know at present.
+    pub(crate) fn set_doorbells(&mut self, (tail, head): (Doorbell, Doorbell)) {
+        (self.tail_doorbell, self.head_doorbell) = (tail, head);
+    }
+
     /// As new. Only when the controller no longer knows the rings.
     pub(crate) fn reset(&mut self) {
         for index in 0..usize::from(self.entries) {
