@@ -98,7 +98,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("queues of two classes", QueueClass::High, QueueClass::Low),
         ("urgent beside low", QueueClass::Urgent, QueueClass::Low),
     ] {
-        let options = |depth, class| ChannelOptions { depth, class: Some(class), ..ChannelOptions::default() };
+        let options =
+            |depth, class| ChannelOptions { depth, class: Some(class), ..ChannelOptions::default() };
         let (stop, ended) = (AtomicBool::new(false), AtomicU64::new(0));
         let latencies_ns = std::thread::scope(|scope| {
             let bulk = scope.spawn(|| -> Result<(), String> {
@@ -121,7 +122,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
         show(name, latencies_ns, ended.load(Ordering::Relaxed));
     }
-    let mut channel = device.channel(&ChannelOptions { depth: BULK_DEPTH + 1, ..ChannelOptions::default() })?;
+    let mut channel =
+        device.channel(&ChannelOptions { depth: BULK_DEPTH + 1, ..ChannelOptions::default() })?;
     let mut bulk = Bulk::start(&mut channel)?;
     let mut ended = 0;
     let latencies_ns = singles(&mut channel, |channel| {

@@ -204,9 +204,7 @@ fn what_was_lost_with_its_queue_is_put_back() {
         assert!((2 * MS..OVERDUE_NS + MS / 2).contains(&took_ns), "{policy}: {took_ns}");
         let wrote = channel.wait(neighbour);
         assert_eq!(wrote.result, Ok(()), "{policy}");
-        // Either it was put back, or the abort of it was answered: then its time was over.
-        let slow = channel.wait(slow).result.map_err(|error| error.kind);
-        assert!(matches!(slow, Ok(()) | Err(CommandError::TimedOut)), "{policy}: {slow:?}");
+        channel.wait(slow).result.expect("put back too");
         let lane = channel.counters();
         let lane = if policy == Policy::Interrupt { lane.interrupt.expect("there") } else { lane.polled };
         assert!(lane.requeued >= 2 && lane.recreations == 1 && lane.strays == 0, "{policy}: {lane:?}");
@@ -234,6 +232,27 @@ fn a_command_that_is_always_lost_times_out_in_the_end() {
     verify(&mut channel, 0..1, 0);
     drop(done);
     nothing_leaks(rig, vec![channel], before);
+}
+
+#[test]
+fn what_was_aborted_is_begun_anew() {
+    let rig = Rig::new(ssd("optane"));
+    let mut channel = rig.channel(4);
+    put(&mut channel, 0..1, 1);
+    let slow = in_flight_late(&rig, &mut channel, 0, 1_000 * MS);
+    let (done, took_ns) = rig.timed(|| channel.wait(slow));
+    assert_eq!(done.result, Ok(()));
+    holds(&done.buf.expect("the buffer"), 512, 0, 1);
+    assert!((2 * MS..OVERDUE_NS + MS / 2).contains(&took_ns), "{took_ns}");
+    let counters = channel.counters().polled;
+    assert_eq!((counters.aborts, counters.recreations, counters.requeued), (1, 0, 1));
+    rig.ssd.set_faults(late(1_000 * MS));
+    let request = read_of(&channel, 0..1);
+    let ticket = channel.submit(request).expect("room");
+    let (done, took_ns) = rig.timed(|| channel.wait(ticket));
+    assert_eq!(kind(&done), CommandError::TimedOut);
+    assert!((5 * 2 * MS..5 * (OVERDUE_NS + MS / 2)).contains(&took_ns), "{took_ns}");
+    assert_eq!(channel.counters().polled.aborts, 1 + 5);
 }
 
 /// Slots are used in another order than they stand in, and the ring has gone round since the oldest was sent.

@@ -201,7 +201,7 @@ fn a_lost_command_ends_by_its_deadline_on_a_busy_channel() {
 /// Deadlines are each command's own: many overdue at once do not queue for their ends.
 #[test]
 fn many_overdue_commands_end_together() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(64);
     let tickets: Vec<Ticket> =
         (0..64).map(|lba| in_flight_late(&rig, &mut channel, lba, 10_000 * MS)).collect();

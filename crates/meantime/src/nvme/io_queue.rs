@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::arbitration::QueueClass;
 use super::controller::Controller;
 use super::queue::{Command, CommandError, Completed, Outcome, QueueCounters, QueuePair, Tag};
-use super::recovery::Owner;
+use super::recovery::{Owner, in_callers_terms};
 use super::retry::Retries;
 use super::{Error, Result};
 use crate::hw::{Clock, EventFd};
@@ -290,7 +290,7 @@ impl IoQueue {
         self.catch_up(Some(cid), to);
     }
 
-    /// Step 2. True if the command came back.
+    /// Step 2. True if the command came back: it has ended, or is held to be begun anew.
     fn abort(&mut self, cid: u16, to: &mut dyn Owner) -> bool {
         self.pair.counters_mut().aborts += 1;
         if self.controller.abort(self.qid(), cid).is_err() {
@@ -313,15 +313,7 @@ impl IoQueue {
 
     /// Reaps, and says in the caller's terms what our own recovery made of commands.
     fn reap_aborted(&mut self, to: &mut dyn Owner) {
-        use meantime_spec::status::StatusCode::{CommandAbortedByRequest, CommandAbortedSqDeletion};
-        self.reap(|owner, outcome| {
-            let outcome = match outcome {
-                Err(CommandError::Status(s)) if s.is(CommandAbortedByRequest) => Err(CommandError::TimedOut),
-                Err(CommandError::Status(s)) if s.is(CommandAbortedSqDeletion) => Err(CommandError::Reset),
-                other => other,
-            };
-            to.ended(owner, outcome);
-        });
+        self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
     }
 
     /// Step 3. True if the controller has forgotten the queue; everything that was in flight on it is held, or has been failed then.

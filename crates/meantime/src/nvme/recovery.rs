@@ -262,15 +262,17 @@ impl QueuePair {
             let held = recovery.held.remove(index);
             recovery.find_due();
             self.vacated(tag);
-            to.ended(held.owner, Err(map_deletion(error)));
+            to.ended(held.owner, Err(in_callers_terms(error)));
         }
     }
 }
 
-/// What was aborted by the deletion of its queue was reset, in the caller's terms.
-fn map_deletion(error: CommandError) -> CommandError {
+/// What our own recovery made of a command, in the caller's terms.
+pub(super) fn in_callers_terms(error: CommandError) -> CommandError {
+    use meantime_spec::status::StatusCode::{CommandAbortedByRequest, CommandAbortedSqDeletion};
     match error {
-        CommandError::Status(status) if verdict(status) == Verdict::Requeue => CommandError::Reset,
+        CommandError::Status(status) if status.is(CommandAbortedByRequest) => CommandError::TimedOut,
+        CommandError::Status(status) if status.is(CommandAbortedSqDeletion) => CommandError::Reset,
         other => other,
     }
 }

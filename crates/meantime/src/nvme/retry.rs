@@ -12,7 +12,8 @@
 //! | Commands Aborted due to Power Loss Notification | the power may come back; if not, the controller goes |
 //! | Namespace Not Ready | DNR says whether it becomes ready |
 //! | Internal Path Error, Asymmetric Access Transition, Controller Pathing Error | the path, not the command |
-//! | Command Aborted due to SQ Deletion | it was we who deleted the queue |
+//! | Command Aborted due to SQ Deletion | it was we who deleted the queue, and put its commands into the new one |
+//! | Command Abort Requested | it was we who asked, since its time was over: as with a command that is lost, it is begun anew |
 //!
 //! And these are not, whatever DNR says:
 //!
@@ -20,10 +21,12 @@
 //! |---|---|
 //! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has tried for itself; once more is its wear and our time |
 //! | what is wrong with the command (opcode, field, CID, LBA, PRP, SGL) | it would be as wrong the next time |
-//! | Command Abort Requested | it was we who asked, since its time was over |
 //! | Format or Sanitize In Progress | lasts for minutes; the caller is to know |
 //! | Reservation Conflict, Write Protected, Access Denied, Compare Failure | an answer, not an accident |
 //! | reserved and vendor specific ones | nobody has said that it helps |
+//!
+//! Tries that the device has answered share one deadline; a pause that would not end before it is not begun. A command that the device did not
+//! answer in time, or that was taken back for another's sake, begins anew, as often as any other.
 //!
 //! # After a queue was deleted or the controller reset
 //!
@@ -49,7 +52,7 @@ pub enum Verdict {
     Final,
     /// The command is repeated after a pause.
     Retry,
-    /// The command was lost with its queue; it is put back as the others are.
+    /// It was we who took the command back: it is begun anew, with a new deadline.
     Requeue,
 }
 
@@ -60,7 +63,7 @@ pub fn verdict(status: Status) -> Verdict {
         return Verdict::Final;
     }
     match status.code() {
-        Ok(CommandAbortedSqDeletion) => Verdict::Requeue,
+        Ok(CommandAbortedByRequest | CommandAbortedSqDeletion) => Verdict::Requeue,
         Ok(
             DataTransferError
             | TransientTransportError
@@ -128,7 +131,7 @@ mod tests {
         assert_eq!(repeated, [0x004, 0x005, 0x006, 0x021, 0x022, 0x082, 0x300, 0x303, 0x360]);
         let put_back: Vec<u16> =
             (1..0x800).filter(|&bits| verdict(Status::from_bits(bits)) == Verdict::Requeue).collect();
-        assert_eq!(put_back, [0x008]);
+        assert_eq!(put_back, [0x007, 0x008]);
     }
 
     #[test]
