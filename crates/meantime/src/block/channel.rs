@@ -39,6 +39,9 @@ pub struct ChannelCounters {
     pub work: WorkCounters,
 }
 
+/// What PRP entries name without a list, of a buffer that begins with a page, in bytes.
+const TWO_PAGES: u32 = 8192;
+
 /// How often a wait looks before it reads a clock: about 200 ns' worth.
 const FIRST_LOOKS: u32 = 128;
 
@@ -205,6 +208,11 @@ impl NvmeChannel {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
             _ => 0,
         };
+        // Those that an SGL names go the long way, so that the short one need not look. Buffers begin with a page.
+        let single_blocks = match polled.controller().uses_sgls() {
+            true => single_blocks.min(TWO_PAGES >> ns.block_shift),
+            false => single_blocks,
+        };
         Self {
             ns,
             info,
@@ -334,7 +342,7 @@ impl NvmeChannel {
         self.table.fill(slot, request, 0, Policy::Poll, claim);
         let command = Command { op, nsid: self.ns.nsid, slba: lba, nlb, data, data_bytes, fua };
         // The request's own slot in the queue: it has no other command, and no other request has this slot.
-        self.polled.queue.stage(Tag::assigned(slot), slot, &command);
+        self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
         if !self.attention.is_plugged() {
             self.polled.queue.ring_now();
         }

@@ -134,13 +134,13 @@ impl IoQueue {
         self.controller.epoch() == self.pair.ring().gate()
     }
 
-    /// Stages `command`; see [`QueuePair::stage`].
+    /// Stages `command`, which has data; see [`QueuePair::stage_transfer`].
     #[inline(always)]
-    pub(crate) fn stage(&mut self, tag: Tag, owner: u16, command: &Command) {
-        self.pair.stage(tag, owner, command);
+    pub(crate) fn stage_transfer(&mut self, tag: Tag, owner: u16, command: &Command) {
+        self.pair.stage_transfer(tag, owner, command);
     }
 
-    /// As [`IoQueue::stage`], for a command that is not its request's only one, or has no data: [`Owner::again`] does not know it.
+    /// Stages a command that is not its request's only one, or has no data: [`Owner::again`] does not know it.
     #[inline]
     pub(crate) fn stage_kept(&mut self, tag: Tag, owner: u16, command: &Command) {
         self.pair.stage_kept(tag, owner, command);

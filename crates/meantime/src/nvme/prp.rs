@@ -17,29 +17,25 @@ const PAGE: u64 = DMA_PAGE as u64;
 ///
 /// Two pages or fewer need no list. Otherwise entries from the second page on are written to `list`, which the
 /// controller sees at `list_iova`.
-#[inline]
-pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: Iova) -> (u64, u64) {
-    without_list(data, len).unwrap_or_else(|| {
-        let second = (data.0 & !(PAGE - 1)) + PAGE;
-        fill_list(second, data.0 + u64::from(len), list);
-        (data.0, list_iova.0)
-    })
-}
-
-/// The same for data on two pages or fewer.
 #[inline(always)]
-pub fn without_list(data: Iova, len: u32) -> Option<(u64, u64)> {
+pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: Iova) -> (u64, u64) {
     let first = data.0;
     // Where PRP1's page ends; PRP1 alone may have an offset.
     let second = (first & !(PAGE - 1)) + PAGE;
     let end = first + u64::from(len);
     if end <= second {
-        Some((first, 0))
+        (first, 0)
     } else if end <= second + PAGE {
-        Some((first, second))
+        (first, second)
     } else {
-        None
+        fill_list(second, end, list);
+        (first, list_iova.0)
     }
+}
+
+/// Whether the data are on more than two pages.
+pub fn needs_list(data: Iova, len: u32) -> bool {
+    data.0 % PAGE + u64::from(len) > 2 * PAGE
 }
 
 #[inline(never)]

@@ -107,6 +107,14 @@ pub struct Completed {
 }
 
 impl Completed {
+    fn packed(self) -> u64 {
+        u64::from(self.owner) | u64::from(self.status.bits()) << 16 | u64::from(self.dw0) << 32
+    }
+
+    fn unpacked(bits: u64) -> Self {
+        Self { owner: bits as u16, status: Status::from_bits((bits >> 16) as u16), dw0: (bits >> 32) as u32 }
+    }
+
     /// As a `Result`.
     #[inline(always)]
     pub fn outcome(self) -> Outcome {
@@ -336,49 +344,51 @@ impl QueuePair {
     }
 
     /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before [`QueuePair::ring_doorbell`].
-    #[inline(always)]
     pub(crate) fn stage(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        if self.sgl && command.op.has_data() && prp::needs_list(command.data, command.data_bytes) {
+            return self.stage_sgl(tag, owner, command);
+        }
+        if command.op.has_data() {
+            return self.stage_transfer(Tag(tag), owner, command);
+        }
         let cid = self.occupy(tag, owner);
         let &Command { nsid, slba, nlb, fua, .. } = command;
         let sqe = match command.op {
-            Op::Read | Op::Write | Op::Compare => {
-                let Some((prp1, prp2)) = prp::without_list(command.data, command.data_bytes) else {
-                    return self.stage_long(tag, cid, command);
-                };
-                // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
-                Sqe::transfer(command.op as u8, cid, nsid, slba, nlb.wrapping_sub(1) as u16, prp1, prp2, fua)
-            }
-            Op::Flush => Sqe::flush(cid, nsid),
-            Op::Verify => Sqe::verify(cid, nsid, slba, nlb),
-            Op::WriteUncorrectable => Sqe::write_uncorrectable(cid, nsid, slba, nlb),
             Op::WriteZeroes => Sqe::write_zeroes(cid, nsid, slba, nlb, false, fua),
             Op::Deallocate => {
                 let range = self.deallocate_range(tag, slba, nlb);
                 Sqe::dsm_deallocate(cid, nsid, 1, range.0, 0)
             }
+            Op::Verify => Sqe::verify(cid, nsid, slba, nlb),
+            Op::WriteUncorrectable => Sqe::write_uncorrectable(cid, nsid, slba, nlb),
+            Op::Flush | Op::Read | Op::Write | Op::Compare => Sqe::flush(cid, nsid),
         };
         self.ring.push(&sqe);
     }
 
-    /// The rest of [`QueuePair::stage`] for data on more than two pages: by a list of them, or by one SGL descriptor, since they are contiguous in the
-    /// controller's address space.
-    #[inline(never)]
-    fn stage_long(&mut self, tag: u16, cid: u16, command: &Command) {
+    /// The same for one with data, always by PRPs.
+    #[inline(always)]
+    pub(crate) fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        debug_assert!(command.op.has_data());
+        let cid = self.occupy(tag, owner);
+        let &Command { nsid, slba, nlb, fua, .. } = command;
+        let (list, list_iova) = self.ring.list(tag);
+        let (prp1, prp2) = prp::fill(command.data, command.data_bytes, list, list_iova);
+        // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
+        let nlb = nlb.wrapping_sub(1) as u16;
+        self.ring.push(&Sqe::transfer(command.op as u8, cid, nsid, slba, nlb, prp1, prp2, fua));
+    }
+
+    /// The same, naming the data by one SGL descriptor, since they are contiguous in the controller's address space.
+    fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
+        let cid = self.occupy(tag, owner);
         let &Command { op, nsid, slba, nlb, data, data_bytes, fua } = command;
-        let transfer = |prp1, prp2| {
-            Sqe::transfer(op as u8, cid, nsid, slba, nlb.wrapping_sub(1) as u16, prp1, prp2, fua)
-        };
-        let sqe = if self.sgl {
-            transfer(0, 0).with_sgl(SglDescriptor::data_block(data.0, data_bytes))
-        } else {
-            let (list, list_iova) = self.ring.list(tag);
-            let (prp1, prp2) = prp::fill(data, data_bytes, list, list_iova);
-            transfer(prp1, prp2)
-        };
-        self.ring.push(&sqe);
+        let nlb = nlb.wrapping_sub(1) as u16;
+        let sqe = Sqe::transfer(op as u8, cid, nsid, slba, nlb, 0, 0, fua);
+        self.ring.push(&sqe.with_sgl(SglDescriptor::data_block(data.0, data_bytes)));
     }
 
-    /// From now on data that would need a list of its pages is named by an SGL. The controller has them (SGLS).
+    /// From now on [`QueuePair::stage`] names data that would need a list of their pages by an SGL. The controller has them (SGLS).
     pub(crate) fn use_sgls(&mut self) {
         self.sgl = true;
     }
@@ -487,7 +497,8 @@ impl QueuePair {
         let slot = &mut self.slots[index(cid)];
         // One comparison: the slot is busy, the generation is its own, the queue is this one, and the status is success.
         if slot.key != cqe.to_words()[1] >> 16 & !PHASE {
-            return self.accept_other(cqe);
+            let [low, high] = cqe.to_words();
+            return self.accept_other(low, high).map(Completed::unpacked);
         }
         slot.vacate();
         let owner = slot.owner;
@@ -495,14 +506,16 @@ impl QueuePair {
         Some(Completed { owner, status: Status::SUCCESS, dw0: cqe.dw0.get() })
     }
 
-    /// A stray, or the end of a command that was no plain success: `None` as well if the command is to be repeated.
+    /// A stray, or the end of a command that was no plain success: `None` as well if the command is to be repeated. Takes and gives plain
+    /// numbers, which are passed in registers: entries of those that are a success need not lie in memory then.
     #[cold]
     #[inline(never)]
-    fn accept_other(&mut self, cqe: &Cqe) -> Option<Completed> {
+    fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
+        let cqe = Cqe::from_words([low, high]);
         let (cid, status) = (cqe.cid.get(), cqe.status());
         let slot = &mut self.slots[index(cid)];
         if slot.key != u64::from(u32::from(cid) << 16 | u32::from(cqe.sqid.get())) {
-            self.refuse(cqe);
+            self.refuse(&cqe);
             return None;
         }
         slot.vacate();
@@ -511,7 +524,7 @@ impl QueuePair {
             return None;
         }
         self.vacated(cid & TAG_MASK);
-        Some(Completed { owner, status, dw0: cqe.dw0.get() })
+        Some(Completed { owner, status, dw0: cqe.dw0.get() }.packed())
     }
 
     /// The slot that a CID names.
