@@ -2,6 +2,7 @@
 
 mod controller;
 mod features;
+mod more;
 mod smart;
 
 use std::process::ExitCode;
@@ -40,12 +41,14 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let controller = controller::facts(device.controller().info(), device.controller().max_queue_entries());
     let features = features::features(&device);
     let smart = smart::facts(&device);
+    let more = more::facts(&device);
     if args.json {
         let report = json!({
             "device": uri,
             "controller": object(&controller),
             "namespaces": namespaces_json(&device),
             "features": features.iter().map(features::Feature::json).collect::<Vec<_>>(),
+            "more": object(&more),
             "smart": smart.as_ref().map_or_else(|error| json!({ "error": error }), |facts| object(facts)),
         });
         return end(&output::json_text(&report));
@@ -53,6 +56,7 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let mut text = format!("Controller of {uri}\n{}\n", facts_table(&controller));
     text += &format!("\nNamespaces\n{}\n", namespaces_table(&device));
     text += &format!("\nFeatures (current values)\n{}\n", features::table(&features));
+    text += &format!("\nPower, firmware, commands, errors\n{}\n", facts_table(&more));
     text += &match smart {
         Ok(facts) => format!("\nHealth (SMART log)\n{}\n", facts_table(&facts)),
         Err(error) => format!("\nHealth: {error}\n"),

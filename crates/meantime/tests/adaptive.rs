@@ -11,7 +11,9 @@ use meantime::completion::{Goal, Policy};
 use meantime_ssd::{FaultPlan, Jitter, Model, SsdConfig};
 
 fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
-    rig.device.channel(&ChannelOptions { depth, policy, interrupt: None }).expect("a channel")
+    rig.device
+        .channel(&ChannelOptions { depth, policy, interrupt: None, ..ChannelOptions::default() })
+        .expect("a channel")
 }
 
 /// A device that takes `ns` for everything.
@@ -157,7 +159,8 @@ fn what_is_far_beyond_is_not_burnt_for() {
 fn auto_goes_by_what_there_is() {
     let rig = Rig::new(ssd("nvram"));
     for interrupt in [None, Some(true), Some(false)] {
-        let options = ChannelOptions { depth: 2, policy: Policy::Auto, interrupt };
+        let options =
+            ChannelOptions { depth: 2, policy: Policy::Auto, interrupt, ..ChannelOptions::default() };
         let mut channel = rig.device.channel(&options).expect("a channel");
         assert_eq!(channel.event().is_some(), interrupt != Some(false));
         (0..500).for_each(|n| put(&mut channel, n % 64..n % 64 + 1, n + 1));

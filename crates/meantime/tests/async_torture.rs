@@ -18,7 +18,7 @@ use meantime::block::{
 };
 use meantime::completion::Policy;
 use meantime::hw::DmaBuf;
-use meantime::nvme::CommandError;
+use meantime::nvme::{CommandError, ControllerOptions};
 use meantime_ssd::{FaultPlan, Model, SsdConfig};
 
 const BLOCK: usize = 512;
@@ -220,11 +220,14 @@ fn run(seed: u64, drops: u64) -> Tally {
     let mut config = SsdConfig::with_namespace(BLOCKS * BLOCK as u64, BLOCK as u32);
     config.mdts_bytes = [8192, 131_072][rng.below(2) as usize];
     config.model = Model::named(["null", "optane", "fast12"][rng.below(3) as usize]).expect("built in");
-    let (ssd, controller) = stepped(config, quick(), seed);
+    // The device's errors reach the caller at once, after a try, or only when it insists.
+    let options = ControllerOptions { retries: [0, 1, 4][rng.below(3) as usize], ..quick() };
+    let (ssd, controller) = stepped(config, options, seed);
     let device = device(&controller);
     let before = controller.heap().allocated_bytes();
     let depth = [1, 3, 16, 64][rng.below(4) as usize];
-    let options = ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) };
+    let options =
+        ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true), ..ChannelOptions::default() };
     let mut channel = device.channel(&options).expect("a channel");
     channel.set_spin_budget_ns(20_000);
     common::rig::put(&mut channel, 0..BLOCKS, 1);

@@ -417,7 +417,7 @@ fn a_power_cut_takes_only_what_was_not_flushed() {
 
 #[test]
 fn errors_of_requests_that_timed_out_name_them() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(1);
     let request = write_of(&channel, 5..6, 1);
     let ticket = rig.doomed(LOST, &mut channel, request);

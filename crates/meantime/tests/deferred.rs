@@ -150,7 +150,7 @@ fn a_long_wait_does_not_hold_work_up() {
 #[test]
 fn endless_work_does_not_hide_a_deadline() {
     for policy in [Policy::Poll, Policy::Interrupt] {
-        let rig = Rig::new(taking(10 * US, 0.0));
+        let rig = Rig::once(taking(10 * US, 0.0));
         let mut channel = rig.channel(1);
         channel.set_policy(policy).expect("there are both queues");
         let (endless, ran) = pieces(&rig, US, US, ENDLESS);

@@ -19,21 +19,6 @@ use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultControl as _, FaultHits, FaultRule, OpcodeSet, Rng, SsdConfig, When};
 
-/// What of the driver's answers there is not yet; the tests of these do nothing.
-const NOT_YET: &[Answer] = &[Answer::Retry, Answer::Requeue];
-
-#[derive(PartialEq, Eq)]
-enum Answer {
-    /// A command that ended with a status without DNR is sent again, [`RETRIES`] times at the most.
-    Retry,
-    /// A command whose queue was deleted, or whose controller was reset, is sent again.
-    Requeue,
-}
-
-fn is_there(answer: Answer) -> bool {
-    !NOT_YET.contains(&answer)
-}
-
 /// How often a command is sent again, unless told otherwise.
 const RETRIES: u64 = 4;
 
@@ -177,9 +162,6 @@ fn statuses_of_flush_and_deallocate_are_told() {
 
 #[test]
 fn a_status_without_dnr_is_tried_again() {
-    if !is_there(Answer::Retry) {
-        return;
-    }
     for code in [StatusCode::InternalError, StatusCode::CommandInterrupted, StatusCode::NamespaceNotReady] {
         let mut case = Case::new();
         let when = When { times: Some(2), ..When::ALWAYS };
@@ -197,9 +179,6 @@ fn a_status_without_dnr_is_tried_again() {
 
 #[test]
 fn a_status_that_stays_is_the_callers_after_the_last_try() {
-    if !is_there(Answer::Retry) {
-        return;
-    }
     let mut case = Case::new();
     let status = Status::from_code(StatusCode::InternalError);
     case.order(Fault::Status(status), io(IoOpcode::Read));
@@ -253,9 +232,6 @@ fn a_completion_that_never_comes_is_given_up_in_bounded_time() {
 
 #[test]
 fn a_command_whose_completion_was_lost_is_sent_again() {
-    if !is_there(Answer::Requeue) {
-        return;
-    }
     for fault in SILENT {
         let mut case = Case::new();
         case.order(fault, When::ONCE);
@@ -332,9 +308,6 @@ fn late_beyond_the_deadline_is_aborted() {
 
 #[test]
 fn late_beyond_the_deadline_once_is_sent_again() {
-    if !is_there(Answer::Requeue) {
-        return;
-    }
     let mut case = Case::new();
     case.order(Fault::LateCompletion(10 * MS), When::ONCE);
     let ticket = case.write(70, 2);
@@ -402,18 +375,13 @@ fn a_fatal_status_is_found_long_before_the_deadline() {
     for ticket in tickets {
         let (done, took_ns) = case.end(ticket);
         assert!(took_ns < MS, "{took_ns}");
-        assert!(done.result.is_ok() || kind(&done) == CommandError::Reset);
-        if is_there(Answer::Requeue) {
-            done.result.expect("sent again");
-        }
+        done.result.expect("sent again");
         case.rest(done);
     }
     let counters = case.rig.ssd.counters();
     assert_eq!((counters.fatal, counters.resets), (1, resets + 1));
-    if is_there(Answer::Requeue) {
-        verify(&mut case.channel, 70..71, 2);
-        verify(&mut case.channel, 71..72, 3);
-    }
+    verify(&mut case.channel, 70..71, 2);
+    verify(&mut case.channel, 71..72, 3);
     case.over_and_right();
 }
 
@@ -613,11 +581,7 @@ fn a_slow_admin_queue_makes_opening_slow_and_nothing_else() {
     let resets = case.rig.ssd.counters().resets;
     let ticket = case.read(3);
     let (done, took_ns) = case.end(ticket);
-    if is_there(Answer::Requeue) {
-        done.result.expect("sent again");
-    } else {
-        assert_eq!(kind(&done), CommandError::TimedOut);
-    }
+    done.result.expect("sent again");
     assert!(took_ns < LADDER_NS + 5 * 6 * MS, "{took_ns}");
     assert_eq!(case.rig.ssd.counters().resets, resets);
     case.rest(done);
@@ -646,11 +610,7 @@ fn a_stuck_admin_queue_costs_a_reset_and_is_bounded() {
     case.order(Fault::LostCompletion, once(IoOpcode::Write));
     let ticket = case.write(70, 2);
     let (done, took_ns) = case.end(ticket);
-    if is_there(Answer::Requeue) {
-        done.result.expect("sent again");
-    } else {
-        assert_eq!(kind(&done), CommandError::TimedOut);
-    }
+    done.result.expect("sent again");
     assert!(took_ns < OVERDUE_NS + 2 * 51 * MS + MS, "{took_ns}");
     assert_eq!(case.rig.ssd.counters().resets, resets + 1);
     case.rest(done);

@@ -1,5 +1,6 @@
 //! What ARCHITECTURE.md §1 and §4 promise for a device that misbehaves: what the caller sees, when, and that buffers come
-//! back and data stays right. On the stepped SSD, so that "when" is exact.
+//! back and data stays right. On the stepped SSD, so that "when" is exact. Nothing is repeated here, so that what each rung of the ladder leaves
+//! behind can be seen; `retries.rs` has what comes of repeating.
 
 mod common;
 
@@ -28,7 +29,7 @@ const DEAD: FaultPlan = FaultPlan { never_ready: true, ..STUCK };
 
 #[test]
 fn late_but_before_the_deadline_is_success() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..1, 1);
     let ticket = in_flight_late(&rig, &mut channel, 0, MS);
@@ -40,7 +41,7 @@ fn late_but_before_the_deadline_is_success() {
 
 #[test]
 fn rung_1_finds_what_nobody_looked_at() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..1, 1);
     // A reading of the clock every 0.5 ms: a thread that is descheduled most of the time. The completion comes in the very
@@ -58,7 +59,7 @@ fn rung_1_finds_what_nobody_looked_at() {
 #[test]
 fn rung_2_aborts_and_the_queue_goes_on() {
     for policy in [Policy::Poll, Policy::HybridFixed(10_000), Policy::Interrupt] {
-        let rig = Rig::new(ssd("optane"));
+        let rig = Rig::once(ssd("optane"));
         let before = rig.device.heap().allocated_bytes();
         let mut channel = rig.channel(4);
         channel.set_policy(policy).expect("it has both queues");
@@ -82,7 +83,7 @@ fn rung_2_aborts_and_the_queue_goes_on() {
 #[test]
 fn rung_3_recreates_the_queue_and_leaves_others_alone() {
     for policy in [Policy::Poll, Policy::Interrupt] {
-        let rig = Rig::new(ssd("optane"));
+        let rig = Rig::once(ssd("optane"));
         let before = rig.device.heap().allocated_bytes();
         let (mut channel, mut other) = (rig.channel(4), rig.channel(4));
         channel.set_policy(policy).expect("it has both queues");
@@ -110,7 +111,7 @@ fn rung_3_recreates_the_queue_and_leaves_others_alone() {
 /// §4, step 3: "what was in flight on that queue fails with `TimedOut` (the command itself) or `Reset` (its neighbours)".
 #[test]
 fn rung_3_tells_neighbours_reset() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     let victim = in_flight_lost(&rig, &mut channel, 0);
     let neighbour = in_flight_late(&rig, &mut channel, 1, 1_000 * MS);
@@ -124,7 +125,7 @@ fn rung_3_tells_neighbours_reset() {
 
 #[test]
 fn rung_4_resets_the_controller_when_a_deletion_is_not_answered() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let before = rig.device.heap().allocated_bytes();
     let (mut channel, mut other) = (rig.channel(4), rig.channel(4));
     put(&mut channel, 0..64, 1);
@@ -156,7 +157,7 @@ fn rung_4_resets_the_controller_when_a_deletion_is_not_answered() {
 
 /// A rig whose controller does not come back from its reset, with what was in flight on two channels.
 fn given_up(refuses_unmap: bool) -> (Rig, NvmeChannel, NvmeChannel, usize) {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let before = rig.device.heap().allocated_bytes();
     let (mut channel, mut other) = (rig.channel(4), rig.channel(4));
     rig.meddling.refuses_unmap.store(refuses_unmap, Ordering::Relaxed);
@@ -221,7 +222,7 @@ fn after_the_end_a_submission_fails_at_once() {
 
 #[test]
 fn a_fatal_status_is_found_and_reset_once() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let before = rig.device.heap().allocated_bytes();
     let (mut channel, mut other) = (rig.channel(4), rig.channel(4));
     put(&mut channel, 0..64, 1);
@@ -245,7 +246,7 @@ fn a_fatal_status_is_found_and_reset_once() {
 #[test]
 fn a_device_that_vanishes_is_noticed_on_every_channel() {
     for policy in [Policy::Poll, Policy::Interrupt] {
-        let rig = Rig::new(ssd("optane"));
+        let rig = Rig::once(ssd("optane"));
         let before = rig.device.heap().allocated_bytes();
         let mut channels = vec![rig.channel(4), rig.channel(4)];
         let tickets: Vec<Ticket> = channels
@@ -268,7 +269,7 @@ fn a_device_that_vanishes_is_noticed_on_every_channel() {
 
 #[test]
 fn a_channel_of_a_vanished_device_is_dropped_in_bounded_time() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let before = rig.device.heap().allocated_bytes();
     let mut channel = rig.channel(4);
     let ticket = in_flight_late(&rig, &mut channel, 0, MS);
@@ -302,7 +303,7 @@ fn what_can_be_wrong_at_open_says_what_and_how_long() {
 
 #[test]
 fn a_reset_elsewhere_finds_a_channel_idle() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..8, 1);
     rig.controller.reset_now();
@@ -319,7 +320,7 @@ fn a_reset_elsewhere_finds_a_channel_idle() {
 #[test]
 fn a_reset_elsewhere_fails_what_is_in_flight() {
     for policy in [Policy::Poll, Policy::HybridFixed(5_000), Policy::Interrupt] {
-        let rig = Rig::new(ssd("optane"));
+        let rig = Rig::once(ssd("optane"));
         let mut channel = rig.channel(4);
         put(&mut channel, 0..8, 1);
         let request = read_of(&channel, 0..8).policy(policy);
@@ -340,7 +341,7 @@ fn a_reset_elsewhere_fails_what_is_in_flight() {
 
 #[test]
 fn a_reset_elsewhere_while_requests_are_collected() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..8, 1);
     channel.plug();
@@ -365,7 +366,7 @@ fn a_reset_elsewhere_while_requests_are_collected() {
 fn a_reset_elsewhere_while_parts_wait_for_room() {
     let mut config = ssd("optane");
     config.mdts_bytes = 8192;
-    let rig = Rig::new(config);
+    let rig = Rig::once(config);
     let mut channel = rig.channel(2);
     put(&mut channel, 0..4096, 1);
     // 128 commands each: the first is half sent, the second not at all.
@@ -384,7 +385,7 @@ fn a_reset_elsewhere_while_parts_wait_for_room() {
 /// Another thread resets the controller just while this one climbs the ladder.
 #[test]
 fn a_reset_elsewhere_during_the_ladder_does_not_lose_the_queue() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..8, 1);
     let victim = in_flight_lost(&rig, &mut channel, 0);
@@ -401,7 +402,7 @@ fn a_reset_elsewhere_during_the_ladder_does_not_lose_the_queue() {
 
 #[test]
 fn stray_and_repeated_completions_are_counted_and_harmless() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(32);
     let plan = FaultPlan { stray_cqe_ppm: ALWAYS / 2, duplicate_cqe_ppm: ALWAYS / 2, ..FaultPlan::NONE };
     rig.ssd.set_faults(plan);
@@ -424,7 +425,7 @@ fn stray_and_repeated_completions_are_counted_and_harmless() {
 
 #[test]
 fn status_errors_come_once_by_their_name() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     let (mut retryable, mut final_ones) = (0, 0);
     for n in 1..=100 {

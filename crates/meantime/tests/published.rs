@@ -19,7 +19,7 @@ fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
     // The first test to come says so, for all of them.
     let _ = COSTS.assume();
     assert_eq!(WakeCosts::of_this_machine(), COSTS);
-    let options = ChannelOptions { depth, policy, interrupt: Some(true) };
+    let options = ChannelOptions { depth, policy, interrupt: Some(true), ..ChannelOptions::default() };
     rig.device.channel(&options).expect("a channel")
 }
 
@@ -191,7 +191,7 @@ fn without_a_vector_they_poll() {
         let _ = COSTS.assume();
         let rig = Rig::new(SsdConfig { vectors: 1, ..ssd("nand") });
         rig.device.can_wait(policy).expect("it can do without");
-        let options = ChannelOptions { depth: 8, policy, interrupt: None };
+        let options = ChannelOptions { depth: 8, policy, interrupt: None, ..ChannelOptions::default() };
         let mut told = rig.device.channel(&options).expect("without");
         let mut set =
             rig.device.channel(&ChannelOptions { policy: Policy::Poll, ..options }).expect("a channel");

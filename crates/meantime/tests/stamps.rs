@@ -11,7 +11,12 @@ fn stamps_and_waits_are_on_one_time_line() {
     for (uri, model_ns) in [("mem:4M?model=fast12", 2_900), ("mem:4M", 0)] {
         let device = open(uri, &options).unwrap();
         let stamps = device.stamps().expect("asked for");
-        let options = ChannelOptions { depth: 1, policy: Policy::Poll, interrupt: Some(true) };
+        let options = ChannelOptions {
+            depth: 1,
+            policy: Policy::Poll,
+            interrupt: Some(true),
+            ..ChannelOptions::default()
+        };
         let mut channel = device.channel(&options).unwrap();
         let clock = Clock::real();
         let times = WaitTimes::new(clock.clone());

@@ -13,7 +13,12 @@ fn alone(rig: &Rig, policy: Policy) -> (NvmeChannel, Arc<Steer>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _no_other = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before: Vec<u64> = steer::channels().iter().map(|steer| steer.id()).collect();
-    let options = ChannelOptions { depth: 4, policy, interrupt: Some(policy == Policy::Interrupt) };
+    let options = ChannelOptions {
+        depth: 4,
+        policy,
+        interrupt: Some(policy == Policy::Interrupt),
+        ..ChannelOptions::default()
+    };
     let channel = rig.device.channel(&options).expect("a channel");
     // Other tests of this process have channels, too; none comes meanwhile.
     let steer = steer::channels().into_iter().rev().find(|steer| {

@@ -42,7 +42,7 @@ fn config(model: &str) -> SsdConfig {
 }
 
 fn both_ways(depth: u16) -> ChannelOptions {
-    ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) }
+    ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true), ..ChannelOptions::default() }
 }
 
 /// CPU time so far in ns, by `clock`.
@@ -418,7 +418,8 @@ fn memory_that_cannot_be_locked_names_the_limit() {
 #[test]
 fn a_thread_that_waits_is_released_by_a_reset() {
     let _alone = alone();
-    let options = ControllerOptions { io_timeout_ns: 800_000_000, ..ControllerOptions::default() };
+    let options =
+        ControllerOptions { io_timeout_ns: 800_000_000, retries: 0, ..ControllerOptions::default() };
     let (ssd, device) = start(config("optane"), options);
     ssd.set_faults(common::rig::LOST);
     let waiting = AtomicBool::new(false);

@@ -12,7 +12,7 @@ use common::{Rng, device, quick, stepped};
 use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, Request, SubmitError};
 use meantime::completion::Policy;
 use meantime::hw::DmaBuf;
-use meantime::nvme::{CommandError, Op};
+use meantime::nvme::{CommandError, ControllerOptions, Op};
 use meantime_ssd::{FaultPlan, Model, SsdConfig};
 
 /// What a block may hold: the version written last, and versions of writes whose end is not known.
@@ -71,6 +71,8 @@ struct Tally {
     late: u64,
     aborts: u64,
     recreations: u64,
+    retries: u64,
+    requeued: u64,
     fallbacks: u64,
 }
 
@@ -242,7 +244,9 @@ fn run(seed: u64, commands: u64) -> Tally {
     config.model =
         Model::named(["null", "optane", "fast12", "nand"][rng.below(4) as usize]).expect("built in");
     let queues = 1 + rng.below(4);
-    let (ssd, controller) = stepped(config, quick(), seed);
+    // The device's errors reach the caller at once, after a try, or only when it insists.
+    let options = ControllerOptions { retries: [0, 1, 4][rng.below(3) as usize], ..quick() };
+    let (ssd, controller) = stepped(config, options, seed);
     // Faults only from here on: that the controller comes up is tested elsewhere.
     let faults = FaultPlan {
         seed,
@@ -259,7 +263,12 @@ fn run(seed: u64, commands: u64) -> Tally {
     let mut channels: Vec<NvmeChannel> = Vec::new();
     for _ in 0..queues {
         let depth = [1, 2, 7, 32, 128][rng.below(5) as usize];
-        let options = ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) };
+        let options = ChannelOptions {
+            depth,
+            policy: Policy::Poll,
+            interrupt: Some(true),
+            ..ChannelOptions::default()
+        };
         let mut channel = device.channel(&options).expect("a channel");
         channel.set_spin_budget_ns(20_000);
         channels.push(channel);
@@ -306,6 +315,8 @@ fn run(seed: u64, commands: u64) -> Tally {
             torture.tally.late += queue.late;
             torture.tally.aborts += queue.aborts;
             torture.tally.recreations += queue.recreations;
+            torture.tally.retries += queue.retries;
+            torture.tally.requeued += queue.requeued;
         }
         torture.tally.fallbacks += counters.polled_waits.fallbacks;
     }
@@ -342,6 +353,8 @@ fn mixed_commands_verify_under_faults() {
         sum.late += tally.late;
         sum.aborts += tally.aborts;
         sum.recreations += tally.recreations;
+        sum.retries += tally.retries;
+        sum.requeued += tally.requeued;
         sum.fallbacks += tally.fallbacks;
     }
     println!("{sum:?}");
@@ -349,6 +362,7 @@ fn mixed_commands_verify_under_faults() {
     assert!(
         sum.status_errors > 0 && sum.timed_out > 0 && sum.strays > 0 && sum.aborts > 0 && sum.recreations > 0
     );
+    assert!(sum.retries > 0 && sum.requeued > 0 && sum.reset > 0);
     assert!(sum.reads_verified > sum.commands);
 }
 

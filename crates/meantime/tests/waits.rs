@@ -10,7 +10,7 @@ use common::rig::{
 };
 use meantime::block::{BlockChannel, Request, SubmitError, Ticket};
 use meantime::completion::Policy;
-use meantime::nvme::CommandError;
+use meantime::nvme::{CommandError, ControllerOptions};
 
 #[test]
 fn each_request_is_waited_for_as_it_says() {
@@ -121,7 +121,8 @@ fn hybrid_does_not_count_the_time_a_result_lies_about() {
 /// Nor of one that failed: it would have the next I/O slept through for half its deadline.
 #[test]
 fn hybrid_does_not_learn_from_what_timed_out() {
-    let rig = Rig::with(ssd("nvram"), rig_options(400 * MS));
+    let options = ControllerOptions { retries: 0, ..rig_options(400 * MS) };
+    let rig = Rig::with(ssd("nvram"), options);
     let mut channel = rig.channel(1);
     channel.set_policy(Policy::HybridHalfMean).expect("a polled policy");
     put(&mut channel, 0..1, 1);
@@ -173,7 +174,7 @@ fn a_spin_budget_that_runs_out_ends_in_growing_sleeps() {
 #[test]
 fn a_lost_command_ends_by_its_deadline_on_a_busy_channel() {
     for policy in [Policy::Poll, Policy::HybridFixed(20_000), Policy::Interrupt] {
-        let rig = Rig::new(ssd("optane"));
+        let rig = Rig::once(ssd("optane"));
         let mut channel = rig.channel(4);
         channel.set_policy(policy).expect("it has both queues");
         let lost = in_flight_lost(&rig, &mut channel, 0);
@@ -200,7 +201,7 @@ fn a_lost_command_ends_by_its_deadline_on_a_busy_channel() {
 /// Deadlines are each command's own: many overdue at once do not queue for their ends.
 #[test]
 fn many_overdue_commands_end_together() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(64);
     let tickets: Vec<Ticket> =
         (0..64).map(|lba| in_flight_late(&rig, &mut channel, lba, 10_000 * MS)).collect();
@@ -214,7 +215,7 @@ fn many_overdue_commands_end_together() {
 
 #[test]
 fn a_detached_request_that_is_lost_gives_its_slot_back() {
-    let rig = Rig::new(ssd("optane"));
+    let rig = Rig::once(ssd("optane"));
     let before = rig.device.heap().allocated_bytes();
     let mut channel = rig.channel(1);
     let ticket = in_flight_lost(&rig, &mut channel, 0);

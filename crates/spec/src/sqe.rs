@@ -237,7 +237,7 @@ impl Sqe {
         Self::blocks(io::WRITE, cid, nsid, slba, nlb, flags).with_prps(prp1, prp2)
     }
 
-    /// Read or write by `opcode` (1.4 §6.9 and §6.15, whose entries differ in nothing else). `nlb` is 0's based, as on the wire.
+    /// Read, write or compare by `opcode` (1.4 §6.9, §6.15 and §6.6, whose entries differ in nothing else). `nlb` is 0's based, as on the wire.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::too_many_arguments)] // The fields of the entry.
@@ -251,7 +251,7 @@ impl Sqe {
         prp2: u64,
         fua: bool,
     ) -> Self {
-        debug_assert!(opcode == io::READ || opcode == io::WRITE);
+        debug_assert!(opcode == io::READ || opcode == io::WRITE || opcode == io::COMPARE);
         let cdw0 = opcode as u64 | (cid as u64) << 16;
         // `fua` is 0 or 1: no branch.
         let cdw12 = nlb as u64 | (fua as u64) << CDW12_FUA.trailing_zeros();

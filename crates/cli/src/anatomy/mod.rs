@@ -311,7 +311,12 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
         }
         for plan in plans {
             for policy in plan.policies.iter().filter(|policy| can(policy).is_ok()) {
-                let options = ChannelOptions { depth: 1, policy: *policy, interrupt: None };
+                let options = ChannelOptions {
+                    depth: 1,
+                    policy: *policy,
+                    interrupt: None,
+                    ..ChannelOptions::default()
+                };
                 let channel = opened.channel(&options).map_err(|error| named(uri, &error))?;
                 let bytes = plan.job.bs_max_bytes();
                 let mut buf = channel.alloc(bytes as usize).map_err(|error| named(uri, &error))?;

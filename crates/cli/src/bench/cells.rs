@@ -3,6 +3,7 @@
 use meantime::block::{BlockChannel, BlockDevice, ChannelOptions};
 use meantime::hw::cpu;
 use meantime::hw::floor::Floor;
+use meantime::nvme::QueueClass;
 
 use super::devices::Devices;
 use super::engine::{Plain, Slots};
@@ -68,7 +69,8 @@ pub fn start_threads(
             floors.push(started.map_err(|error| Failure::new(format_args!("--floor: {error}")))?);
         }
         let name = format!("meantime-job{thread}");
-        threads.push(WorkerThread::start(name, Worker::new(works, slots, floors), cpus.clone())?);
+        let worker = Worker::new(works, slots, floors);
+        threads.push(WorkerThread::start(name, worker, cpus.clone(), plan.job.io_priority())?);
     }
     Ok(threads)
 }
@@ -82,7 +84,9 @@ fn cell_work(
 ) -> Result<CellWork, Failure> {
     let (job, device) = (&plan.job, plan.devices[cell.device]);
     let policy = plan.policies[cell.policy];
-    let options = ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None };
+    // Channels are made here, for threads that are yet to be started.
+    let class = job.io_priority().map(QueueClass::of);
+    let options = ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None, class };
     let channel =
         devices.get(device).channel(&options).map_err(|error| named(devices.uri(device), &error))?;
     let spec = plan.pattern(channel.info(), thread);

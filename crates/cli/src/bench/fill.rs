@@ -72,7 +72,7 @@ fn check_holes(plan: &JobPlan, device: &KernelDevice, offset_bytes: u64, bytes: 
 fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {
     let (device, uri) = (devices.get(index), devices.uri(index));
     let policy = if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
-    let options = ChannelOptions { depth: DEPTH, policy, interrupt: None };
+    let options = ChannelOptions { depth: DEPTH, policy, interrupt: None, ..ChannelOptions::default() };
     let mut channel = device.channel(&options).map_err(|error| named(uri, &error))?;
     let block_bytes = BLOCK_BYTES.min(bytes);
     let rest_bytes = bytes % block_bytes;

@@ -81,7 +81,8 @@ impl JobResult {
         let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
         let (mut tally, mut usage) = (Tally::default(), Usage::default());
         let (mut errors, mut verify_errors, mut checked) = (0, 0, 0);
-        let (mut waits, mut sleeps, mut oversleeps, mut fallbacks, mut strays) = (0, 0, 0, 0, 0);
+        let (mut waits, mut sleeps, mut oversleeps, mut fallbacks) = (0, 0, 0, 0);
+        let (mut strays, mut retries, mut requeued) = (0, 0, 0);
         for totals in threads {
             tally.merge(&totals.tally);
             usage += totals.usage;
@@ -95,7 +96,11 @@ impl JobResult {
                 oversleeps += gap.oversleeps;
                 fallbacks += gap.fallbacks;
             }
-            strays += counters.polled.strays + counters.interrupt.map_or(0, |queue| queue.strays);
+            for queue in [Some(counters.polled), counters.interrupt].into_iter().flatten() {
+                strays += queue.strays;
+                retries += queue.retries;
+                requeued += queue.requeued;
+            }
         }
         let of_wall = |ns: u64| if wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / wall_ns as f64 };
         let mut extra = Vec::new();
@@ -105,7 +110,9 @@ impl JobResult {
             add("slept_percent", sleeps as f64 * 100.0 / waits as f64);
             add("overslept_percent", oversleeps as f64 * 100.0 / waits as f64);
         }
-        for (name, count) in [("fallbacks", fallbacks), ("strays", strays)] {
+        let counts =
+            [("fallbacks", fallbacks), ("strays", strays), ("retries", retries), ("requeued", requeued)];
+        for (name, count) in counts {
             if count > 0 {
                 add(name, count as f64);
             }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use meantime::hw::cpu;
+use meantime::hw::{IoPriority, cpu};
 
 use super::worker::Worker;
 use crate::failure::Failure;
@@ -17,8 +17,13 @@ pub struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Starts the thread on `cpus` (anywhere, if empty).
-    pub fn start(name: String, mut worker: Worker, cpus: Vec<usize>) -> Result<Self, Failure> {
+    /// Starts the thread on `cpus` (anywhere, if empty) with that I/O priority.
+    pub fn start(
+        name: String,
+        mut worker: Worker,
+        cpus: Vec<usize>,
+        priority: Option<IoPriority>,
+    ) -> Result<Self, Failure> {
         let (orders, inbox): (Sender<Order>, Receiver<Order>) = channel();
         let body = move || {
             for order in inbox {
@@ -32,6 +37,14 @@ impl WorkerThread {
         if !cpus.is_empty() {
             let bound = started.ask(move |_| cpu::bind(&cpus));
             received(&bound)?.map_err(Failure::new)?;
+        }
+        if let Some(priority) = priority {
+            let set = started.ask(move |_| priority.set_for_this_thread());
+            received(&set)?.map_err(|error| {
+                Failure::new(format_args!(
+                    "prio, prioclass: {error}; real time needs CAP_SYS_NICE (or root): take prioclass=2 with prio=0"
+                ))
+            })?;
         }
         Ok(started)
     }

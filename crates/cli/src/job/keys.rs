@@ -87,6 +87,8 @@ const OBEYED: &[Key] = &[
     key("completion", &[], "a list such as interrupt,poll,hybrid"),
     key("competitor", &[], "tsc, walk=8m (a working set of so much) or none"),
     key("hog", &[], "a number from 0 to 64"),
+    key("prio", &[], "a number from 0 (first) to 7"),
+    key("prioclass", &[], "0 (none), 1 (real time), 2 (best effort) or 3 (idle)"),
     key("sched", &[], "a list of other, rr:N, fifo:N and slice:T, such as other,rr:1"),
     Key {
         alone: Some("0"),

@@ -21,7 +21,7 @@ mod tests_of_keys;
 
 use std::time::Duration;
 
-use meantime::hw::SchedClass;
+use meantime::hw::{IoPriority, SchedClass};
 
 use crate::competitor::Kind;
 
@@ -169,6 +169,10 @@ pub struct Job {
     pub verify: Verify,
     /// CPUs this job may run on, ascending, each once; empty: any.
     pub cpus_allowed: Vec<u32>,
+    /// Level of the threads' I/O priority, 0 to 7.
+    pub prio: Option<u8>,
+    /// Class of the threads' I/O priority, as `ioprio_set(2)` counts them.
+    pub prioclass: Option<u8>,
     /// Our own key: a program that wants the job's CPU as well.
     pub competitor: Option<Kind>,
     /// Our own key: so many programs that want the job's CPU and do nothing but use it.
@@ -211,6 +215,20 @@ pub struct Job {
 }
 
 impl Job {
+    /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is one of best effort.
+    pub fn io_priority(&self) -> Option<IoPriority> {
+        if self.prio.is_none() && self.prioclass.is_none() {
+            return None;
+        }
+        let level = self.prio.unwrap_or(0);
+        Some(match self.prioclass.unwrap_or(0) {
+            1 => IoPriority::RealTime(level),
+            3 => IoPriority::Idle,
+            0 if self.prio.is_none() => IoPriority::None,
+            _ => IoPriority::BestEffort(level),
+        })
+    }
+
     /// A job with fio's defaults and nothing set.
     pub fn new(name: &str) -> Job {
         Job {
@@ -228,6 +246,8 @@ impl Job {
             rwmixread_percent: 50,
             verify: Verify::None,
             cpus_allowed: Vec::new(),
+            prio: None,
+            prioclass: None,
             competitor: None,
             hogs: 0,
             scheds: Vec::new(),

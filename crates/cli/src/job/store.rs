@@ -108,6 +108,8 @@ impl Job {
             "cpus_allowed" => self.cpus_allowed = value::cpus(text)?,
             "competitor" => self.competitor = value::competitor(text)?,
             "hog" => self.hogs = value::int(text, 0, u64::from(HOGS_MAX))? as u32,
+            "prio" => self.prio = Some(value::int(text, 0, 7)? as u8),
+            "prioclass" => self.prioclass = Some(value::int(text, 0, 3)? as u8),
             "sched" => self.scheds = value::scheds(text)?,
             "pm_qos" => self.pm_qos_us = value::pm_qos_us(text)?,
             "filename" => self.filename = Some(printable(text)?),

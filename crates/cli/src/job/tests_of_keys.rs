@@ -238,6 +238,24 @@ fn amounts_and_groups() {
 }
 
 #[test]
+fn io_priorities_are_fio_s() {
+    use meantime::hw::IoPriority::{BestEffort, Idle, None, RealTime};
+    for (text, priority) in [
+        ("prio=3", BestEffort(3)),
+        ("prioclass=1\nprio=2", RealTime(2)),
+        ("prioclass=1", RealTime(0)),
+        ("prioclass=2\nprio=7", BestEffort(7)),
+        ("prioclass=3", Idle),
+        ("prioclass=0", None),
+    ] {
+        assert_eq!(one(text).io_priority(), Some(priority), "{text}");
+    }
+    assert_eq!(one("rw=read").io_priority(), Option::None);
+    assert!(error("prio=8").contains("out of range"));
+    assert!(error("prioclass=4").contains("out of range"));
+}
+
+#[test]
 fn what_the_threads_compete_with_and_how() {
     use meantime::hw::SchedClass::{Fifo, Other, RoundRobin, Slice};
     let job = one("sched=other, rr:1,fifo:99,slice:0.1ms\npm_qos=none,0,1ms\nhog=3");

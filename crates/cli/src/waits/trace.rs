@@ -58,7 +58,12 @@ fn poll(plan: &JobPlan, devices: &Devices) -> Result<Trace, Failure> {
     let lost = |why: &str| Failure::new(format_args!("{uri}: recording device times: {why}"));
     let stamps = device.stamps().ok_or_else(|| lost("the device takes no stamps"))?;
     let depth = plan.job.iodepth;
-    let options = ChannelOptions { depth: depth as u16, policy: Policy::Poll, interrupt: None };
+    let options = ChannelOptions {
+        depth: depth as u16,
+        policy: Policy::Poll,
+        interrupt: None,
+        ..ChannelOptions::default()
+    };
     let mut channel = device.channel(&options).map_err(|error| named(uri, &error))?;
     let mut slots = Slots::new(&channel, depth as usize, plan.job.bs_max_bytes() as usize)
         .map_err(|error| named(uri, &error))?;

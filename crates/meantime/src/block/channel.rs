@@ -10,7 +10,7 @@ use std::task::Waker;
 
 use super::device::BlockInfo;
 use super::gap_work::{Attention, GapWork, WithWork};
-use super::lbio::{Claim, Table};
+use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::adaptive::{Estimate, SleepCosts};
@@ -39,6 +39,9 @@ pub struct ChannelCounters {
     pub work: WorkCounters,
 }
 
+/// What PRP entries name without a list, of a buffer that begins with a page, in bytes.
+const TWO_PAGES: u32 = 8192;
+
 /// How often a wait looks before it reads a clock: about 200 ns' worth.
 const FIRST_LOOKS: u32 = 128;
 
@@ -55,13 +58,17 @@ impl Lane {
     #[inline(always)]
     fn send(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
         let lbio = table.get_mut(slot);
+        if lbio.covers_other_than(self.queue.controller()) {
+            table.cancel_rest(slot, CommandError::CacheLost);
+            return true;
+        }
         while lbio.has_more() {
             // The first command goes in the request's own slot.
             let own = lbio.own_slot_free && self.queue.is_current();
             let tag = if own { Some(Tag::assigned(slot)) } else { self.queue.take_tag() };
             let Some(tag) = tag else { return false };
             lbio.own_slot_free = false;
-            self.queue.stage(tag, slot, &lbio.emit(ns));
+            self.queue.stage_kept(tag, slot, &lbio.emit(ns));
         }
         true
     }
@@ -83,7 +90,7 @@ impl Lane {
             }
             // Not full: stale. Catch up with the reset.
             let now_ns = self.queue.clock().now_ns();
-            self.queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+            self.queue.check(now_ns, &mut Requests { table, ns });
             if self.queue.usable().is_err() {
                 // What was never sent the device never knew: the buffer is safe, unless another part of it was sent, and
                 // that part has failed with an error of its own.
@@ -105,7 +112,7 @@ impl Lane {
         while !self.backlog.is_empty() && clock.now_ns() < until_ns {
             self.send_backlog(table, ns);
             if self.is_busy() && !self.backlog.is_empty() {
-                self.gap.wait(&mut View { queue: &mut self.queue, table, probe: &() }, way);
+                self.gap.wait(&mut View { queue: &mut self.queue, table, ns, probe: &() }, way);
             }
         }
         if !self.backlog.is_empty() {
@@ -129,14 +136,14 @@ impl Lane {
     /// Takes what has completed, and sends on.
     #[inline(always)]
     fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        View { queue: &mut self.queue, table, probe: &() }.reap();
+        View { queue: &mut self.queue, table, ns, probe: &() }.reap();
         self.after_reap(table, ns);
     }
 
     /// Deadlines and resets.
     fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
         let now_ns = self.queue.clock().now_ns();
-        View { queue: &mut self.queue, table, probe: &() }.tick(now_ns);
+        View { queue: &mut self.queue, table, ns, probe: &() }.tick(now_ns);
         self.after_reap(table, ns);
     }
 }
@@ -166,8 +173,10 @@ pub struct NvmeChannel {
     work: Box<GapWork>,
     /// Block size less one.
     block_mask: u32,
-    has_write_zeroes: bool,
-    has_deallocate: bool,
+    /// Optional commands that the device has.
+    oncs: u16,
+    /// How often the device had lost its volatile cache when a flush of this channel last heard of it.
+    cache_losses: u32,
 }
 
 impl NvmeChannel {
@@ -180,8 +189,9 @@ impl NvmeChannel {
         policy: Policy,
     ) -> Self {
         let controller = polled.controller();
-        let (has_write_zeroes, has_deallocate) = (controller.has_write_zeroes(), controller.has_deallocate());
+        let oncs = controller.info().oncs;
         let heap = controller.heap().clone();
+        let cache_losses = controller.cache_losses_told();
         let lane = |queue| {
             let backlog = VecDeque::with_capacity(usize::from(depth));
             Lane { queue, gap: Gap::default(), backlog }
@@ -197,6 +207,11 @@ impl NvmeChannel {
         let single_blocks = match ns.optimal_boundary_blocks {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
             _ => 0,
+        };
+        // Those that an SGL names go the long way, so that the short one need not look. Buffers begin with a page.
+        let single_blocks = match polled.controller().uses_sgls() {
+            true => single_blocks.min(TWO_PAGES >> ns.block_shift),
+            false => single_blocks,
         };
         Self {
             ns,
@@ -214,8 +229,8 @@ impl NvmeChannel {
             block_mask: ns.block_bytes() - 1,
             single_blocks,
             untimed_blocks: single_blocks,
-            has_write_zeroes,
-            has_deallocate,
+            oncs,
+            cache_losses,
         }
     }
 
@@ -255,8 +270,13 @@ impl NvmeChannel {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
         }
+        if let Some((bit, name)) = request.op.optional()
+            && self.oncs & bit == 0
+        {
+            return Err(SubmitError::Unsupported(name));
+        }
         let blocks = match (request.op, &request.buf) {
-            (Op::Read | Op::Write, Some(buf)) => {
+            (op, Some(buf)) if op.has_data() => {
                 if buf.is_empty() || buf.len() as u32 & self.block_mask != 0 {
                     let block_bytes = self.ns.block_bytes();
                     return Err(SubmitError::PartialBlock { bytes: buf.len(), block_bytes });
@@ -266,19 +286,10 @@ impl NvmeChannel {
                 }
                 (buf.len() >> self.ns.block_shift) as u64
             }
-            (Op::Read | Op::Write, None) => return Err(SubmitError::Buffer),
-            (_, Some(_)) => return Err(SubmitError::Buffer),
             (Op::Flush, None) => return Ok(()),
-            (Op::WriteZeroes, None) if !self.has_write_zeroes => {
-                return Err(SubmitError::Unsupported("Write Zeroes"));
-            }
-            (Op::Deallocate, None) if !self.has_deallocate => {
-                return Err(SubmitError::Unsupported("Dataset Management (deallocate)"));
-            }
-            (Op::WriteZeroes | Op::Deallocate, None) if request.blocks == 0 => {
-                return Err(SubmitError::Empty);
-            }
-            (Op::WriteZeroes | Op::Deallocate, None) => request.blocks,
+            (op, buf) if op.has_data() || buf.is_some() => return Err(SubmitError::Buffer),
+            _ if request.blocks == 0 => return Err(SubmitError::Empty),
+            _ => request.blocks,
         };
         // Written so that it cannot overflow.
         if blocks > self.ns.blocks || request.lba > self.ns.blocks - blocks {
@@ -324,14 +335,14 @@ impl NvmeChannel {
         // No underflow that matters: `whole` bounds nlb by the namespace's size.
         let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
         let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
-        if !(op.has_data() && whole && inside && ready) {
+        if !(op.is_common() && whole && inside && ready) {
             return if TIMED { self.start_long(request, claim) } else { self.start_other(request, claim) };
         }
         let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
         self.table.fill(slot, request, 0, Policy::Poll, claim);
         let command = Command { op, nsid: self.ns.nsid, slba: lba, nlb, data, data_bytes, fua };
         // The request's own slot in the queue: it has no other command, and no other request has this slot.
-        self.polled.queue.stage(Tag::assigned(slot), slot, &command);
+        self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
         if !self.attention.is_plugged() {
             self.polled.queue.ring_now();
         }
@@ -388,7 +399,7 @@ impl NvmeChannel {
         let look = !lane.queue.is_current();
         if look {
             let now_ns = lane.queue.clock().now_ns();
-            lane.queue.check(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+            lane.queue.check(now_ns, &mut Requests { table, ns });
             lane.after_reap(table, ns);
         }
         lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))?;
@@ -403,6 +414,12 @@ impl NvmeChannel {
             return Err(Rejected { error: SubmitError::Full { depth: self.table.depth() }, request });
         };
         let policy = request.policy.unwrap_or(self.policy);
+        if request.op == Op::Flush && self.has_lost_cache() {
+            self.table.fill(slot, request, 0, policy, claim);
+            self.table.cancel_rest(slot, CommandError::CacheLost);
+            self.table.release(slot);
+            return Ok(slot);
+        }
         let blocks = match (request.op, &request.buf) {
             (Op::Flush, _) => 1, // One command, though of no blocks.
             (_, Some(buf)) => (buf.len() >> self.ns.block_shift) as u64,
@@ -413,6 +430,7 @@ impl NvmeChannel {
         self.table.fill(slot, request, blocks, policy, claim);
         let lbio = self.table.get_mut(slot);
         (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
+        lbio.note_cache(self.cache_losses);
         let timed_ns = policy.wants_times().then(|| self.take_time(slot, op, bytes));
         if timed_ns.is_none() && self.work.takes_times() {
             self.take_time(slot, op, bytes);
@@ -437,6 +455,20 @@ impl NvmeChannel {
         };
         self.show(now_ns);
         Ok(slot)
+    }
+
+    /// Whether the device has lost its volatile cache since a flush last heard of it: what was done before is not
+    /// made durable by a flush any more, and this one must not say that it were.
+    fn has_lost_cache(&mut self) -> bool {
+        let controller = self.polled.queue.controller();
+        let losses = controller.cache_losses();
+        // A flush that was in flight then has failed for one of them already.
+        let told = self.table.take_loss_told();
+        let more = losses.wrapping_sub(std::mem::replace(&mut self.cache_losses, losses));
+        if more > 0 {
+            controller.loss_is_told();
+        }
+        more > u32::from(told)
     }
 
     /// The lane with an interrupt or the polled one, and what its methods need beside it.
@@ -515,7 +547,7 @@ impl NvmeChannel {
         let way = self.learning.way(policy, &flight);
         let (lane, table, ns) = self.split(flight.interrupted);
         if lane.queue.in_flight() > 0 {
-            lane.gap.wait(&mut View { queue: &mut lane.queue, table, probe }, way);
+            lane.gap.wait(&mut View { queue: &mut lane.queue, table, ns, probe }, way);
         }
         lane.after_reap(table, ns);
         // Slow I/O that is polled comes by the long way too rarely.
@@ -531,7 +563,7 @@ impl NvmeChannel {
         let ends_ns = if self.attention.has_work() { self.soonest_end_ns(None) } else { None };
         let Self { table, ns, polled, interrupt, work, .. } = self;
         let Some(interrupt) = interrupt else { return };
-        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, probe };
+        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, ns, probe };
         if !self.attention.has_work() {
             polled.gap.wait(&mut both, Way::Poll);
         } else if work.work(&mut both, ends_ns) == 0 {
@@ -760,7 +792,7 @@ impl Drop for NvmeChannel {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);
             }
-            lane.queue.drain(&mut |owner, outcome| table.complete(owner, outcome));
+            lane.queue.drain(&mut Requests { table, ns });
         }
         debug_assert_eq!(table.active(), 0);
         let clock = self.clock().clone();

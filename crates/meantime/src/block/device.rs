@@ -6,8 +6,8 @@ use super::channel::NvmeChannel;
 use super::request::BlockChannel;
 use super::stamps::StampSource;
 use crate::completion::Policy;
-use crate::hw::{DmaHeap, HwError};
-use crate::nvme::{Controller, Error, NamespaceInfo};
+use crate::hw::{DmaHeap, HwError, IoPriority};
+use crate::nvme::{Controller, Error, NamespaceInfo, QueueClass};
 
 /// What a block device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,11 +42,13 @@ pub struct ChannelOptions {
     pub policy: Policy,
     /// Whether to have a queue with an interrupt beside the polled one. `None`: if the policy needs it.
     pub interrupt: Option<bool>,
+    /// The class of its queues, if the controller goes by that; `None`: by the calling thread's I/O priority (`ioprio_set(2)`).
+    pub class: Option<QueueClass>,
 }
 
 impl Default for ChannelOptions {
     fn default() -> Self {
-        Self { depth: 32, policy: Policy::Poll, interrupt: None }
+        Self { depth: 32, policy: Policy::Poll, interrupt: None, class: None }
     }
 }
 
@@ -196,10 +198,11 @@ impl BlockDevice for NvmeDevice {
             return Err(ChannelError::Depth { depth: assigned, limit: limit - 1 });
         }
         let slots = (assigned + PART_SLOTS).min(limit);
-        let polled = self.controller.create_io_queue(slots, assigned, false)?;
+        let class = options.class.unwrap_or_else(|| QueueClass::of(IoPriority::of_this_thread()));
+        let polled = self.controller.create_io_queue(slots, assigned, false, class)?;
         let wanted = options.interrupt.unwrap_or(options.policy.may_interrupt());
         let needed = options.interrupt == Some(true) || options.policy.wants_interrupt();
-        let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true));
+        let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
         let interrupt = match queue.transpose() {
             // It would use one, and does without.
             Err(error) if !needed => {

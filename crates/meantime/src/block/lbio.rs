@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::completion::{Class, Flight, Kind, Policy};
 use crate::hw::DmaBuf;
 use crate::hw::dma::Iova;
-use crate::nvme::{Command, CommandError, NamespaceInfo, Op, Outcome};
+use crate::nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcome, Owner};
 
 use super::request::{Done, IoError, Request};
 
@@ -42,6 +42,15 @@ impl Claim {
         match self {
             Self::Ticket => Self::TimedTicket,
             Self::Queue => Self::TimedQueue,
+            other => other,
+        }
+    }
+
+    /// The same, with its time not taken any more.
+    fn untimed(self) -> Self {
+        match self {
+            Self::TimedTicket => Self::Ticket,
+            Self::TimedQueue => Self::Queue,
             other => other,
         }
     }
@@ -157,6 +166,20 @@ impl Lbio {
         self.buf.take()
     }
 
+    /// A flush is submitted, when the device has lost its cache so often.
+    pub(crate) fn note_cache(&mut self, losses: u32) {
+        if self.op == Op::Flush {
+            // The first block, of which a flush has none.
+            self.next_lba = u64::from(losses);
+        }
+    }
+
+    /// Whether this is a flush that has not been sent, and what it was to make durable may be lost meanwhile.
+    #[inline]
+    pub(crate) fn covers_other_than(&self, controller: &Controller) -> bool {
+        self.op == Op::Flush && self.next_lba != u64::from(controller.cache_losses())
+    }
+
     /// Whether commands are still to be sent.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
@@ -168,12 +191,14 @@ impl Lbio {
     pub(crate) fn emit(&mut self, ns: &NamespaceInfo) -> Command {
         let slba = self.next_lba;
         let (nlb, data_bytes) = match self.op {
-            Op::Read | Op::Write => {
+            Op::Read | Op::Write | Op::Compare => {
                 let nlb = ns.next_span(slba, self.left, true);
                 (nlb, nlb << ns.block_shift)
             }
             Op::Flush => (0, 0),
-            Op::WriteZeroes | Op::Deallocate => (ns.next_span(slba, self.left, false), 0),
+            Op::WriteZeroes | Op::Deallocate | Op::Verify | Op::WriteUncorrectable => {
+                (ns.next_span(slba, self.left, false), 0)
+            }
         };
         let data = self.next_data;
         self.pending += 1;
@@ -215,6 +240,8 @@ pub(crate) struct Table {
     pub(crate) timed: Vec<Timed>,
     active: usize,
     queued: usize,
+    /// Whether a request has failed since the device lost its cache.
+    loss_told: bool,
 }
 
 impl Table {
@@ -232,7 +259,13 @@ impl Table {
             timed: Vec::with_capacity(usize::from(depth)),
             active: 0,
             queued: 0,
+            loss_told: false,
         }
+    }
+
+    /// Whether a flush has failed with [`CommandError::CacheLost`] since this was last asked.
+    pub(crate) fn take_loss_told(&mut self) -> bool {
+        std::mem::take(&mut self.loss_told)
     }
 
     pub(crate) fn depth(&self) -> u16 {
@@ -310,14 +343,21 @@ impl Table {
     #[inline(always)]
     pub(crate) fn complete(&mut self, slot: u16, outcome: Outcome) {
         if let Err(error) = outcome {
-            self.get_mut(slot).fail(error);
+            self.fail(slot, error);
         }
         self.release(slot);
     }
 
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, slot: u16, error: CommandError) {
+        self.loss_told |= error == CommandError::CacheLost;
+        self.get_mut(slot).fail(error);
+    }
+
     /// What is not yet sent of `slot` never will be.
     pub(crate) fn cancel_rest(&mut self, slot: u16, error: CommandError) {
-        self.get_mut(slot).fail(error);
+        self.fail(slot, error);
     }
 
     /// A command of `slot` has ended, or there is no more of it to be sent.
@@ -419,7 +459,7 @@ impl Table {
         let kind = match op {
             Op::Read => Kind::Read,
             Op::Write => Kind::Write,
-            Op::Flush | Op::WriteZeroes | Op::Deallocate => Kind::Other,
+            _ => Kind::Other,
         };
         Class::new(kind, u32::try_from(bytes).unwrap_or(u32::MAX), in_flight)
     }
@@ -456,7 +496,35 @@ impl Table {
     }
 }
 
+/// The requests of a channel, as its queues see them off the fast path.
+pub(crate) struct Requests<'a> {
+    pub(crate) table: &'a mut Table,
+    pub(crate) ns: &'a NamespaceInfo,
+}
+
+impl Owner for Requests<'_> {
+    fn ended(&mut self, owner: u16, outcome: Outcome) {
+        self.table.complete(owner, outcome);
+    }
+
+    fn again(&mut self, owner: u16) -> Option<Command> {
+        self.table.get_mut(owner).whole(self.ns)
+    }
+}
+
 impl Lbio {
+    /// The command that a request with data is, if it is one; else they were kept. It is repeated: its time says nothing of how long the
+    /// device takes.
+    #[cold]
+    fn whole(&mut self, ns: &NamespaceInfo) -> Option<Command> {
+        self.claim = self.claim.untimed();
+        let buf = self.buf.as_ref().filter(|_| self.op.has_data())?;
+        let (data, data_bytes, blocks) = (buf.iova(), buf.len() as u32, buf.len() as u64 >> ns.block_shift);
+        let nlb = ns.next_span(self.lba, blocks, true);
+        let Self { op, lba: slba, fua, .. } = *self;
+        (u64::from(nlb) == blocks).then_some(Command { op, nsid: ns.nsid, slba, nlb, data, data_bytes, fua })
+    }
+
     #[cold]
     #[inline(never)]
     fn fail(&mut self, error: CommandError) {

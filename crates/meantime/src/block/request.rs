@@ -59,6 +59,21 @@ impl Request {
         Self::new(Op::Deallocate, lba, blocks, None)
     }
 
+    /// Compares all of `buf` with what is there from `lba` on. They differ if it fails with the status *Compare Failure*.
+    pub fn compare(lba: u64, buf: DmaBuf) -> Self {
+        Self::new(Op::Compare, lba, 0, Some(buf))
+    }
+
+    /// Has the device read `blocks` logical blocks from `lba` on, and keep them to itself.
+    pub fn verify(lba: u64, blocks: u64) -> Self {
+        Self::new(Op::Verify, lba, blocks, None)
+    }
+
+    /// Has `blocks` logical blocks from `lba` on fail to be read until they are written again.
+    pub fn write_uncorrectable(lba: u64, blocks: u64) -> Self {
+        Self::new(Op::WriteUncorrectable, lba, blocks, None)
+    }
+
     /// Durable when done.
     pub fn fua(mut self) -> Self {
         self.fua = true;
@@ -136,6 +151,9 @@ impl std::fmt::Display for IoError {
             Op::Flush => return write!(f, "flush: {}", self.kind),
             Op::WriteZeroes => "write zeroes",
             Op::Deallocate => "deallocate",
+            Op::Compare => "compare",
+            Op::Verify => "verify",
+            Op::WriteUncorrectable => "write uncorrectable",
         };
         write!(f, "{op} at LBA {}: {}", self.lba, self.kind)
     }

@@ -74,6 +74,10 @@ pub trait Transport: DmaMap {
     /// interrupt is woken, and nothing keeps others from taking the device. Harmless if repeated. A transport of which nothing has to be
     /// given back does nothing.
     fn release(&self) {}
+    /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message: shadow doorbells pay then.
+    fn has_slow_doorbells(&self) -> bool {
+        false
+    }
 }
 
 /// What happens to a device outside of any command.

@@ -3,22 +3,26 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::features::{NumberOfQueues, fid, sel};
-use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, oncs};
-use meantime_spec::log::{AsyncEvent, SmartLog, lid};
+use meantime_spec::features::{Arbitration, NumberOfQueues, fid};
+use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, oacs, oncs};
+use meantime_spec::log::AsyncEvent;
 use meantime_spec::regs::{
-    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs, cq_head_doorbell, sq_tail_doorbell,
+    ACQ, AQA, ASQ, Aqa, CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs, ams,
+    cq_head_doorbell, sq_tail_doorbell,
 };
+use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode;
 use zerocopy::FromBytes;
 
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
+use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
 use super::ring::Ring;
-use super::{Error, IoQueue, Result};
-use crate::hw::{Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, EventFd, Transport};
+use super::shadow::Shadows;
+use super::{Error, IoQueue, QueueClass, Result};
+use crate::hw::{Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Transport};
 
 /// How long the driver waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +35,20 @@ pub struct ControllerOptions {
     pub admin_timeout_ns: u64,
     /// I/O queue pairs to ask for.
     pub io_queues: u16,
+    /// How often an I/O command is repeated if the device says that it may be, or if it was lost with its queue; see
+    /// [`retry`](super::retry). 0: never.
+    pub retries: u8,
+    /// Whether a controller that has weighted round robin arbitration is to use it, so that queues have classes.
+    pub weighted_round_robin: bool,
+    /// Its weights and burst; `None`: 16 to 4 to 1, two commands at a time.
+    pub arbitration: Option<Arbitration>,
+    /// Whether the device is to stay in power state 0 while it is open, if it would leave that by itself (APST); what was before is set
+    /// again at the end.
+    pub low_latency: bool,
+    /// Whether data on more than two pages is named by an SGL descriptor instead of a PRP list, if the controller has SGLs.
+    pub sgl: bool,
+    /// Whether doorbells are shadowed by memory, if the controller has that; `None`: if the transport's are slow.
+    pub shadow_doorbells: Option<bool>,
 }
 
 impl Default for ControllerOptions {
@@ -40,6 +58,12 @@ impl Default for ControllerOptions {
             abort_grace_ns: 1_000_000_000,
             admin_timeout_ns: 10_000_000_000,
             io_queues: 64,
+            retries: 4,
+            weighted_round_robin: true,
+            arbitration: None,
+            low_latency: true,
+            sgl: false,
+            shadow_doorbells: None,
         }
     }
 }
@@ -58,6 +82,8 @@ pub struct Controller {
     transport: Arc<dyn Transport>,
     clock: Clock,
     heap: DmaHeap,
+    /// Its shadow doorbells, if it has been given any.
+    shadows: Option<Shadows>,
     options: ControllerOptions,
     cap: Cap,
     info: ControllerInfo,
@@ -69,6 +95,10 @@ pub struct Controller {
     epoch: AtomicU32,
     /// Once gone: whether the device was cut off from our memory.
     memory_released: AtomicBool,
+    /// How often the controller was found disabled, with a volatile cache, though it was not us.
+    cache_losses: AtomicU32,
+    /// Whether no flush has failed for the last of them yet.
+    loss_untold: AtomicBool,
 }
 
 struct Admin {
@@ -78,6 +108,7 @@ struct Admin {
     qids: Vec<bool>,
     /// By vector: the queue's event. Vector 0 is the admin queue's, which is polled.
     vectors: Vec<bool>,
+    features: Features,
 }
 
 impl Controller {
@@ -106,13 +137,33 @@ impl Controller {
             true,
         )?;
         let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0));
-        let found = start(transport.as_ref(), &clock, cap, &admin)
-            .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin));
+        let arbitration = arbitration(cap, &options);
+        let mut features = Features::default();
+        let mut shadows = None::<Shadows>;
+        let found = start(transport.as_ref(), &clock, cap, arbitration, &admin)
+            .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin))
+            .and_then(|found| {
+                let context = AdminContext {
+                    transport: transport.as_ref(),
+                    clock: &clock,
+                    timeout_ns: options.admin_timeout_ns,
+                };
+                let mut sender = Sender { context, queue: &mut admin, heap: &heap };
+                apply(&mut features, &mut sender, cap, &options, &found.0)?;
+                if options.sgl && !has_sgls(&found.0) {
+                    tracing::warn!("the controller has no SGLs: PRPs are used");
+                }
+                if wants_shadows(&found.0, transport.as_ref(), &options) {
+                    shadows.insert(Shadows::new(&heap, cap.dstrd())?).configure(&mut sender)?;
+                }
+                Ok(found)
+            });
         let (info, namespaces, unusable) = match found {
             Ok(found) => found,
             Err(error) => {
                 // The device must not know our memory when it is freed. It has had its time to become ready.
                 if clear_enable(transport.as_ref(), &clock, cap).is_err() && !heap.unmap_all() {
+                    shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
                 }
                 return Err(error);
@@ -125,14 +176,17 @@ impl Controller {
             transport,
             clock,
             heap,
+            shadows,
             options,
             cap,
             info,
             namespaces,
             unusable,
-            admin: Mutex::new(Admin { queue: Some(admin), qids, vectors }),
+            admin: Mutex::new(Admin { queue: Some(admin), qids, vectors, features }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
+            cache_losses: AtomicU32::new(0),
+            loss_untold: AtomicBool::new(false),
         });
         let told = Arc::downgrade(&controller);
         controller.transport.on_event(Box::new(move |event| {
@@ -201,6 +255,29 @@ impl Controller {
         self.transport.describe()
     }
 
+    /// Whether long transfers are named by SGLs.
+    pub fn uses_sgls(&self) -> bool {
+        self.options.sgl && has_sgls(&self.info)
+    }
+
+    /// Whether the doorbells of I/O queues are shadowed by memory.
+    pub fn has_shadow_doorbells(&self) -> bool {
+        self.shadows.is_some()
+    }
+
+    /// The doorbells of queue `qid`, which the controller does not know at present, if they are shadowed: both are 0 then.
+    pub(crate) fn shadow_doorbells(&self, qid: u16) -> Result<Option<(Doorbell, Doorbell)>> {
+        let Some(shadows) = &self.shadows else { return Ok(None) };
+        let tail = self.transport.doorbell(sq_tail_doorbell(qid, self.cap.dstrd()))?;
+        let head = self.transport.doorbell(cq_head_doorbell(qid, self.cap.dstrd()))?;
+        Ok(Some(shadows.shade(qid, tail, head)))
+    }
+
+    /// Whether the controller goes by the classes of queues: it has weighted round robin arbitration, and it is on.
+    pub fn has_queue_classes(&self) -> bool {
+        arbitration(self.cap, &self.options) == ams::WEIGHTED_ROUND_ROBIN
+    }
+
     /// The most entries of an I/O queue.
     pub fn max_queue_entries(&self) -> u16 {
         // Slots, and the one entry that tells full from empty.
@@ -226,6 +303,23 @@ impl Controller {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
     }
 
+    /// How often what was done and not flushed may have been lost. A channel whose last look gave another number fails its next flush.
+    ///
+    /// It is all channels' affair, whoever wrote: a flush is of the whole namespace, and who flushes for others has to hear it.
+    pub(crate) fn cache_losses(&self) -> u32 {
+        self.cache_losses.load(Ordering::Acquire)
+    }
+
+    /// What [`Controller::cache_losses`] is to a channel that begins: a loss that nobody was told of concerns it as well.
+    pub(crate) fn cache_losses_told(&self) -> u32 {
+        self.cache_losses().wrapping_sub(u32::from(self.loss_untold.load(Ordering::Acquire)))
+    }
+
+    /// A flush has failed for the loss.
+    pub(crate) fn loss_is_told(&self) {
+        self.loss_untold.store(false, Ordering::Release);
+    }
+
     /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a moment, say).
     pub(crate) fn is_fatal(&self) -> bool {
         !is_alive(self.transport.read32(CSTS))
@@ -244,7 +338,7 @@ impl Controller {
         }
     }
 
-    fn execute(
+    pub(super) fn execute(
         &self,
         command: &'static str,
         sqe: Sqe,
@@ -263,6 +357,7 @@ impl Controller {
         depth: u16,
         assigned: u16,
         interrupt: bool,
+        class: QueueClass,
     ) -> Result<IoQueue> {
         let entries = depth.saturating_add(1).clamp(2, self.max_queue_entries());
         let mut admin = self.lock();
@@ -270,7 +365,7 @@ impl Controller {
         let vector = if interrupt { Some(admin.take_vector(qid)?) } else { None };
         drop(admin);
         match self.make_pair(qid, entries, assigned.min(entries - 1), vector) {
-            Ok((pair, event)) => IoQueue::create(Arc::clone(self), pair, event, vector),
+            Ok((pair, event)) => IoQueue::create(Arc::clone(self), pair, event, vector, class),
             Err(error) => {
                 self.release_queue(qid, vector);
                 Err(error)
@@ -304,12 +399,19 @@ impl Controller {
     }
 
     /// Makes the controller know the rings of `pair` (NVMe Base 1.4 §5.3, §5.4).
-    pub(crate) fn register_queue(&self, pair: &QueuePair, vector: Option<u16>) -> Result<()> {
+    pub(crate) fn register_queue(
+        &self,
+        pair: &QueuePair,
+        vector: Option<u16>,
+        class: QueueClass,
+    ) -> Result<()> {
         let ring = pair.ring();
         let (qid, entries) = (pair.qid(), u32::from(ring.entries()));
         let cq = Sqe::create_io_cq(0, qid, entries, ring.cq_iova().0, vector);
         self.execute("Create I/O Completion Queue", cq, None)?;
-        let sq = Sqe::create_io_sq(0, qid, entries, ring.sq_iova().0, qid, 0);
+        // Without weighted round robin the field means nothing.
+        let qprio = if self.has_queue_classes() { class as u8 } else { 0 };
+        let sq = Sqe::create_io_sq(0, qid, entries, ring.sq_iova().0, qid, qprio);
         if let Err(error) = self.execute("Create I/O Submission Queue", sq, None) {
             let _ = self.execute("Delete I/O Completion Queue", Sqe::delete_io_cq(0, qid), None);
             return Err(error);
@@ -377,6 +479,7 @@ impl Controller {
         }
         // Odd: from now on nobody sends anything.
         self.epoch.store(epoch | 1, Ordering::Release);
+        self.restore_features(&mut admin);
         let _ = self.shut_down();
         self.abandon(&mut admin);
     }
@@ -385,6 +488,9 @@ impl Controller {
     fn abandon(&self, admin: &mut Admin) {
         let released = self.heap.unmap_all();
         self.memory_released.store(released, Ordering::Relaxed);
+        if !released {
+            self.shadows.iter().for_each(Shadows::quarantine);
+        }
         if let Some(queue) = admin.queue.take()
             && !released
         {
@@ -393,6 +499,12 @@ impl Controller {
         self.transport.release();
         // Release: `memory_released` before it.
         self.epoch.store(EPOCH_GONE, Ordering::Release);
+    }
+
+    /// Sets features to what they were before.
+    fn restore_features(&self, admin: &mut Admin) {
+        let Admin { queue: Some(queue), features, .. } = admin else { return };
+        features.restore(&mut Sender { context: self.context(), queue, heap: &self.heap });
     }
 
     /// A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then disables it, so that it forgets our
@@ -408,8 +520,8 @@ impl Controller {
         disable(transport, &self.clock, self.cap)
     }
 
-    /// Disables and enables the controller now. Every command in flight fails with [`CommandError::Reset`]; queues recover
-    /// by themselves.
+    /// Disables and enables the controller now. Queues recover by themselves; what was in flight is repeated, or fails with
+    /// [`CommandError::Reset`] if it was repeated too often.
     ///
     /// [`CommandError::Reset`]: super::CommandError::Reset
     pub fn reset_now(&self) {
@@ -418,63 +530,40 @@ impl Controller {
 
     fn restart(&self, admin: &mut Admin) -> Result<()> {
         let transport = self.transport.as_ref();
+        let Admin { queue, features, .. } = admin;
+        let queue = queue.as_mut().ok_or(Error::Gone)?;
+        let was_enabled = Cc(transport.read32(CC)).en();
         disable(transport, &self.clock, self.cap)?;
-        let queue = admin.queue.as_mut().ok_or(Error::Gone)?;
+        // A Controller Reset, which ours is, leaves what had completed as it is, and the admin queue's attributes, too (1.4 §3.1.5). One that
+        // was disabled without us, or has forgotten these, was without power.
+        if !(was_enabled && transport.read32(AQA) == admin_attributes(queue).0) {
+            tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
+            if self.info.volatile_write_cache {
+                self.cache_losses.fetch_add(1, Ordering::AcqRel);
+                self.loss_untold.store(true, Ordering::Release);
+            }
+        }
         queue.reset();
-        start(transport, &self.clock, self.cap, queue)?;
+        start(transport, &self.clock, self.cap, arbitration(self.cap, &self.options), queue)?;
         let context = self.context();
         set_queue_count(&context, queue, self.info.io_queues)?;
+        let mut sender = Sender { context, queue: &mut *queue, heap: &self.heap };
+        apply(features, &mut sender, self.cap, &self.options, &self.info)?;
+        if let Some(shadows) = &self.shadows {
+            shadows.configure(&mut sender)?;
+        }
         queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(())
     }
 
-    /// Reads feature `fid` (NVMe Base 1.4 §5.21).
-    ///
-    /// # Errors
-    /// What the controller answers, e.g. *Invalid Field in Command* for a feature it does not have.
-    pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
-        Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
-    }
-
-    /// Writes feature `fid`, not saved over a reset.
-    ///
-    /// # Errors
-    /// What the controller answers.
-    pub fn set_feature(&self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
-        Ok(self.execute("Set Features", Sqe::set_features(0, nsid, fid, false, value), None)?.0)
-    }
-
-    /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
-    ///
-    /// # Errors
-    /// What the controller answers; no memory; [`Error::Unsupported`] unless `bytes` is a positive multiple of 4.
-    pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
-        if bytes == 0 || !bytes.is_multiple_of(4) {
-            return Err(Error::Unsupported(format!(
-                "{bytes} bytes of a log page (a positive multiple of 4 is possible)"
-            )));
-        }
-        let mut log = Vec::new();
-        while log.len() < bytes as usize {
-            let (offset, len) = (log.len() as u64, (bytes as usize - log.len()).min(4096));
-            let data = self.heap.alloc(len)?;
-            // Events stay asserted (RAE) until the last part was read.
-            let more = log.len() + len < bytes as usize;
-            let sqe = Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
-            let (_, data) = self.execute("Get Log Page", sqe, Some(data))?;
-            log.extend_from_slice(&data.ok_or(Error::Gone)?);
-        }
-        Ok(log)
-    }
-
-    /// The SMART / health log (NVMe Base 1.4 §5.14.1.2).
-    ///
-    /// # Errors
-    /// What the controller answers.
-    pub fn smart(&self) -> Result<SmartLog> {
-        let bytes = self.get_log_page(lid::SMART, NSID_BROADCAST, size_of::<SmartLog>() as u32)?;
-        SmartLog::read_from_bytes(&bytes)
-            .map_err(|_| Error::Invalid { structure: "SMART log", what: format!("{} bytes", bytes.len()) })
+    /// Has `action` send features.
+    pub(super) fn with_features<T>(
+        &self,
+        action: impl FnOnce(&mut Features, &mut Sender<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Admin { queue, features, .. } = &mut *self.lock();
+        let queue = queue.as_mut().ok_or(Error::Gone)?;
+        action(features, &mut Sender { context: self.context(), queue, heap: &self.heap })
     }
 
     /// Whether the controller has an optional I/O command, one of [`oncs`].
@@ -527,11 +616,13 @@ impl Drop for Controller {
         if self.gone().is_some() {
             return;
         }
+        self.restore_features(&mut self.lock());
         // Disabled before the heap frees the memory.
         if self.shut_down().is_err()
             && !self.heap.unmap_all()
             && let Some(queue) = self.lock().queue.take()
         {
+            self.shadows.iter().for_each(Shadows::quarantine);
             queue.quarantine();
         }
         // Buffers may outlive us, and with them the transport: the device need not wait for them.
@@ -656,15 +747,60 @@ fn clear_enable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()
     wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
 }
 
+/// Sets the features of a controller that was just enabled.
+fn apply(
+    features: &mut Features,
+    to: &mut Sender<'_>,
+    cap: Cap,
+    options: &ControllerOptions,
+    info: &ControllerInfo,
+) -> Result<()> {
+    let weighted = arbitration(cap, options) == ams::WEIGHTED_ROUND_ROBIN;
+    features.apply(to, info, weighted.then_some(options.arbitration), options.low_latency)
+}
+
+/// Whether I/O commands may name data by SGLs. Our buffers are aligned to more than the dwords that some ask for.
+fn has_sgls(info: &ControllerInfo) -> bool {
+    matches!(info.sgls & sgls::SUPPORT_MASK, sgls::SUPPORTED | sgls::SUPPORTED_DWORD_ALIGNED)
+}
+
+/// Whether doorbells are to be shadowed. Asked for in vain, it is said.
+fn wants_shadows(info: &ControllerInfo, transport: &dyn Transport, options: &ControllerOptions) -> bool {
+    let wanted = options.shadow_doorbells.unwrap_or_else(|| transport.has_slow_doorbells());
+    let has = info.oacs & oacs::DOORBELL_BUFFER_CONFIG != 0;
+    if options.shadow_doorbells == Some(true) && !has {
+        tracing::warn!("the controller has no shadow doorbells: its registers are used");
+    }
+    wanted && has
+}
+
+/// Which arbitration to enable the controller with, one of [`ams`].
+fn arbitration(cap: Cap, options: &ControllerOptions) -> u8 {
+    let weighted = options.weighted_round_robin && cap.ams() & CAP_AMS_WEIGHTED_ROUND_ROBIN != 0;
+    if weighted { ams::WEIGHTED_ROUND_ROBIN } else { ams::ROUND_ROBIN }
+}
+
+/// The sizes of the admin queues.
+fn admin_attributes(admin: &AdminQueue) -> Aqa {
+    let entries = u32::from(admin.queue().ring().entries());
+    Aqa::new(entries, entries)
+}
+
 /// Programs the admin queue and sets CC.EN (NVMe Base 1.4 §7.6.1, steps 3 to 5).
-fn start(transport: &dyn Transport, clock: &Clock, cap: Cap, admin: &AdminQueue) -> Result<()> {
+fn start(
+    transport: &dyn Transport,
+    clock: &Clock,
+    cap: Cap,
+    arbitration: u8,
+    admin: &AdminQueue,
+) -> Result<()> {
     let ring = admin.queue().ring();
-    let entries = u32::from(ring.entries());
-    transport.write32(AQA, Aqa::new(entries, entries).0);
+    transport.write32(AQA, admin_attributes(admin).0);
     transport.write64(ASQ, ring.sq_iova().0);
     transport.write64(ACQ, ring.cq_iova().0);
-    // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, round robin, NVM command set.
-    transport.write32(CC, Cc(0).with_iosqes(6).with_iocqes(4).with_en(true).0);
+    // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, NVM command set.
+    let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_ams(arbitration);
+    transport.write32(CC, cc.with_en(true).0);
     let ready = |csts: Csts| csts.rdy() || csts.cfs();
     wait_for(transport, clock, "become ready (CSTS.RDY = 1)", ready_timeout_ms(cap), ready)?;
     let csts = transport.read32(CSTS);

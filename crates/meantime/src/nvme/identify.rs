@@ -1,6 +1,8 @@
 //! What a controller says of itself, validated: the device's structures are not used before they went through here.
 
-use meantime_spec::identify::{IdentifyController, IdentifyNamespace};
+use meantime_spec::identify::{
+    IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, lpa, power_flags,
+};
 use meantime_spec::regs::{Cap, Vs};
 
 use super::prp;
@@ -33,6 +35,18 @@ pub struct ControllerInfo {
     pub oacs: u16,
     /// How many event requests the controller keeps.
     pub event_requests: u16,
+    /// Command Retry Delay Times 1 to 3, in units of 100 ms.
+    pub crdt: [u16; 3],
+    /// Whether the device leaves power state 0 by itself when told how (APSTA).
+    pub apst: bool,
+    /// The power states there are, 0 first.
+    pub power_states: Vec<PowerState>,
+    /// How many entries the error log has.
+    pub error_log_entries: u16,
+    /// Whether there is the commands supported and effects log.
+    pub has_commands_log: bool,
+    /// SGL support (SGLS).
+    pub sgls: u32,
     /// I/O queue pairs granted.
     pub io_queues: u16,
     /// Interrupt vectors.
@@ -76,9 +90,41 @@ impl ControllerInfo {
             oncs: raw.oncs.get(),
             oacs: raw.oacs.get(),
             event_requests: u16::from(raw.aerl) + 1,
+            crdt: [raw.crdt1.get(), raw.crdt2.get(), raw.crdt3.get()],
+            apst: raw.apsta & apsta::SUPPORTED != 0,
+            power_states: raw.power_states().map(PowerState::of).collect(),
+            error_log_entries: u16::from(raw.elpe) + 1,
+            has_commands_log: raw.lpa & lpa::COMMANDS_SUPPORTED != 0,
+            sgls: raw.sgls.get(),
             io_queues: 0,
             vectors: 0,
         })
+    }
+}
+
+/// A power state (1.4 §5.15.2.2, figure "Power State Descriptor").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PowerState {
+    /// The most power that it takes, in units of 100 µW; 0: not told.
+    pub max_power_100uw: u32,
+    /// How long it takes to enter, at most, in µs.
+    pub entry_us: u32,
+    /// How long it takes to leave, at most, in µs.
+    pub exit_us: u32,
+    /// Whether I/O is processed in it.
+    pub operational: bool,
+}
+
+impl PowerState {
+    fn of(raw: &PowerStateDescriptor) -> Self {
+        // In units of 0.01 W unless MXPS says 0.0001 W.
+        let scale = if raw.flags & power_flags::MXPS != 0 { 1 } else { 100 };
+        Self {
+            max_power_100uw: u32::from(raw.mp.get()) * scale,
+            entry_us: raw.enlat.get(),
+            exit_us: raw.exlat.get(),
+            operational: raw.flags & power_flags::NOPS == 0,
+        }
     }
 }
 

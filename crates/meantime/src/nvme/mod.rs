@@ -1,20 +1,30 @@
 //! The NVMe driver: controller, queue pairs, commands, errors, recovery.
 
 pub mod admin;
+pub mod arbitration;
 pub mod controller;
+mod features;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod identify;
 pub mod io_queue;
+mod logs;
 pub mod prp;
 pub mod queue;
+mod recovery;
+pub mod retry;
 mod ring;
+#[cfg(not(loom))]
+mod shadow;
 
+pub use arbitration::QueueClass;
 pub use controller::{Controller, ControllerOptions};
-pub use identify::{ControllerInfo, NamespaceInfo};
+pub use identify::{ControllerInfo, NamespaceInfo, PowerState};
 pub use io_queue::IoQueue;
+pub use logs::NamespaceIds;
 pub use queue::{Command, CommandError, Completed, Op, Outcome, QueueCounters, QueueFull, QueuePair};
+pub(crate) use recovery::Owner;
 
 use crate::hw::HwError;
 use meantime_spec::status::Status;

@@ -33,6 +33,11 @@ pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: I
     }
 }
 
+/// Whether the data are on more than two pages.
+pub fn needs_list(data: Iova, len: u32) -> bool {
+    data.0 % PAGE + u64::from(len) > 2 * PAGE
+}
+
 #[inline(never)]
 fn fill_list(second: u64, end: u64, list: &[AtomicU64; LIST_ENTRIES]) {
     let pages = (end - second).div_ceil(PAGE) as usize;

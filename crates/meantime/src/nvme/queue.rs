@@ -3,11 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use meantime_spec::cqe::Cqe;
+use meantime_spec::identify::oncs;
 use meantime_spec::opcode::io;
+use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::Status;
 
 use super::prp;
+use super::recovery::{Recovery, micros};
 use super::ring::Ring;
 use crate::hw::dma::Iova;
 
@@ -36,13 +39,37 @@ pub enum Op {
     WriteZeroes = io::WRITE_ZEROES,
     /// Tell the device that the contents are no longer needed.
     Deallocate = io::DATASET_MANAGEMENT,
+    /// Compare with a buffer; ends with the status *Compare Failure* if they differ.
+    Compare = io::COMPARE,
+    /// Read without transferring, to find what cannot be read.
+    Verify = io::VERIFY,
+    /// Mark as not to be read, until written again: to test what becomes of such blocks.
+    WriteUncorrectable = io::WRITE_UNCORRECTABLE,
 }
 
 impl Op {
     /// Whether a buffer goes with it.
     #[inline(always)]
     pub fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Compare)
+    }
+
+    /// Whether every device has it, and a buffer goes with it.
+    #[inline(always)]
+    pub(crate) fn is_common(self) -> bool {
         matches!(self, Self::Read | Self::Write)
+    }
+
+    /// What of ONCS says that a device has it, and its name; `None`: every device has it.
+    pub(crate) fn optional(self) -> Option<(u16, &'static str)> {
+        match self {
+            Self::Read | Self::Write | Self::Flush => None,
+            Self::WriteZeroes => Some((oncs::WRITE_ZEROES, "Write Zeroes")),
+            Self::Deallocate => Some((oncs::DATASET_MANAGEMENT, "Dataset Management (deallocate)")),
+            Self::Compare => Some((oncs::COMPARE, "Compare")),
+            Self::Verify => Some((oncs::VERIFY, "Verify")),
+            Self::WriteUncorrectable => Some((oncs::WRITE_UNCORRECTABLE, "Write Uncorrectable")),
+        }
     }
 }
 
@@ -80,6 +107,14 @@ pub struct Completed {
 }
 
 impl Completed {
+    fn packed(self) -> u64 {
+        u64::from(self.owner) | u64::from(self.status.bits()) << 16 | u64::from(self.dw0) << 32
+    }
+
+    fn unpacked(bits: u64) -> Self {
+        Self { owner: bits as u16, status: Status::from_bits((bits >> 16) as u16), dw0: (bits >> 32) as u32 }
+    }
+
     /// As a `Result`.
     #[inline(always)]
     pub fn outcome(self) -> Outcome {
@@ -99,6 +134,11 @@ pub enum CommandError {
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,
+    /// Of a flush: the device lost power, and with it perhaps what its volatile cache held. Told once to each channel.
+    #[error(
+        "the device lost power, and perhaps writes that were done and not yet flushed: write again what was written since the last flush"
+    )]
+    CacheLost,
     /// The device is gone.
     #[error("the device is gone")]
     Gone {
@@ -145,6 +185,10 @@ pub struct QueueCounters {
     pub aborts: u64,
     /// Times the queue was deleted and created anew.
     pub recreations: u64,
+    /// Commands that were repeated because the device answered with a status that allows it.
+    pub retries: u64,
+    /// Commands that were put back after their queue was deleted or the controller reset.
+    pub requeued: u64,
 }
 
 /// A slot's index, whatever bits it came in: no bounds to be checked.
@@ -155,8 +199,8 @@ const fn index(tag: u16) -> usize {
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// What the middle of a CQE's upper word must be to end this slot's command: the SQ identifier, and above it the
-    /// CID. With [`VACANT`], which no CQE can match, while there is no command.
+    /// What a CQE's upper word must be above the SQ head, but for the phase tag, to end this slot's command well: the SQ identifier,
+    /// the CID, and a status of 0. With [`VACANT`], which no CQE can match, while there is no command.
     key: u64,
     /// When the deadline sweep first met this command, in µs (which may wrap); 0 if it has not yet.
     first_swept_us: u32,
@@ -167,8 +211,11 @@ struct Slot {
     cid: u16,
 }
 
-/// Above the 32 bits that a CQE has.
+/// Above the 48 bits that a CQE has.
 const VACANT: u64 = 1 << 63;
+
+/// The phase tag, above SQ identifier and CID.
+const PHASE: u64 = 1 << 32;
 
 const _: () = assert!(size_of::<Slot>() == 16);
 
@@ -214,6 +261,10 @@ pub struct QueuePair {
     /// The tail that the device was told last.
     tail_rung: u16,
     counters: QueueCounters,
+    /// Whether long transfers are named by an SGL.
+    sgl: bool,
+    /// If commands are repeated.
+    pub(super) recovery: Option<Box<Recovery>>,
 }
 
 impl QueuePair {
@@ -243,6 +294,8 @@ impl QueuePair {
             qid,
             tail_rung: 0,
             counters: QueueCounters::default(),
+            sgl: false,
+            recovery: None,
         }
     }
 
@@ -256,7 +309,7 @@ impl QueuePair {
         self.count
     }
 
-    /// How many commands are in flight.
+    /// How many commands are in flight, or held to be staged again.
     #[inline(always)]
     pub fn in_flight(&self) -> u16 {
         (self.staged - self.ended) as u16
@@ -291,25 +344,70 @@ impl QueuePair {
     }
 
     /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before [`QueuePair::ring_doorbell`].
-    #[inline(always)]
     pub(crate) fn stage(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        if self.sgl && command.op.has_data() && prp::needs_list(command.data, command.data_bytes) {
+            return self.stage_sgl(tag, owner, command);
+        }
+        if command.op.has_data() {
+            return self.stage_transfer(Tag(tag), owner, command);
+        }
         let cid = self.occupy(tag, owner);
         let &Command { nsid, slba, nlb, fua, .. } = command;
         let sqe = match command.op {
-            Op::Read | Op::Write => {
-                let (list, list_iova) = self.ring.list(tag);
-                let (prp1, prp2) = prp::fill(command.data, command.data_bytes, list, list_iova);
-                // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
-                Sqe::transfer(command.op as u8, cid, nsid, slba, nlb.wrapping_sub(1) as u16, prp1, prp2, fua)
-            }
-            Op::Flush => Sqe::flush(cid, nsid),
             Op::WriteZeroes => Sqe::write_zeroes(cid, nsid, slba, nlb, false, fua),
             Op::Deallocate => {
                 let range = self.deallocate_range(tag, slba, nlb);
                 Sqe::dsm_deallocate(cid, nsid, 1, range.0, 0)
             }
+            Op::Verify => Sqe::verify(cid, nsid, slba, nlb),
+            Op::WriteUncorrectable => Sqe::write_uncorrectable(cid, nsid, slba, nlb),
+            Op::Flush | Op::Read | Op::Write | Op::Compare => Sqe::flush(cid, nsid),
         };
         self.ring.push(&sqe);
+    }
+
+    /// The same for one with data, always by PRPs.
+    #[inline(always)]
+    pub(crate) fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        debug_assert!(command.op.has_data());
+        let cid = self.occupy(tag, owner);
+        let &Command { nsid, slba, nlb, fua, .. } = command;
+        let (list, list_iova) = self.ring.list(tag);
+        let (prp1, prp2) = prp::fill(command.data, command.data_bytes, list, list_iova);
+        // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
+        let nlb = nlb.wrapping_sub(1) as u16;
+        self.ring.push(&Sqe::transfer(command.op as u8, cid, nsid, slba, nlb, prp1, prp2, fua));
+    }
+
+    /// The same, naming the data by one SGL descriptor, since they are contiguous in the controller's address space.
+    fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
+        let cid = self.occupy(tag, owner);
+        let &Command { op, nsid, slba, nlb, data, data_bytes, fua } = command;
+        let nlb = nlb.wrapping_sub(1) as u16;
+        let sqe = Sqe::transfer(op as u8, cid, nsid, slba, nlb, 0, 0, fua);
+        self.ring.push(&sqe.with_sgl(SglDescriptor::data_block(data.0, data_bytes)));
+    }
+
+    /// From now on [`QueuePair::stage`] names data that would need a list of their pages by an SGL. The controller has them (SGLS).
+    pub(crate) fn use_sgls(&mut self) {
+        self.sgl = true;
+    }
+
+    /// The same for a command that its owner could not name again: a copy is kept.
+    #[inline]
+    pub(crate) fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        self.keep(tag, command);
+        self.stage(Tag(tag), owner, command);
+    }
+
+    /// Stages `command`, whose deadline began at `since_us`, in the slot that it was held in; its new CID.
+    pub(super) fn stage_again(&mut self, tag: u16, owner: u16, command: &Command, since_us: u32) -> u16 {
+        // It is still counted as staged.
+        self.staged -= 1;
+        self.stage(Tag(tag), owner, command);
+        let slot = &mut self.slots[index(tag)];
+        slot.first_swept_us = since_us;
+        slot.cid
     }
 
     /// Stages an entry as it is, but for its CID.
@@ -397,27 +495,68 @@ impl QueuePair {
         }
         let cid = cqe.cid.get();
         let slot = &mut self.slots[index(cid)];
-        // One comparison: the slot is busy, the generation is its own, and the queue is this one.
-        if slot.key != u64::from(u32::from(cid) << 16 | u32::from(cqe.sqid.get())) {
-            self.refuse(cqe);
-            return None;
+        // One comparison: the slot is busy, the generation is its own, the queue is this one, and the status is success.
+        if slot.key != cqe.to_words()[1] >> 16 & !PHASE {
+            let [low, high] = cqe.to_words();
+            return self.accept_other(low, high).map(Completed::unpacked);
         }
         slot.vacate();
         let owner = slot.owner;
         self.vacated(cid & TAG_MASK);
-        Some(Completed { owner, status: cqe.status(), dw0: cqe.dw0.get() })
+        Some(Completed { owner, status: Status::SUCCESS, dw0: cqe.dw0.get() })
     }
 
+    /// A stray, or the end of a command that was no plain success: `None` as well if the command is to be repeated. Takes and gives plain
+    /// numbers, which are passed in registers: entries of those that are a success need not lie in memory then.
+    #[cold]
+    #[inline(never)]
+    fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
+        let cqe = Cqe::from_words([low, high]);
+        let (cid, status) = (cqe.cid.get(), cqe.status());
+        let slot = &mut self.slots[index(cid)];
+        if slot.key != u64::from(u32::from(cid) << 16 | u32::from(cqe.sqid.get())) {
+            self.refuse(&cqe);
+            return None;
+        }
+        slot.vacate();
+        let owner = slot.owner;
+        if !status.is_success() && self.hold_failed(cid, owner, status) {
+            return None;
+        }
+        self.vacated(cid & TAG_MASK);
+        Some(Completed { owner, status, dw0: cqe.dw0.get() }.packed())
+    }
+
+    /// The slot that a CID names.
+    pub(super) fn tag_of(&self, cid: u16) -> u16 {
+        cid & TAG_MASK
+    }
+
+    /// When the deadline sweep first met the command in slot `tag`, or the last one that was there, in µs; 0 if it did not.
+    pub(super) fn first_swept_us(&self, tag: u16) -> u32 {
+        self.slots[index(tag)].first_swept_us
+    }
+
+    /// Every command with the device: (tag, CID, owner).
+    pub(super) fn busy(&self) -> Vec<(u16, u16, u16)> {
+        let slots = (0..self.count).map(|tag| (tag, &self.slots[index(tag)]));
+        slots.filter(|(_, slot)| slot.is_busy()).map(|(tag, slot)| (tag, slot.cid, slot.owner)).collect()
+    }
+
+    /// The device has no command in slot `tag` any more; what becomes of the slot is the caller's to say.
+    pub(super) fn vacate(&mut self, tag: u16) {
+        self.slots[index(tag)].vacate();
+    }
+
+    /// The command in slot `tag` has ended.
     #[inline(always)]
-    fn vacated(&mut self, tag: u16) {
+    pub(super) fn vacated(&mut self, tag: u16) {
         self.ended += 1;
         if tag >= self.assigned {
             self.free.push(tag);
         }
     }
 
-    #[cold]
-    #[inline(never)]
     fn refuse(&mut self, cqe: &Cqe) {
         self.counters.strays += 1;
         tracing::warn!(
@@ -431,7 +570,7 @@ impl QueuePair {
     /// Looks at every command in flight; the CID of one that has been so for `timeout_ns`, counted from the first sweep
     /// that met it. (No clock is read when a command is submitted.)
     pub(crate) fn sweep(&mut self, now_ns: u64, timeout_ns: u64) -> Option<u16> {
-        let (now_us, timeout_us) = (((now_ns / 1_000) as u32).max(1), timeout_ns.div_ceil(1_000));
+        let (now_us, timeout_us) = (micros(now_ns), timeout_ns.div_ceil(1_000));
         let mut overdue = None;
         for slot in self.slots.iter_mut().filter(|slot| slot.is_busy()) {
             if slot.first_swept_us == 0 {
@@ -470,7 +609,7 @@ impl QueuePair {
 
     /// Empty rings, for a queue that the device no longer knows.
     pub(crate) fn reset_rings(&mut self) {
-        assert_eq!(self.in_flight(), 0, "commands in flight would be lost");
+        assert_eq!(self.with_device(), 0, "commands in flight would be lost");
         self.ring.reset();
         self.tail_rung = 0;
     }

@@ -143,6 +143,17 @@ impl Ring {
         self.sq_tail
     }
 
+    /// The CIDs in the submission ring, that of the oldest entry first.
+    pub(crate) fn cids(&self) -> impl Iterator<Item = u16> + '_ {
+        let (entries, tail) = (u32::from(self.entries), u32::from(self.sq_tail));
+        (0..entries).map(move |n| {
+            // SAFETY: the remainder is below `entries`.
+            let entry = unsafe { self.sqes.add(((tail + n) % entries) as usize).as_ref() };
+            // CDW0 31:16. What the device may have made of it decides about an order only.
+            (entry[0].load(Ordering::Relaxed) >> 16) as u16
+        })
+    }
+
     /// Tells the controller of everything pushed.
     #[inline(always)]
     pub(crate) fn ring_tail(&self) {
@@ -179,7 +190,7 @@ impl Ring {
         // A queue that is always busy never runs out of completions, and so never comes to look at its deadlines. Now and
         // then the next command takes the long way, which does.
         if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
-            self.gate = CLOSED;
+            self.close();
         }
     }
 
@@ -187,6 +198,11 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn gate(&self) -> u32 {
         self.gate
+    }
+
+    /// No command is staged before somebody has looked at what is to be done off the fast path.
+    pub(crate) fn close(&mut self) {
+        self.gate = CLOSED;
     }
 
     /// Commands can be staged while the controller's epoch is `epoch`.
@@ -220,12 +236,17 @@ impl Ring {
     /// The controller has forgotten the queue; what it completed before is still to be taken.
     pub(crate) fn mute(&mut self) {
         self.muted = true;
-        self.gate = CLOSED;
+        self.close();
     }
 
     /// Whether the doorbells must not be written.
     pub(crate) fn is_muted(&self) -> bool {
         self.muted
+    }
+
+    /// Other doorbells, for a queue that the controller does not know at present.
+    pub(crate) fn set_doorbells(&mut self, (tail, head): (Doorbell, Doorbell)) {
+        (self.tail_doorbell, self.head_doorbell) = (tail, head);
     }
 
     /// As new. Only when the controller no longer knows the rings.

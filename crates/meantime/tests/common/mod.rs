@@ -17,8 +17,13 @@ pub fn quick() -> ControllerOptions {
         io_timeout_ns: 2_000_000,
         abort_grace_ns: 200_000,
         admin_timeout_ns: 50_000_000,
-        io_queues: 64,
+        ..ControllerOptions::default()
     }
+}
+
+/// The same, with nothing repeated: what the caller sees is what the device did the first time.
+pub fn quick_once() -> ControllerOptions {
+    ControllerOptions { retries: 0, ..quick() }
 }
 
 /// A stepped SSD and a driver on it.

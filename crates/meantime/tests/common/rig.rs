@@ -13,7 +13,7 @@ use meantime::nvme::{CommandError, Controller, ControllerOptions, Error};
 use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
 
 use super::port::{Meddling, MeddlingPort};
-use super::{Rng, device, quick};
+use super::{Rng, device, quick, quick_once};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -41,6 +41,11 @@ impl Rig {
         Self::with(config, quick())
     }
 
+    /// The same, with nothing repeated.
+    pub fn once(config: SsdConfig) -> Self {
+        Self::with(config, quick_once())
+    }
+
     pub fn with(config: SsdConfig, options: ControllerOptions) -> Self {
         let (ssd, meddling, opened) = open(config, options, |_| {});
         let controller = opened.expect("the controller comes up");
@@ -50,7 +55,12 @@ impl Rig {
 
     /// A channel that polls, with an interrupt beside.
     pub fn channel(&self, depth: u16) -> NvmeChannel {
-        let options = ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true) };
+        let options = ChannelOptions {
+            depth,
+            policy: Policy::Poll,
+            interrupt: Some(true),
+            ..ChannelOptions::default()
+        };
         self.device.channel(&options).expect("a channel")
     }
 

@@ -138,6 +138,7 @@ impl Model {
             Op::WriteZeroes => Request::write_zeroes(lba, blocks),
             Op::Deallocate => Request::deallocate(lba, blocks),
             Op::Flush => Request::flush(),
+            Op::Compare | Op::Verify | Op::WriteUncorrectable => unreachable!("not in these plans"),
         };
         let fua = fua && matches!(op, Op::Write | Op::WriteZeroes);
         for block in self.range(op, lba, blocks) {
@@ -202,6 +203,7 @@ impl Model {
                 }
             }
             Op::Write | Op::WriteZeroes | Op::Deallocate => self.changed(&asked, succeeded),
+            Op::Compare | Op::Verify | Op::WriteUncorrectable => unreachable!("not in these plans"),
         }
     }
 

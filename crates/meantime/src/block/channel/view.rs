@@ -1,15 +1,16 @@
 //! The lanes of a channel, as the gap sees them.
 
-use super::super::lbio::Table;
+use super::super::lbio::{Requests, Table};
 use super::super::probe::Probe;
 use crate::completion::Source;
 use crate::hw::clock::thread_cpu_ns;
-use crate::nvme::IoQueue;
+use crate::nvme::{IoQueue, NamespaceInfo};
 
 /// A lane and the table its completions go to, as the gap sees them; and who is told what happens on the way.
 pub(super) struct View<'a, P> {
     pub(super) queue: &'a mut IoQueue,
     pub(super) table: &'a mut Table,
+    pub(super) ns: &'a NamespaceInfo,
     pub(super) probe: &'a P,
 }
 
@@ -21,7 +22,7 @@ fn ended_or_stop(ended: usize, probe: &impl Probe) -> usize {
 impl<P: Probe> Source for View<'_, P> {
     #[inline(always)]
     fn reap(&mut self) -> usize {
-        let Self { queue, table, probe } = self;
+        let Self { queue, table, probe, .. } = self;
         queue.reap(|owner, outcome| {
             probe.seen();
             table.complete(owner, outcome);
@@ -34,13 +35,13 @@ impl<P: Probe> Source for View<'_, P> {
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { queue, table, probe } = self;
-        let ended = queue.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+        let Self { queue, table, ns, probe } = self;
+        let ended = queue.tick(now_ns, &mut Requests { table, ns });
         ended_or_stop(ended, *probe)
     }
 
     fn tick_interval_ns(&self) -> u64 {
-        self.queue.sweep_interval_ns()
+        self.queue.look_interval_ns()
     }
 
     fn now_ns(&self) -> u64 {
@@ -73,6 +74,7 @@ pub(super) struct Both<'a, P> {
     pub(super) polled: &'a mut IoQueue,
     pub(super) interrupt: &'a mut IoQueue,
     pub(super) table: &'a mut Table,
+    pub(super) ns: &'a NamespaceInfo,
     pub(super) probe: &'a P,
 }
 
@@ -88,14 +90,14 @@ impl<P: Probe> Source for Both<'_, P> {
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { polled, interrupt, table, probe } = self;
-        let ended = polled.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome))
-            + interrupt.tick(now_ns, &mut |owner, outcome| table.complete(owner, outcome));
+        let Self { polled, interrupt, table, ns, probe } = self;
+        let mut requests = Requests { table, ns };
+        let ended = polled.tick(now_ns, &mut requests) + interrupt.tick(now_ns, &mut requests);
         ended_or_stop(ended, *probe)
     }
 
     fn tick_interval_ns(&self) -> u64 {
-        self.polled.sweep_interval_ns()
+        self.polled.look_interval_ns().min(self.interrupt.look_interval_ns())
     }
 
     fn now_ns(&self) -> u64 {

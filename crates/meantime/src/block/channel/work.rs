@@ -83,7 +83,7 @@ impl NvmeChannel {
         };
         let mut worked = false;
         if lane.queue.in_flight() > 0 {
-            let mut view = View { queue: &mut lane.queue, table, probe };
+            let mut view = View { queue: &mut lane.queue, table, ns, probe };
             let before_ns = work.backlog.counters().worked_ns;
             worked = work.work(&mut view, ends_ns) > 0;
             if !worked {

@@ -249,7 +249,11 @@ impl KernelChannel {
             return Err(SubmitError::CannotWait { policy, why });
         }
         let block_bytes = u64::from(self.info.block_bytes);
+        let lacks = "this command through the kernel: open the device with vfio:";
         let (blocks, data) = match (request.op, &request.buf) {
+            (Op::Compare | Op::Verify | Op::WriteUncorrectable, _) => {
+                return Err(SubmitError::Unsupported(lacks));
+            }
             (Op::Read | Op::Write, Some(buf)) => {
                 if buf.is_empty() || !(buf.len() as u64).is_multiple_of(block_bytes) {
                     let block_bytes = self.info.block_bytes;
@@ -288,6 +292,7 @@ impl KernelChannel {
             Op::Flush => UringOp::Fdatasync,
             Op::WriteZeroes => UringOp::Fallocate { mode: (FallocateFlags::ZERO_RANGE | keep).bits() as i32 },
             Op::Deallocate => UringOp::Fallocate { mode: (FallocateFlags::PUNCH_HOLE | keep).bits() as i32 },
+            Op::Compare | Op::Verify | Op::WriteUncorrectable => return Err(SubmitError::Unsupported(lacks)),
         };
         let (offset_bytes, bytes) = (request.lba * block_bytes, blocks * block_bytes);
         Ok(UringIo { op, tag: 0, offset_bytes, bytes, data })

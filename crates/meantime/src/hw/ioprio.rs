@@ -1,0 +1,97 @@
+//! A thread's I/O priority (`ioprio_set(2)`): what the kernel's schedulers go by, and here the queues' classes.
+
+use std::io;
+
+/// `IOPRIO_CLASS_…` of linux/ioprio.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoPriority {
+    /// None was set.
+    None,
+    /// Real time, at a level from 0 (the most urgent) to 7.
+    RealTime(u8),
+    /// Best effort, at a level from 0 to 7.
+    BestEffort(u8),
+    /// Only when nobody else has anything to do.
+    Idle,
+}
+
+/// `IOPRIO_CLASS_SHIFT`.
+const CLASS_SHIFT: u32 = 13;
+/// `IOPRIO_WHO_PROCESS`, which with 0 is the calling thread.
+const WHO_PROCESS: libc::c_long = 1;
+/// The levels of a class: 0 to 7.
+const LEVELS: u16 = 8;
+
+impl IoPriority {
+    /// As the kernel has it: the class in bits 15:13, the level in bits 2:0. Of a class that is not known, [`IoPriority::None`].
+    fn of_bits(bits: u16) -> Self {
+        // Bits 12:3 are a hint (Linux 6.5).
+        let level = (bits % LEVELS) as u8;
+        match bits >> CLASS_SHIFT {
+            1 => Self::RealTime(level),
+            2 => Self::BestEffort(level),
+            3 => Self::Idle,
+            _ => Self::None,
+        }
+    }
+
+    fn to_bits(self) -> u16 {
+        let (class, level) = match self {
+            Self::None => (0, 0),
+            Self::RealTime(level) => (1, level),
+            Self::BestEffort(level) => (2, level),
+            Self::Idle => (3, 0),
+        };
+        (class << CLASS_SHIFT) | (u16::from(level) % LEVELS)
+    }
+
+    /// That of the calling thread.
+    pub fn of_this_thread() -> Self {
+        // SAFETY: takes two integers, and touches no memory of ours.
+        let bits = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, 0) };
+        // It can be forbidden by a filter, and fails for nothing else with these arguments.
+        u16::try_from(bits).map_or(Self::None, Self::of_bits)
+    }
+
+    /// Gives it to the calling thread.
+    ///
+    /// # Errors
+    /// Real time and, on some kernels, idle need a right (CAP_SYS_NICE or CAP_SYS_ADMIN).
+    pub fn set_for_this_thread(self) -> io::Result<()> {
+        let bits = libc::c_long::from(self.to_bits());
+        // SAFETY: takes three integers, and touches no memory of ours.
+        let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, bits) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values of linux/ioprio.h, by hand: class × 8192 + level.
+    #[test]
+    fn as_the_kernel_has_it() {
+        for (bits, priority) in [
+            (0, IoPriority::None),
+            (8192, IoPriority::RealTime(0)),
+            (2 * 8192 + 7, IoPriority::BestEffort(7)),
+            (3 * 8192, IoPriority::Idle),
+        ] {
+            assert_eq!((IoPriority::of_bits(bits), priority.to_bits()), (priority, bits));
+        }
+        // A hint between, and a class that is not there yet.
+        assert_eq!(IoPriority::of_bits(2 * 8192 + (5 << 3) + 1), IoPriority::BestEffort(1));
+        assert_eq!(IoPriority::of_bits(7 * 8192), IoPriority::None);
+    }
+
+    #[test]
+    fn it_is_the_thread_s_own() {
+        let of_other = std::thread::spawn(|| {
+            IoPriority::BestEffort(2).set_for_this_thread().expect("needs no right");
+            IoPriority::of_this_thread()
+        });
+        assert_eq!(of_other.join().expect("no panic"), IoPriority::BestEffort(2));
+        assert_ne!(IoPriority::of_this_thread(), IoPriority::BestEffort(2));
+    }
+}

@@ -1,0 +1,154 @@
+//! Log pages and identification beyond what the driver itself needs (NVMe Base 1.4 §5.14, §5.15).
+
+use meantime_spec::identify::{NamespaceIdDescriptors, cns, nidt};
+use meantime_spec::log::{CommandsSupportedLog, ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
+use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
+use zerocopy::FromBytes;
+
+use super::controller::Controller;
+use super::{Error, Result};
+
+/// What a namespace is called, all over the world: whichever of the three there are (1.4 §5.15.2, CNS 03h).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NamespaceIds {
+    /// IEEE Extended Unique Identifier.
+    pub eui64: Option<[u8; 8]>,
+    /// Namespace Globally Unique Identifier.
+    pub nguid: Option<[u8; 16]>,
+    /// Namespace UUID.
+    pub uuid: Option<[u8; 16]>,
+}
+
+impl NamespaceIds {
+    /// From the list of descriptors. One whose length is not its type's is left out, as is one of all zeroes, which is none.
+    fn of(list: &[u8]) -> Self {
+        fn id<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+            bytes.try_into().ok().filter(|id| *id != [0; N])
+        }
+        let mut ids = Self::default();
+        for (kind, bytes) in NamespaceIdDescriptors::new(list) {
+            match kind {
+                nidt::EUI64 => ids.eui64 = id(bytes),
+                nidt::NGUID => ids.nguid = id(bytes),
+                nidt::UUID => ids.uuid = id(bytes),
+                _ => {}
+            }
+        }
+        ids
+    }
+}
+
+impl Controller {
+    /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
+    ///
+    /// # Errors
+    /// What the controller answers; no memory; [`Error::Unsupported`] unless `bytes` is a positive multiple of 4.
+    pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
+        if bytes == 0 || !bytes.is_multiple_of(4) {
+            return Err(Error::Unsupported(format!(
+                "{bytes} bytes of a log page (a positive multiple of 4 is possible)"
+            )));
+        }
+        let mut log = Vec::new();
+        while log.len() < bytes as usize {
+            let (offset, len) = (log.len() as u64, (bytes as usize - log.len()).min(4096));
+            let data = self.heap().alloc(len)?;
+            // Events stay asserted (RAE) until the last part was read.
+            let more = log.len() + len < bytes as usize;
+            let sqe = Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
+            let (_, data) = self.execute("Get Log Page", sqe, Some(data))?;
+            log.extend_from_slice(&data.ok_or(Error::Gone)?);
+        }
+        Ok(log)
+    }
+
+    fn log<T: FromBytes>(&self, lid: u8, structure: &'static str) -> Result<T> {
+        let bytes = self.get_log_page(lid, NSID_BROADCAST, size_of::<T>() as u32)?;
+        let what = format!("{} bytes", bytes.len());
+        T::read_from_bytes(&bytes).map_err(|_| Error::Invalid { structure, what })
+    }
+
+    /// The SMART / health log (1.4 §5.14.1.2).
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn smart(&self) -> Result<SmartLog> {
+        self.log(lid::SMART, "SMART log")
+    }
+
+    /// The error log's entries (1.4 §5.14.1.1), the latest first, as many as there are and at most `most`.
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn error_log(&self, most: u16) -> Result<Vec<ErrorLogEntry>> {
+        let entries = most.min(self.info().error_log_entries).max(1);
+        let bytes = u32::from(entries) * size_of::<ErrorLogEntry>() as u32;
+        let bytes = self.get_log_page(lid::ERROR_INFORMATION, NSID_BROADCAST, bytes)?;
+        let entries = bytes.chunks_exact(size_of::<ErrorLogEntry>());
+        let entries = entries.filter_map(|bytes| ErrorLogEntry::read_from_bytes(bytes).ok());
+        // An error count of 0 is an entry that was never used.
+        Ok(entries.take_while(|entry| entry.error_count.get() != 0).take(usize::from(most)).collect())
+    }
+
+    /// The firmware slots (1.4 §5.14.1.3).
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn firmware_slots(&self) -> Result<FirmwareSlotLog> {
+        self.log(lid::FIRMWARE_SLOT, "firmware slot log")
+    }
+
+    /// Which commands there are, and what each may change (1.4 §5.14.1.5); `None` if the controller does not keep this log.
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn commands_supported(&self) -> Result<Option<CommandsSupportedLog>> {
+        // Asking all the same would leave an entry in the error log.
+        if !self.info().has_commands_log {
+            return Ok(None);
+        }
+        self.log(lid::COMMANDS_SUPPORTED, "commands supported log").map(Some)
+    }
+
+    /// What namespace `nsid` is called; nothing at all if the controller does not know the question (before 1.3).
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn namespace_ids(&self, nsid: u32) -> Result<NamespaceIds> {
+        let version = self.info().version;
+        if (version.major(), version.minor()) < (1, 3) {
+            return Ok(NamespaceIds::default());
+        }
+        let data = self.heap().alloc(4096)?;
+        let sqe = Sqe::identify(0, nsid, cns::NAMESPACE_ID_DESCRIPTORS, 0, data.iova().0, 0);
+        let (_, data) = self.execute("Identify (namespace identification descriptors)", sqe, Some(data))?;
+        Ok(NamespaceIds::of(&data.ok_or(Error::Gone)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1.4 §5.15.2, figure "Namespace Identification Descriptor": NIDT, NIDL, two reserved bytes, NID.
+    #[test]
+    fn identifiers_by_type_and_length() {
+        let mut list = vec![1, 8, 0, 0, 0xaa, 1, 2, 3, 4, 5, 6, 7];
+        // A UUID of a wrong length, and an NGUID of zeroes.
+        list.extend([3, 4, 0, 0, 9, 9, 9, 9]);
+        list.extend([2, 16, 0, 0]);
+        list.extend([0; 16]);
+        // An unknown type does not end the list.
+        list.extend([200, 1, 0, 0, 7]);
+        list.extend([3, 16, 0, 0]);
+        list.extend(1..=16);
+        list.resize(4096, 0);
+        let ids = NamespaceIds::of(&list);
+        assert_eq!(ids.eui64, Some([0xaa, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(ids.nguid, None);
+        assert_eq!(ids.uuid, Some([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]));
+        assert_eq!(NamespaceIds::of(&[0; 4096]), NamespaceIds::default());
+        // One that reaches beyond its page.
+        assert_eq!(NamespaceIds::of(&[1, 200, 0, 0, 1, 2]), NamespaceIds::default());
+    }
+}

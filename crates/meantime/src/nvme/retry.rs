@@ -1,0 +1,147 @@
+//! Which commands are repeated, when, and how often.
+//!
+//! # After a status
+//!
+//! A status with Do Not Retry is final. Of those without, these are repeated:
+//!
+//! | status | why |
+//! |---|---|
+//! | Data Transfer Error, Transient Transport Error | something on the way; the same command with the same memory may get through |
+//! | Internal Error | the controller's own trouble, which says with DNR if it stays |
+//! | Command Interrupted | is there to be repeated: the controller had something more urgent to do (1.4 §4.6.1.2.1) |
+//! | Commands Aborted due to Power Loss Notification | the power may come back; if not, the controller goes |
+//! | Namespace Not Ready | DNR says whether it becomes ready |
+//! | Internal Path Error, Asymmetric Access Transition, Controller Pathing Error | the path, not the command |
+//! | Command Aborted due to SQ Deletion | it was we who deleted the queue, and put its commands into the new one |
+//! | Command Abort Requested | it was we who asked, since its time was over: as with a command that is lost, it is begun anew |
+//!
+//! And these are not, whatever DNR says:
+//!
+//! | status | why |
+//! |---|---|
+//! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has tried for itself; once more is its wear and our time |
+//! | what is wrong with the command (opcode, field, CID, LBA, PRP, SGL) | it would be as wrong the next time |
+//! | Format or Sanitize In Progress | lasts for minutes; the caller is to know |
+//! | Reservation Conflict, Write Protected, Access Denied, Compare Failure | an answer, not an accident |
+//! | reserved and vendor specific ones | nobody has said that it helps |
+//!
+//! Tries that the device has answered share one deadline; a pause that would not end before it is not begun. A command that the device did not
+//! answer in time, or that was taken back for another's sake, begins anew, as often as any other.
+//!
+//! # After a queue was deleted or the controller reset
+//!
+//! The device has let go of every command then, done or not, and none has been told to the caller as done. Each kind can be done
+//! twice:
+//!
+//! - *Read, Compare, Verify* change nothing.
+//! - *Write, Write Zeroes, Deallocate, Write Uncorrectable* leave the same blocks the same however often they are done. Done twice they may
+//!   overwrite what another command wrote to the same blocks meanwhile; but that one was in flight together with
+//!   this one, and between two such commands NVMe has no order (1.4 §6.3): whoever needs one waits for the first before
+//!   he submits the second. The buffer is the device's until the last time, so that what is written is the same.
+//! - *Flush* covers what had completed before it was submitted. A Controller Reset does not impair what had completed (1.4
+//!   §3.1.5, CC.EN), so that a flush after it still covers that. If the controller was disabled by something else than us, power
+//!   above all, what was in its volatile cache may be gone: a flush that was in flight then fails, and is not repeated
+//!   ([`CommandError::CacheLost`](super::CommandError::CacheLost)).
+
+use meantime_spec::status::{Status, StatusCode};
+
+/// What a status without success leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The caller is told.
+    Final,
+    /// The command is repeated after a pause.
+    Retry,
+    /// It was we who took the command back: it is begun anew, with a new deadline.
+    Requeue,
+}
+
+/// What is done about `status`, which is not success.
+pub fn verdict(status: Status) -> Verdict {
+    use StatusCode::*;
+    if status.dnr() {
+        return Verdict::Final;
+    }
+    match status.code() {
+        Ok(CommandAbortedByRequest | CommandAbortedSqDeletion) => Verdict::Requeue,
+        Ok(
+            DataTransferError
+            | TransientTransportError
+            | InternalError
+            | CommandInterrupted
+            | CommandsAbortedPowerLoss
+            | NamespaceNotReady
+            | InternalPathError
+            | AsymmetricAccessTransition
+            | ControllerPathingError,
+        ) => Verdict::Retry,
+        _ => Verdict::Final,
+    }
+}
+
+/// The pause before the first retry if the controller names none, in ns; each further one is four times as long.
+const FIRST_PAUSE_NS: u64 = 10_000;
+
+/// The longest of them.
+const LONGEST_PAUSE_NS: u64 = 100_000_000;
+
+/// One unit of CRDT1 to CRDT3 (1.4 §5.15.2.1).
+const CRDT_UNIT_NS: u64 = 100_000_000;
+
+/// How often, and after what pauses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Retries {
+    /// The most times that a command is repeated.
+    pub(crate) most: u8,
+    /// Identify Controller's CRDT1 to CRDT3, in units of 100 ms.
+    pub(crate) crdt: [u16; 3],
+    /// Deadline of a command in ns, over all tries that the device has answered.
+    pub(crate) timeout_ns: u64,
+}
+
+impl Retries {
+    /// How long to wait before try `count` (from 1) after `status`, in ns (1.4 §4.6.1, CRD).
+    pub(crate) fn pause_ns(&self, status: Status, count: u8) -> u64 {
+        match status.crd() {
+            0 => {
+                let factor = 4u64.saturating_pow(u32::from(count.saturating_sub(1)));
+                FIRST_PAUSE_NS.saturating_mul(factor).min(LONGEST_PAUSE_NS)
+            }
+            crd => u64::from(self.crdt[usize::from(crd) - 1]) * CRDT_UNIT_NS,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn do_not_retry_is_final_whatever_the_code() {
+        for &code in StatusCode::ALL {
+            assert_eq!(verdict(Status::from_code(code).with_dnr()), Verdict::Final, "{code}");
+        }
+    }
+
+    /// By their numbers, as the specification's table has them.
+    #[test]
+    fn these_and_no_others_are_repeated() {
+        let repeated: Vec<u16> =
+            (1..0x800).filter(|&bits| verdict(Status::from_bits(bits)) == Verdict::Retry).collect();
+        assert_eq!(repeated, [0x004, 0x005, 0x006, 0x021, 0x022, 0x082, 0x300, 0x303, 0x360]);
+        let put_back: Vec<u16> =
+            (1..0x800).filter(|&bits| verdict(Status::from_bits(bits)) == Verdict::Requeue).collect();
+        assert_eq!(put_back, [0x007, 0x008]);
+    }
+
+    #[test]
+    fn pauses() {
+        let retries = Retries { most: 4, crdt: [1, 20, 300], timeout_ns: 0 };
+        let status = Status::from_code(StatusCode::CommandInterrupted);
+        let pauses: Vec<u64> = (1..=4).map(|count| retries.pause_ns(status, count)).collect();
+        assert_eq!(pauses, [10_000, 40_000, 160_000, 640_000]);
+        assert_eq!(retries.pause_ns(status, u8::MAX), 100_000_000);
+        let named: Vec<u64> = (1..=3).map(|crd| retries.pause_ns(status.with_crd(crd), 4)).collect();
+        assert_eq!(named, [100_000_000, 2_000_000_000, 30_000_000_000]);
+    }
+}
