@@ -42,7 +42,7 @@ impl Pages {
     /// The cell at `offset` of page `page`.
     fn cell(&self, page: usize, offset: u64) -> Option<NonNull<DoorbellCell>> {
         let buffer = &self.buffers.as_ref()?[page];
-        let inside = offset % 4 == 0 && offset + 4 <= DMA_PAGE as u64;
+        let inside = offset.is_multiple_of(4) && offset + 4 <= DMA_PAGE as u64;
         // SAFETY: the page is DMA_PAGE bytes long, and `offset` and what is there are within it.
         inside.then(|| unsafe { buffer.as_raw().add(offset as usize) }.cast())
     }
