@@ -150,6 +150,7 @@ pub fn submit_failed(call: &str, error: &SubmitError) -> Failed {
 pub fn io_failed(error: &IoError) -> Failed {
     let errno = match error.kind {
         CommandError::Status(status) if status.code() == Ok(StatusCode::CapacityExceeded) => libc::ENOSPC,
+        // As fsync(2) says of writes that were lost.
         CommandError::Status(_) | CommandError::EndOfFile | CommandError::CacheLost => libc::EIO,
         CommandError::Os(errno) if i32::from(errno) == libc::EINVAL => libc::EIO,
         CommandError::TimedOut => libc::ETIMEDOUT,

@@ -147,6 +147,7 @@ impl Torture {
             Op::WriteZeroes => Request::write_zeroes(lba, blocks),
             Op::Deallocate => Request::deallocate(lba, blocks),
             Op::Flush => Request::flush(),
+            other => unreachable!("{other:?} is not drawn"),
         }
         .user_data(id);
         if self.rng.one_in(8) && changes && op != Op::Deallocate {
@@ -197,7 +198,7 @@ impl Torture {
             },
         }
         match was.op {
-            Op::Flush => {}
+            Op::Flush | Op::Compare | Op::Verify | Op::WriteUncorrectable => {}
             Op::Read => {
                 self.blocks[range.clone()].iter_mut().for_each(|block| block.readers -= 1);
                 if done.result.is_ok() {
