@@ -135,8 +135,10 @@ impl Controller {
         0
     }
 
-    /// Serves at most `burst` commands of `sqs[index]`, if there are any. True if there were.
-    fn serve_if_rung<C: Clock>(&mut self, index: usize, burst: u32, clock: &C) -> bool {
+    /// Serves at most `burst` commands of `sqs[index]`, if there are any. True if there were. (Not inlined: [`Controller::turn`] has a copy
+    /// of its own of what this calls, without a call.)
+    #[inline(never)]
+    pub(super) fn serve_if_rung<C: Clock>(&mut self, index: usize, burst: u32, clock: &C) -> bool {
         let Some(sq) = self.sqs.get(index) else { return false };
         let tail = sq.doorbell.load();
         tail != sq.head && self.serve(index, tail, burst, clock)

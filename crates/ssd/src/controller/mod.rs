@@ -335,9 +335,18 @@ impl Controller {
     }
 
     /// The same while something is due later, or not every command may be fetched.
+    #[inline(never)]
     fn turn_by_clock<C: Clock>(&mut self, clock: &C) -> Turn {
         let mut worked = self.timed && self.expire(clock.now_ns());
-        worked |= if self.arbitrated { self.arbitrate(clock) } else { self.serve_all(clock) };
+        if self.arbitrated {
+            worked |= self.arbitrate(clock);
+        } else {
+            let mut index = 0;
+            while index < self.sqs.len() {
+                worked |= self.serve_if_rung(index, self.features.burst(), clock);
+                index += 1;
+            }
+        }
         if worked {
             Turn::Worked
         } else if self.timed {
@@ -372,6 +381,7 @@ impl Controller {
 
     /// Fetches and executes commands, at most `burst` unless it is the admin queue, of a queue whose tail doorbell is not at its head.
     /// True if there were any.
+    #[inline(always)]
     fn serve<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
         let sq = &mut self.sqs[index];
         if tail >= sq.ring.entries() {
