@@ -486,3 +486,37 @@ fn pauses_end_in_time_for_any_way_to_wait() {
         }
     }
 }
+
+/// The flush that fails tells of what was lost up to then, and not of what is lost after it.
+#[test]
+fn a_second_power_cut_before_the_next_flush_is_told_as_well() {
+    let rig = Rig::new(cached(true));
+    let mut channel = rig.channel(4);
+    for seed in 1..4 {
+        put(&mut channel, 0..8, seed);
+        rig.ssd.power_cut(&mut Rng::new(seed));
+        // It is a write that notices.
+        put(&mut channel, 8..16, seed);
+        assert_eq!(flush(&mut channel), Err(CommandError::CacheLost), "cut {seed}");
+    }
+    assert_eq!(flush(&mut channel), Ok(()));
+}
+
+/// Of two flushes, on a queue each, the one that was there before the cut is the last to hear of it.
+#[test]
+fn a_flush_that_hears_late_of_a_power_cut_does_not_tell_of_the_next() {
+    let rig = Rig::new(cached(true));
+    let mut channel = rig.channel(4);
+    put(&mut channel, 0..8, 1);
+    let early = Request { policy: Some(Policy::Interrupt), ..Request::flush() };
+    let early = rig.doomed(late(MS), &mut channel, early);
+    rig.ssd.power_cut(&mut Rng::new(1));
+    rig.controller.reset_now();
+    assert_eq!(flush(&mut channel), Err(CommandError::CacheLost));
+    assert_eq!(kind(&channel.wait(early)), CommandError::CacheLost);
+    put(&mut channel, 0..8, 2);
+    rig.ssd.power_cut(&mut Rng::new(2));
+    put(&mut channel, 8..16, 2);
+    assert_eq!(flush(&mut channel), Err(CommandError::CacheLost), "the second cut");
+    assert_eq!(flush(&mut channel), Ok(()));
+}

@@ -416,6 +416,8 @@ impl NvmeChannel {
         let policy = request.policy.unwrap_or(self.policy);
         if request.op == Op::Flush && self.has_lost_cache() {
             self.table.fill(slot, request, 0, policy, claim);
+            // It fails for the last of them, and with it for those before.
+            self.table.get_mut(slot).note_cache(self.cache_losses - 1);
             self.table.cancel_rest(slot, CommandError::CacheLost);
             self.table.release(slot);
             return Ok(slot);
@@ -462,13 +464,12 @@ impl NvmeChannel {
     fn has_lost_cache(&mut self) -> bool {
         let controller = self.polled.queue.controller();
         let losses = controller.cache_losses();
-        // A flush that was in flight then has failed for one of them already.
-        let told = self.table.take_loss_told();
-        let more = losses.wrapping_sub(std::mem::replace(&mut self.cache_losses, losses));
-        if more > 0 {
+        // A flush that was in flight then has failed for it already.
+        let told = self.cache_losses.max(self.table.losses_told());
+        if losses != std::mem::replace(&mut self.cache_losses, losses) {
             controller.loss_is_told();
         }
-        more > u32::from(told)
+        losses > told
     }
 
     /// The lane with an interrupt or the polled one, and what its methods need beside it.

@@ -174,10 +174,15 @@ impl Lbio {
         }
     }
 
+    /// What [`Lbio::note_cache`] was told.
+    fn losses_noted(&self) -> u32 {
+        self.next_lba as u32
+    }
+
     /// Whether this is a flush that has not been sent, and what it was to make durable may be lost meanwhile.
     #[inline]
     pub(crate) fn covers_other_than(&self, controller: &Controller) -> bool {
-        self.op == Op::Flush && self.next_lba != u64::from(controller.cache_losses())
+        self.op == Op::Flush && self.losses_noted() != controller.cache_losses()
     }
 
     /// Whether commands are still to be sent.
@@ -240,8 +245,8 @@ pub(crate) struct Table {
     pub(crate) timed: Vec<Timed>,
     active: usize,
     queued: usize,
-    /// Whether a request has failed since the device lost its cache.
-    loss_told: bool,
+    /// For how many losses of the device's cache a flush has failed.
+    losses_told: u32,
 }
 
 impl Table {
@@ -259,13 +264,13 @@ impl Table {
             timed: Vec::with_capacity(usize::from(depth)),
             active: 0,
             queued: 0,
-            loss_told: false,
+            losses_told: 0,
         }
     }
 
-    /// Whether a flush has failed with [`CommandError::CacheLost`] since this was last asked.
-    pub(crate) fn take_loss_told(&mut self) -> bool {
-        std::mem::take(&mut self.loss_told)
+    /// Up to which loss of the device's cache, counted from 1, a flush has failed with [`CommandError::CacheLost`].
+    pub(crate) fn losses_told(&self) -> u32 {
+        self.losses_told
     }
 
     pub(crate) fn depth(&self) -> u16 {
@@ -351,8 +356,13 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn fail(&mut self, slot: u16, error: CommandError) {
-        self.loss_told |= error == CommandError::CacheLost;
-        self.get_mut(slot).fail(error);
+        let lbio = self.get_mut(slot);
+        lbio.fail(error);
+        if error == CommandError::CacheLost {
+            // The first since it was submitted. There may be more: those the next flush fails for.
+            let told = lbio.losses_noted().saturating_add(1);
+            self.losses_told = self.losses_told.max(told);
+        }
     }
 
     /// What is not yet sent of `slot` never will be.
