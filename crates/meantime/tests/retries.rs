@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::sync::Arc;
+
+use common::port::Meddling;
 use common::quick;
 use common::rig::{
     ALWAYS, LOST, MS, OVERDUE_NS, Rig, US, holds, in_flight_late, in_flight_lost, kind, late, nothing_leaks,
@@ -11,8 +14,11 @@ use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Re
 use meantime::completion::Policy;
 use meantime::nvme::retry::{Verdict, verdict};
 use meantime::nvme::{CommandError, ControllerOptions};
+use meantime_spec::opcode::AdminOpcode;
 use meantime_spec::status::Status;
-use meantime_ssd::{FaultPlan, Rng, SsdConfig};
+use meantime_ssd::{
+    Fault, FaultControl as _, FaultPlan, FaultRule, OpcodeSet, Rng, SsdConfig, SteppedSsd, When,
+};
 
 /// Every command ends with a status, chosen by `seed`.
 const fn refusing(seed: u64) -> FaultPlan {
@@ -519,4 +525,32 @@ fn a_flush_that_hears_late_of_a_power_cut_does_not_tell_of_the_next() {
     put(&mut channel, 8..16, 2);
     assert_eq!(flush(&mut channel), Err(CommandError::CacheLost), "the second cut");
     assert_eq!(flush(&mut channel), Ok(()));
+}
+
+/// Does `action` when the SSD has first been found not to answer an admin command.
+fn when_stuck(rig: &Rig, action: impl FnOnce(&SteppedSsd) + Send + 'static) {
+    fn watch(meddling: Arc<Meddling>, ssd: SteppedSsd, action: impl FnOnce(&SteppedSsd) + Send + 'static) {
+        let again = Arc::clone(&meddling);
+        meddling.on_sleep(move || match ssd.faults().iter().any(|rule| rule.hits > 0) {
+            true => action(&ssd),
+            false => watch(again, ssd, action),
+        });
+    }
+    let opcodes = Some(OpcodeSet::admin(&[AdminOpcode::CreateIoCq]));
+    let when = When { opcodes, ..When::ONCE };
+    rig.ssd.add_fault(FaultRule::new(Fault::StuckAdmin, when)).expect("room");
+    watch(Arc::clone(&rig.meddling), rig.ssd.clone(), action);
+}
+
+#[test]
+fn a_power_cut_while_its_queue_is_created_anew_fails_a_flush() {
+    let rig = Rig::new(cached(true));
+    let mut channel = rig.channel(4);
+    put(&mut channel, 0..8, 1);
+    let lost = rig.doomed(LOST, &mut channel, Request::flush());
+    when_stuck(&rig, |ssd| {
+        ssd.power_cut(&mut Rng::new(1));
+    });
+    assert_eq!(kind(&channel.wait(lost)), CommandError::CacheLost);
+    assert_eq!(flush(&mut channel), Ok(()), "and was told already");
 }

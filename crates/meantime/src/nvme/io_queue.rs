@@ -240,7 +240,15 @@ impl IoQueue {
     fn restage(&mut self, to: &mut dyn Owner) {
         if !self.registered {
             self.pair.fail_held(None, to);
-        } else if self.controller.epoch() == self.epoch {
+            return;
+        }
+        // The losses before the epoch: one that is found after this epoch has ended it.
+        let losses = self.controller.cache_losses();
+        if self.controller.epoch() == self.epoch {
+            // One that came to light while the queue was registered.
+            if losses != std::mem::replace(&mut self.cache_losses, losses) {
+                self.pair.fail_held_flushes(to);
+            }
             // A recovery may have taken its time.
             let now_ns = self.clock().now_ns();
             self.pair.restage(now_ns, to);

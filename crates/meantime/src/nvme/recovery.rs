@@ -164,7 +164,7 @@ impl QueuePair {
     /// With `cache_lost` no flush is repeated.
     pub(crate) fn requeue_all(&mut self, victim: Option<u16>, cache_lost: bool, to: &mut dyn Owner) {
         if cache_lost {
-            self.end_held(to, |command| (command.op == Op::Flush).then_some(CommandError::CacheLost));
+            self.fail_held_flushes(to);
         }
         for (tag, cid, owner) in self.in_order() {
             let since_us = self.first_swept_us(tag);
@@ -242,6 +242,11 @@ impl QueuePair {
             errors = recovery.held.iter().map(|held| (held.tag, error.unwrap_or(held.error))).collect();
         }
         self.end_these(&errors, to);
+    }
+
+    /// Ends the flushes that are held: what they were to make durable may be lost.
+    pub(crate) fn fail_held_flushes(&mut self, to: &mut dyn Owner) {
+        self.end_held(to, |command| (command.op == Op::Flush).then_some(CommandError::CacheLost));
     }
 
     /// Ends those of the commands that are held for which `judge` has an error.
