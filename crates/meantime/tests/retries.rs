@@ -554,3 +554,26 @@ fn a_power_cut_while_its_queue_is_created_anew_fails_a_flush() {
     assert_eq!(kind(&channel.wait(lost)), CommandError::CacheLost);
     assert_eq!(flush(&mut channel), Ok(()), "and was told already");
 }
+
+#[test]
+fn a_device_that_vanishes_while_a_queue_is_created_anew_is_gone() {
+    for reset in [false, true] {
+        let rig = Rig::new(ssd("optane"));
+        let before = rig.device.heap().allocated_bytes();
+        let mut channel = rig.channel(4);
+        put(&mut channel, 0..8, 1);
+        let lost = in_flight_lost(&rig, &mut channel, 0);
+        when_stuck(&rig, SteppedSsd::unplug);
+        if reset {
+            rig.controller.reset_now();
+        }
+        let (done, took_ns) = rig.timed(|| channel.wait(lost));
+        assert_eq!(kind(&done), CommandError::Gone { memory_released: true }, "{reset}");
+        assert!(took_ns < OVERDUE_NS + 5 * MS, "{reset}: {took_ns}");
+        let request = read_of(&channel, 0..1);
+        let error = channel.submit(request).map(drop).expect_err("gone").error;
+        assert!(error.to_string().contains("gone"), "{reset}: {error}");
+        drop(done);
+        nothing_leaks(rig, vec![channel], before);
+    }
+}

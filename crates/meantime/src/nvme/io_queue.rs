@@ -239,7 +239,8 @@ impl IoQueue {
     /// Stages again what is due; if the queue could not be recreated, what is held fails.
     fn restage(&mut self, to: &mut dyn Owner) {
         if !self.registered {
-            self.pair.fail_held(None, to);
+            let gone = self.controller.gone();
+            self.pair.fail_held(gone.map(|memory_released| CommandError::Gone { memory_released }), to);
             return;
         }
         // The losses before the epoch: one that is found after this epoch has ended it.
@@ -369,7 +370,7 @@ impl IoQueue {
             if result.is_ok() && self.controller.epoch() == self.epoch {
                 break;
             }
-            if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. }) = result {
+            if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. } | Error::Gone) = result {
                 self.controller.reset(self.epoch);
             } else {
                 // A reset in the middle of it leaves the queue known or not.
