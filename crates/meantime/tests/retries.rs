@@ -577,3 +577,24 @@ fn a_device_that_vanishes_while_a_queue_is_created_anew_is_gone() {
         nothing_leaks(rig, vec![channel], before);
     }
 }
+
+/// Nobody looks for it any more: the end of the channel does, for as long as it would have been waited for.
+#[test]
+fn a_write_that_was_detached_outlives_a_failure_of_the_controller() {
+    let fatal = FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE };
+    for policy in [Policy::Poll, Policy::Interrupt] {
+        for plan in [fatal.clone(), LOST] {
+            let rig = Rig::new(ssd("optane"));
+            let mut channel = rig.channel(4);
+            let request = Request { policy: Some(policy), ..write_of(&channel, 0..1, 7) };
+            let ticket = rig.doomed(plan, &mut channel, request);
+            channel.detach(ticket);
+            // What was lost was done; not so what is to be repeated, as nobody can know.
+            let writes = rig.ssd.counters().writes;
+            let ((), took_ns) = rig.timed(|| drop(channel));
+            assert!(took_ns < OVERDUE_NS + MS, "{took_ns}");
+            assert_eq!(rig.ssd.counters().writes, writes + 1, "{policy}");
+            verify(&mut rig.channel(4), 0..1, 7);
+        }
+    }
+}

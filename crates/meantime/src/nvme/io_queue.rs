@@ -432,13 +432,12 @@ impl IoQueue {
             self.ring_doorbell();
         }
         let clock = self.clock().clone();
-        let deadline_ns = clock.now_ns().saturating_add(self.controller.options().io_timeout_ns);
+        // As long as it takes to find one overdue that no sweep has met yet, and to begin it anew.
+        let deadline_ns = clock.now_ns().saturating_add(11 * self.sweep_interval_ns());
         let mut pause_ns = 0;
         while self.in_flight() > 0 && clock.now_ns() < deadline_ns {
-            if self.pair.has_held() || self.controller.epoch() != self.epoch {
-                let now_ns = clock.now_ns();
-                self.check(now_ns, to);
-            }
+            let now_ns = clock.now_ns();
+            self.tick(now_ns, to);
             if self.reap(|owner, outcome| to.ended(owner, outcome)) == 0 {
                 pause_ns = (pause_ns + 500).min(1_000_000);
                 clock.sleep_ns(pause_ns);
