@@ -467,7 +467,7 @@ impl NvmeChannel {
         // A flush that was in flight then has failed for it already.
         let told = self.cache_losses.max(self.table.losses_told());
         if losses != std::mem::replace(&mut self.cache_losses, losses) {
-            controller.loss_is_told();
+            controller.loss_is_told(losses);
         }
         losses > told
     }

@@ -97,8 +97,8 @@ pub struct Controller {
     memory_released: AtomicBool,
     /// How often the controller was found disabled, with a volatile cache, though it was not us.
     cache_losses: AtomicU32,
-    /// Whether no flush has failed for the last of them yet.
-    loss_untold: AtomicBool,
+    /// Up to which of them a flush has failed, of whichever channel.
+    losses_told: AtomicU32,
 }
 
 struct Admin {
@@ -186,7 +186,7 @@ impl Controller {
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
             cache_losses: AtomicU32::new(0),
-            loss_untold: AtomicBool::new(false),
+            losses_told: AtomicU32::new(0),
         });
         let told = Arc::downgrade(&controller);
         controller.transport.on_event(Box::new(move |event| {
@@ -312,12 +312,13 @@ impl Controller {
 
     /// What [`Controller::cache_losses`] is to a channel that begins: a loss that nobody was told of concerns it as well.
     pub(crate) fn cache_losses_told(&self) -> u32 {
-        self.cache_losses().wrapping_sub(u32::from(self.loss_untold.load(Ordering::Acquire)))
+        self.losses_told.load(Ordering::Acquire)
     }
 
-    /// A flush has failed for the loss.
-    pub(crate) fn loss_is_told(&self) {
-        self.loss_untold.store(false, Ordering::Release);
+    /// A flush has failed for as many losses as `losses`.
+    pub(crate) fn loss_is_told(&self, losses: u32) {
+        // Not what has come to light since then.
+        self.losses_told.fetch_max(losses, Ordering::AcqRel);
     }
 
     /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a moment, say).
@@ -540,7 +541,6 @@ impl Controller {
             tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
             if self.info.volatile_write_cache {
                 self.cache_losses.fetch_add(1, Ordering::AcqRel);
-                self.loss_untold.store(true, Ordering::Release);
             }
         }
         queue.reset();
