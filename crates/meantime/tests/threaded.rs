@@ -439,3 +439,24 @@ fn a_thread_that_waits_is_released_by_a_reset() {
         assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
     });
 }
+
+/// The register behind a shadow wakes the SSD, which looks at shadows only while it is awake.
+#[test]
+fn a_parked_ssd_with_shadow_doorbells_is_woken() {
+    let _alone = alone();
+    let config = SsdConfig { shadow_doorbells: true, park_after_ns: 100_000, ..config("null") };
+    let options = ControllerOptions {
+        shadow_doorbells: Some(true),
+        io_timeout_ns: 4_000_000_000,
+        ..ControllerOptions::default()
+    };
+    let (ssd, device) = start(config, options);
+    let mut channel = device.channel(&both_ways(4)).expect("a channel");
+    for version in 1..5 {
+        until("the SSD parks", || ssd.counters().parks >= version);
+        std::thread::sleep(Duration::from_millis(5));
+        put(&mut channel, 0..8, version);
+    }
+    let counters = channel.counters().polled;
+    assert_eq!((counters.aborts, counters.late), (0, 0), "nothing had to be overdue");
+}

@@ -51,6 +51,8 @@ struct Shadowed {
     register: NonNull<DoorbellCell>,
     /// How the register is written, if it is not memory.
     message: Option<Arc<dyn WriteDoorbell>>,
+    /// Whom to wake after that: a software SSD that wants the register rung may have parked.
+    waker: Option<Arc<dyn Wake>>,
     /// Beyond which value the controller wants the register rung.
     event_idx: NonNull<DoorbellCell>,
     /// The value left last in the shadow.
@@ -124,12 +126,13 @@ impl Doorbell {
         event_idx: NonNull<DoorbellCell>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let message = match self.more {
-            More::Message(message) => Some(message),
-            _ => None,
+        let (message, waker) = match self.more {
+            More::Message(message) => (Some(message), None),
+            More::Wake(waker) => (None, Some(waker)),
+            _ => (None, None),
         };
-        let shadowed =
-            Shadowed { register: self.cell, message, event_idx, last: Cell::new(0), _owner: owner };
+        let (register, last) = (self.cell, Cell::new(0));
+        let shadowed = Shadowed { register, message, waker, event_idx, last, _owner: owner };
         Self {
             cell: shadow,
             watched: Some(NonNull::from(&ALWAYS)),
@@ -190,6 +193,9 @@ impl Doorbell {
                     match &shadowed.message {
                         None => register.store(u32::from(value), Ordering::Release),
                         Some(message) => message.write(value.into()),
+                    }
+                    if let Some(waker) = &shadowed.waker {
+                        waker.wake();
                     }
                 }
             }
