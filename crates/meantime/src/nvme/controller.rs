@@ -95,6 +95,8 @@ pub struct Controller {
     epoch: AtomicU32,
     /// Once gone: whether the device was cut off from our memory.
     memory_released: AtomicBool,
+    /// Held while the device is released. Taken after `admin`, if both are.
+    releasing: Mutex<()>,
     /// How often the controller was found disabled, with a volatile cache, though it was not us.
     cache_losses: AtomicU32,
     /// Whether no flush has failed for the last of them yet.
@@ -185,6 +187,7 @@ impl Controller {
             admin: Mutex::new(Admin { queue: Some(admin), qids, vectors, features }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
+            releasing: Mutex::default(),
             cache_losses: AtomicU32::new(0),
             loss_untold: AtomicBool::new(false),
         });
@@ -461,7 +464,7 @@ impl Controller {
                 tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
                 // Whatever state it is in: without EN it has no business with our memory.
                 let _ = clear_enable(self.transport.as_ref(), &self.clock, self.cap);
-                self.abandon(&mut admin);
+                self.abandon(admin);
             }
         }
     }
@@ -481,11 +484,11 @@ impl Controller {
         self.epoch.store(epoch | 1, Ordering::Release);
         self.restore_features(&mut admin);
         let _ = self.shut_down();
-        self.abandon(&mut admin);
+        self.abandon(admin);
     }
 
     /// The end of a controller that is disabled, or beyond reach.
-    fn abandon(&self, admin: &mut Admin) {
+    fn abandon(&self, mut admin: MutexGuard<'_, Admin>) {
         let released = self.heap.unmap_all();
         self.memory_released.store(released, Ordering::Relaxed);
         if !released {
@@ -496,9 +499,23 @@ impl Controller {
         {
             queue.quarantine();
         }
-        self.transport.release();
+        // Before anybody can see that it is gone: see `wait_until_released`.
+        let releasing = self.releasing();
         // Release: `memory_released` before it.
         self.epoch.store(EPOCH_GONE, Ordering::Release);
+        // Giving the device back to the kernel's driver may take minutes. Whoever waits for an I/O has a deadline, and need not wait for that.
+        drop(admin);
+        self.transport.release();
+        drop(releasing);
+    }
+
+    fn releasing(&self) -> MutexGuard<'_, ()> {
+        self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a device that is gone was given back: for the end of whoever used it, lest the process ends in the middle of that.
+    pub(crate) fn wait_until_released(&self) {
+        drop(self.releasing());
     }
 
     /// Sets features to what they were before.
