@@ -17,6 +17,7 @@ mod machine;
 mod output;
 mod report;
 mod signal;
+mod ssd;
 mod top;
 mod waits;
 
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(args),
         Command::Bind(args) => bind::bind(args),
         Command::Unbind(args) => bind::unbind(args),
+        Command::Ssd(args) => ssd::run(args),
         Command::Competitor(args) => competitor::run(args),
     };
     done.unwrap_or_else(|failure| {

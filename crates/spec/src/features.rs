@@ -3,7 +3,9 @@
 use core::mem::size_of;
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::bytes::Reserved;
 
 /// Feature Identifiers (1.4 §5.21.1, 2.0 §5.27.1).
 pub mod fid {
@@ -196,10 +198,33 @@ bitfields! {
         [0] apste with_apste: bool,
     }
 
+    /// Non-Operational Power State Config, 11h (1.4 §5.21.1.17).
+    NonOperationalPowerStateConfig(u32) {
+        /// Non-Operational Power State Permissive Mode Enable: background work may exceed such a state's power.
+        [0] noppme with_noppme: bool,
+    }
+
     /// Keep Alive Timer, 0Fh (1.4 §5.21.1.15).
     KeepAliveTimer(u32) {
         /// Keep Alive Timeout, in milliseconds; 0 disables.
         [31:0] kato with_kato: u32,
+    }
+}
+
+impl Arbitration {
+    /// The value of Arbitration Burst that is no limit.
+    pub const NO_LIMIT: u8 = 7;
+
+    /// How many commands may be taken from one submission queue in its turn; `None` if there is no limit.
+    #[must_use]
+    pub const fn burst(self) -> Option<u32> {
+        if self.ab() == Self::NO_LIMIT { None } else { Some(1 << self.ab()) }
+    }
+
+    /// Weights of the high, medium and low priority class, in commands, counted from 1.
+    #[must_use]
+    pub const fn weights(self) -> [u32; 3] {
+        [self.hpw() as u32 + 1, self.mpw() as u32 + 1, self.lpw() as u32 + 1]
     }
 }
 
@@ -257,6 +282,44 @@ impl ApstEntry {
     #[must_use]
     pub const fn itpt_ms(self) -> u32 {
         (self.0.get() >> 8 & 0xff_ffff) as u32
+    }
+}
+
+/// Autonomous Power State Transition's data (1.4 §5.21.1.12): what happens after idleness, by power state.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(transparent)]
+pub struct ApstTable {
+    /// The entries, that of power state 0 first.
+    pub entries: [ApstEntry; 32],
+}
+
+/// Host Behavior Support's data, 16h (1.4 §5.21.1.22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct HostBehaviorSupport {
+    /// Advanced Command Retry Enable: 1 if the host looks at a status's CRD and knows Command Interrupted, else 0.
+    pub acre: u8,
+    reserved_1: Reserved<511>,
+}
+
+const _: () = {
+    assert!(size_of::<ApstTable>() == 256);
+    assert!(size_of::<HostBehaviorSupport>() == 512);
+};
+
+impl HostBehaviorSupport {
+    /// With Advanced Command Retry on or off.
+    #[must_use]
+    pub fn new(advanced_command_retry: bool) -> Self {
+        Self { acre: u8::from(advanced_command_retry), ..Self::new_zeroed() }
+    }
+}
+
+impl Default for HostBehaviorSupport {
+    fn default() -> Self {
+        Self::new_zeroed()
     }
 }
 

@@ -4,7 +4,9 @@ mod controller;
 mod lists;
 mod namespace;
 
-pub use controller::{IdentifyController, PowerStateDescriptor, fna, fuses, lpa, oacs, oncs, vwc};
+pub use controller::{
+    IdentifyController, PowerStateDescriptor, apsta, fna, fuses, lpa, oacs, oncs, power_flags, sanicap, vwc,
+};
 pub use lists::{ActiveNamespaceList, ControllerList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt};
 pub use namespace::{IdentifyNamespace, LbaFormat, dlfeat, nsfeat};
 

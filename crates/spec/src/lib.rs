@@ -17,6 +17,7 @@ mod macros;
 
 pub mod bytes;
 pub mod cqe;
+pub mod dbbuf;
 pub mod dsm;
 pub mod features;
 pub mod identify;
@@ -26,6 +27,7 @@ pub mod pci;
 pub mod prp;
 pub mod regs;
 pub mod seam;
+pub mod sgl;
 pub mod sqe;
 mod sqe_admin;
 pub mod status;

@@ -96,7 +96,27 @@ const _: () = {
     assert!(offset_of!(ErrorLogEntry, transport_specific) == 40);
 };
 
+/// Changed Namespace List (1.4 §5.14.1.4): identifiers in ascending order, ended by a zero; FFFFFFFFh first if there are more than
+/// 1024. Laid out as the lists of Identify.
+pub type ChangedNamespaceList = crate::identify::ActiveNamespaceList;
+
 impl ErrorLogEntry {
+    /// Parameter Error Location if no parameter is to blame.
+    pub const NO_LOCATION: u16 = 0xffff;
+
+    /// Parameter Error Location of `bit` (0 to 7) of `byte` (0 to 63) of the command.
+    #[must_use]
+    pub const fn location(byte: u8, bit: u8) -> u16 {
+        (bit as u16 & 7) << 8 | byte as u16
+    }
+
+    /// The byte of the command and the bit in it where what is wrong begins; `None` if no parameter is to blame.
+    #[must_use]
+    pub const fn parameter(&self) -> Option<(u8, u8)> {
+        let location = self.parameter_error_location.get();
+        if location == Self::NO_LOCATION { None } else { Some((location as u8, (location >> 8 & 7) as u8)) }
+    }
+
     /// The status field.
     #[must_use]
     pub const fn status(&self) -> Status {
@@ -265,6 +285,16 @@ bitfields! {
         /// Command Scope (2.0).
         [31:20] csp with_csp: u16,
     }
+}
+
+/// CSE, Command Submission and Execution (1.4 §5.14.1.5).
+pub mod cse {
+    /// No restriction.
+    pub const UNRESTRICTED: u8 = 0;
+    /// When no other command to the same namespace is outstanding.
+    pub const ALONE_IN_NAMESPACE: u8 = 1;
+    /// When no other command to any namespace is outstanding.
+    pub const ALONE: u8 = 2;
 }
 
 /// Commands Supported and Effects (1.4 §5.14.1.5), each entry laid out as [`CommandEffects`].

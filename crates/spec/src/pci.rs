@@ -203,7 +203,8 @@ pub struct ParkingCapability {
     /// [`ParkingCapability::MAGIC`].
     pub magic: [u8; 4],
     /// Offset in BAR0 of a 32-bit word that is not 0 while the controller's thread is parked. Whoever has stored a submission queue tail
-    /// doorbell by shared memory and then, after a full fence, finds it so must write that doorbell once more by a message.
+    /// doorbell by shared memory and then, after a full fence, finds it so must write that doorbell once more by a message,
+    /// and wait for the reply before storing to it again: a message that comes later would undo that.
     pub parked_offset: U32,
 }
 

@@ -200,6 +200,22 @@ bitfields! {
         [31:12] sz with_sz: u32,
     }
 
+    /// Controller Memory Buffer Memory Space Control (1.4 §3.1.16).
+    Cmbmsc(u64) {
+        /// Capabilities Registers Enabled: CMBLOC and CMBSZ say what there is; while clear they read as zero.
+        [0] cre with_cre: bool,
+        /// Controller Memory Space Enable: the controller knows the buffer by the addresses from CBA on.
+        [1] cmse with_cmse: bool,
+        /// Controller Base Address, bits 63:12.
+        [63:12] cba_page with_cba_page: u64,
+    }
+
+    /// Controller Memory Buffer Status (1.4 §3.1.17).
+    Cmbsts(u32) {
+        /// Controller Base Address Invalid.
+        [0] cbai with_cbai: bool,
+    }
+
     /// Controller Ready Timeouts (2.0 §3.1.3).
     Crto(u32) {
         /// Controller Ready With Media Timeout, in 500 ms units.
@@ -259,6 +275,64 @@ pub const CC_CSS_NVM: u8 = 0;
 pub const CC_CSS_ALL: u8 = 6;
 /// CC.CSS: admin commands only.
 pub const CC_CSS_ADMIN_ONLY: u8 = 7;
+
+/// CAP.AMS bit: weighted round robin with urgent priority class.
+pub const CAP_AMS_WEIGHTED_ROUND_ROBIN: u8 = 1 << 0;
+/// CAP.AMS bit: a mechanism of the vendor's.
+pub const CAP_AMS_VENDOR_SPECIFIC: u8 = 1 << 1;
+
+/// Arbitration Mechanism Selected, CC.AMS (1.4 §3.1.5).
+pub mod ams {
+    /// Round robin.
+    pub const ROUND_ROBIN: u8 = 0;
+    /// Weighted round robin with urgent priority class.
+    pub const WEIGHTED_ROUND_ROBIN: u8 = 1;
+    /// Vendor specific.
+    pub const VENDOR_SPECIFIC: u8 = 7;
+}
+
+impl Cmbmsc {
+    /// Controller Base Address: what the controller knows the buffer's first byte by.
+    #[inline]
+    #[must_use]
+    pub const fn cba(self) -> u64 {
+        self.0 & !0xfff
+    }
+
+    /// Both bits set, and the base address `cba`; its low 12 bits are dropped.
+    #[must_use]
+    pub const fn enabled(cba: u64) -> Self {
+        Self(cba & !0xfff).with_cre(true).with_cmse(true)
+    }
+}
+
+impl Cmbloc {
+    /// Where the buffer begins within its BAR, in bytes; `None` if CMBSZ's unit is reserved.
+    #[must_use]
+    pub const fn offset_bytes(self, size: Cmbsz) -> Option<u64> {
+        match size.unit_bytes() {
+            Some(unit) => Some(self.ofst() as u64 * unit),
+            None => None,
+        }
+    }
+}
+
+impl Cmbsz {
+    /// The unit of SZ and of CMBLOC.OFST, in bytes; `None` if it is reserved.
+    #[must_use]
+    pub const fn unit_bytes(self) -> Option<u64> {
+        if self.szu() > 6 { None } else { Some(4096 << (4 * self.szu() as u32)) }
+    }
+
+    /// The buffer's size in bytes, 0 if there is none; `None` if the unit is reserved.
+    #[must_use]
+    pub const fn bytes(self) -> Option<u64> {
+        match self.unit_bytes() {
+            Some(unit) => Some(self.sz() as u64 * unit),
+            None => None,
+        }
+    }
+}
 
 impl Cc {
     /// The memory page size selected, in bytes.

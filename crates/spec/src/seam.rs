@@ -175,6 +175,26 @@ impl fmt::Debug for DmaRegion {
     }
 }
 
+/// The controller's own memory (1.4 §4.7, CMB) as the host sees it: on PCIe a part of a BAR, here memory of this process.
+///
+/// The host may place submission queues in it; only as atomics, since the controller reads there at any time. The controller knows it
+/// by the address that was written to CMBMSC, which the host chooses so that it collides with no IOVA.
+#[derive(Clone)]
+pub struct ControllerMemory {
+    /// Where its first byte is in this process, aligned to a page.
+    pub host_addr: usize,
+    /// Length in bytes, a multiple of a page.
+    pub len: usize,
+    /// Keeps it mapped in this process.
+    pub keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for ControllerMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ControllerMemory {{ len: {:#x} }}", self.len)
+    }
+}
+
 /// Why a call over the seam was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -234,6 +254,10 @@ pub trait SoftPort: Send + Sync + 'static {
     fn wake(&self);
     /// The clock that a stepped SSD lives by; `None` for one that runs in real time.
     fn virtual_clock(&self) -> Option<std::sync::Arc<dyn VirtualClock>>;
+    /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ say what for.
+    fn controller_memory(&self) -> Option<ControllerMemory> {
+        None
+    }
 }
 
 /// A clock that moves only when it is used. A stepped SSD works while it moves, so that a driver which waits

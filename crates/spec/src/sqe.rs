@@ -16,6 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::opcode::io;
 
+pub use crate::sqe_admin::qprio;
+
 /// NSID of a command meant for every namespace (1.4 §6.1).
 pub const NSID_BROADCAST: u32 = 0xffff_ffff;
 

@@ -14,6 +14,18 @@ const RAE: u32 = 1 << 15;
 /// Set Features, CDW10: Save.
 const SV: u32 = 1 << 31;
 
+/// QPRIO of Create I/O Submission Queue, its class under weighted round robin with urgent (1.4 §5.4).
+pub mod qprio {
+    /// Urgent: before every other class.
+    pub const URGENT: u8 = 0;
+    /// High.
+    pub const HIGH: u8 = 1;
+    /// Medium.
+    pub const MEDIUM: u8 = 2;
+    /// Low.
+    pub const LOW: u8 = 3;
+}
+
 /// Two 16-bit fields of one dword.
 const fn halves(high: u16, low: u16) -> u32 {
     (high as u32) << 16 | low as u32
@@ -140,6 +152,13 @@ impl Sqe {
         Self::admin(admin::FORMAT_NVM, cid, nsid, (ses as u32) << 9 | lbaf as u32, 0)
     }
 
+    /// Sanitize (1.4 §5.24) by `sanact`: 1 exit failure mode, 2 block erase, 3 overwrite, 4 crypto erase; no further options.
+    #[must_use]
+    pub const fn sanitize(cid: u16, sanact: u8) -> Self {
+        assert!(sanact <= 7, "sanitize action out of range");
+        Self::admin(admin::SANITIZE, cid, 0, sanact as u32, 0)
+    }
+
     /// Queue Identifier of a command that creates or deletes a queue (CDW10 15:0).
     #[must_use]
     pub const fn qid(&self) -> u16 {
@@ -258,6 +277,18 @@ impl Sqe {
     #[must_use]
     pub const fn lbaf(&self) -> u8 {
         (self.cdw10.get() & 0xf | self.cdw10.get() >> 8 & 0x30) as u8
+    }
+
+    /// Metadata Settings of Format NVM (CDW10 bit 4): 1 metadata at the block's end.
+    #[must_use]
+    pub const fn mset(&self) -> bool {
+        self.cdw10.get() >> 4 & 1 != 0
+    }
+
+    /// Protection Information of Format NVM (CDW10 7:5): 0 off, 1 to 3 that type.
+    #[must_use]
+    pub const fn pi(&self) -> u8 {
+        (self.cdw10.get() >> 5 & 7) as u8
     }
 
     /// Secure Erase Settings of Format NVM (CDW10 11:9).

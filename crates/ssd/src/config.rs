@@ -1,9 +1,16 @@
 //! What kind of SSD to be.
 
+use meantime_spec::dbbuf;
+use meantime_spec::seam::SOFT_DSTRD;
+
 use crate::error::SsdError;
 use crate::faults::FaultPlan;
 use crate::medium::MEDIUM_ALIGN_BYTES;
 use crate::model::Model;
+
+/// No latency of a power state may exceed this: an hour.
+const MAX_LATENCY_US: u32 = 3_600_000_000;
+const MAX_CMB_BYTES: u32 = 64 << 20;
 
 /// One namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +19,19 @@ pub struct NamespaceConfig {
     pub bytes: u64,
     /// Bytes per logical block: 512 or 4096.
     pub lba_bytes: u32,
+}
+
+/// A power state (1.4 §8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerState {
+    /// Maximum power, in 10 mW.
+    pub max_power_10mw: u16,
+    /// Entry latency in µs.
+    pub enlat_us: u32,
+    /// Exit latency in µs: the first I/O command that finds the SSD in this state, if it is a non-operational one, waits that long.
+    pub exlat_us: u32,
+    /// No I/O command is processed in it: the SSD leaves it by itself when one comes.
+    pub non_operational: bool,
 }
 
 /// What kind of SSD to be. [`Default`] has no namespace yet; everything else is ready for use.
@@ -27,6 +47,8 @@ pub struct SsdConfig {
     pub write_cache_bytes: u64,
     /// Most I/O queues of each kind: 1 to 1024.
     pub max_io_queues: u16,
+    /// Most I/O completion queues, if they are fewer than the submission queues: 1 to `max_io_queues`.
+    pub max_io_completion_queues: Option<u16>,
     /// Most entries of a queue: 2 to 65536.
     pub max_queue_entries: u32,
     /// Most bytes a command may transfer: a power of two of at least 8192, or 0 for no limit.
@@ -35,6 +57,17 @@ pub struct SsdConfig {
     pub optimal_io_boundary_lbas: u16,
     /// Atomic Write Unit Power Fail in logical blocks, counted from 1: a power cut never tears a write of that size.
     pub atomic_write_lbas: u16,
+    /// Power states, number 0 first: 1 to 32, the first one operational, none with more power than the one before.
+    pub power_states: Vec<PowerState>,
+    /// The default of Autonomous Power State Transition: enter the last power state after so many ms without I/O commands; `None` if it
+    /// is off until the host turns it on. There has to be a non-operational state to enter.
+    pub apst_idle_ms: Option<u32>,
+    /// Command Retry Delay Times 1 to 3, in 100 ms.
+    pub retry_delays_100ms: [u16; 3],
+    /// Whether to offer Doorbell Buffer Config. No more queues are granted then than a page has room for shadow doorbells of.
+    pub shadow_doorbells: bool,
+    /// Size of the controller memory buffer for submission queues, in bytes; a multiple of 4096, 0 for none.
+    pub cmb_bytes: u32,
     /// Interrupt vectors: 1 to 2048.
     pub vectors: u16,
     /// CPU to bind the SSD's thread to (threaded only).
@@ -67,10 +100,21 @@ impl Default for SsdConfig {
             volatile_write_cache: false,
             write_cache_bytes: 32 << 20,
             max_io_queues: 64,
+            max_io_completion_queues: None,
             max_queue_entries: 1024,
             mdts_bytes: 1 << 20,
             optimal_io_boundary_lbas: 0,
             atomic_write_lbas: 1,
+            power_states: vec![PowerState {
+                max_power_10mw: 800,
+                enlat_us: 0,
+                exlat_us: 0,
+                non_operational: false,
+            }],
+            apst_idle_ms: None,
+            retry_delays_100ms: [1, 10, 50],
+            shadow_doorbells: false,
+            cmb_bytes: 0,
             vectors: 65,
             cpu: None,
             park_after_ns: 2_000_000,
@@ -126,6 +170,10 @@ impl SsdConfig {
         if !(1..=1024).contains(&self.max_io_queues) {
             return err("max_io_queues", format!("{}; 1 to 1024", self.max_io_queues));
         }
+        if let Some(cqs) = self.max_io_completion_queues.filter(|n| !(1..=self.max_io_queues).contains(n)) {
+            let problem = format!("{cqs}; 1 to max_io_queues, {}", self.max_io_queues);
+            return err("max_io_completion_queues", problem);
+        }
         if !(2..=65536).contains(&self.max_queue_entries) {
             return err("max_queue_entries", format!("{}; 2 to 65536", self.max_queue_entries));
         }
@@ -136,6 +184,11 @@ impl SsdConfig {
         }
         if self.atomic_write_lbas == 0 {
             return err("atomic_write_lbas", "0; at least 1: a logical block is always atomic".into());
+        }
+        self.validate_power()?;
+        if !u64::from(self.cmb_bytes).is_multiple_of(MEDIUM_ALIGN_BYTES) || self.cmb_bytes > MAX_CMB_BYTES {
+            let problem = format!("{}; a multiple of 4096, at most {MAX_CMB_BYTES}", self.cmb_bytes);
+            return err("cmb_bytes", problem);
         }
         if !(1..=2048).contains(&self.vectors) {
             return err("vectors", format!("{}; 1 to 2048", self.vectors));
@@ -157,5 +210,33 @@ impl SsdConfig {
             }
         }
         Ok(())
+    }
+
+    fn validate_power(&self) -> Result<(), SsdError> {
+        let states = &self.power_states;
+        let problem = if states.is_empty() || states.len() > 32 {
+            format!("{} power states; give 1 to 32", states.len())
+        } else if states[0].non_operational {
+            "power state 0 is non-operational; it is the one that everything begins in".into()
+        } else if states.windows(2).any(|pair| pair[1].max_power_10mw > pair[0].max_power_10mw) {
+            "a power state takes more power than the one before; give the strongest first".into()
+        } else if states.iter().any(|s| s.enlat_us > MAX_LATENCY_US || s.exlat_us > MAX_LATENCY_US) {
+            format!("a power state's latency is above {MAX_LATENCY_US} us")
+        } else if self.apst_idle_ms.is_some() && !states.iter().any(|s| s.non_operational) {
+            "apst_idle_ms needs a non-operational power state to enter".into()
+        } else if self.apst_idle_ms.is_some_and(|ms| !(1..1 << 24).contains(&ms)) {
+            "apst_idle_ms is not within 1 to 16777215".into()
+        } else {
+            return Ok(());
+        };
+        Err(SsdError::config("power_states", problem))
+    }
+
+    /// Most I/O submission and completion queues that are granted.
+    pub(crate) fn io_queues(&self) -> (u16, u16) {
+        // 1.4 §5.7: the controller sees to it that all shadow doorbells lie within their page.
+        let most = if self.shadow_doorbells { dbbuf::queues_per_page(SOFT_DSTRD) - 1 } else { u16::MAX };
+        let sqs = self.max_io_queues.min(most);
+        (sqs, self.max_io_completion_queues.unwrap_or(sqs).min(sqs))
     }
 }

@@ -31,6 +31,13 @@ macro_rules! counters {
             $( pub(crate) $name: Count, )*
         }
 
+        impl Counters {
+            /// Every counter with its name, in order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$( (stringify!($name), self.$name), )*].into_iter()
+            }
+        }
+
         impl SharedCounters {
             pub(crate) fn snapshot(&self) -> Counters {
                 Counters { $( $name: self.$name.get(), )* }
@@ -62,6 +69,8 @@ counters! {
     bad_doorbells,
     /// Doorbells rung of queues that do not exist, or before the controller was enabled.
     stray_doorbells,
+    /// Reads of blocks that Write Uncorrectable has marked.
+    media_errors,
     /// Commands with a CID that was outstanding.
     cid_conflicts,
     /// Transfers to or from memory that is not mapped.
@@ -82,10 +91,20 @@ counters! {
     injected_late,
     /// Faults injected: completions that belong to no command, or came twice.
     injected_strays,
-    /// Faults injected: reads with a flipped bit.
+    /// Faults injected: data with flipped bits, read or stored.
     injected_corruptions,
+    /// Faults injected: completions with the wrong phase tag.
+    injected_bad_phase,
+    /// Faults injected: completions with an SQ head of their own.
+    injected_bad_sqhd,
+    /// Faults injected: writes that a power cut left in part.
+    injected_tears,
+    /// Refusals of any kind whose reasons were remembered; the latest can be asked for.
+    remembered,
     /// Times the thread parked.
     parks,
     /// Times it was woken.
     wakes,
+    /// Times it napped since nobody would have woken it.
+    naps,
 }

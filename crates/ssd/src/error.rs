@@ -25,6 +25,9 @@ pub enum SsdError {
     /// A service-time model that does not parse or makes no sense.
     #[error("service-time model: {0}")]
     Model(String),
+    /// A fault plan that does not parse or makes no sense.
+    #[error("fault plan: {0}")]
+    FaultPlan(String),
     /// The medium's file is in use by another SSD, here or in another process.
     #[error("{}: in use by another SSD (a lock is held on it); stop that process, or use another file", path.display())]
     InUse {

@@ -6,6 +6,7 @@
 //! data buffer from the doorbell to the CQE. A host that breaks this gets mixed bytes, as from hardware; nothing
 //! here decides about addresses on bytes that it reads twice.
 
+use std::alloc::Layout;
 use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -39,6 +40,9 @@ pub(crate) struct HostMemory {
     regions: Vec<Region>,
     /// The region that the last translation hit: nearly every driver has one arena.
     last: Cell<usize>,
+    /// The controller's own memory, and the address that the host has given it.
+    own: Option<Arc<OwnMemory>>,
+    own_iova: Option<u64>,
 }
 
 /// A place in host memory, by region and offset: plain data that is checked again when it is resolved.
@@ -157,9 +161,68 @@ impl HostMemory {
         let keepalive = Arc::clone(&region.keepalive);
         (base.as_ptr() as usize).is_multiple_of(64).then_some(Ring { base, entries, iova, len, keepalive })
     }
+
+    /// The `len` bytes at `iova` as cells, if one region holds them all at a usable alignment.
+    pub(crate) fn cells(&self, iova: u64, len: usize) -> Option<Cells> {
+        let (at, offset) = self.find(iova, len as u64)?;
+        let region = &self.regions[at];
+        let base = Self::slice_at(region, offset, len).ptr;
+        let keepalive = Arc::clone(&region.keepalive);
+        let aligned = (base.as_ptr() as usize).is_multiple_of(4) && len.is_multiple_of(4);
+        aligned.then_some(Cells { base, iova, len, keepalive })
+    }
+}
+
+/// The controller's own memory among the addresses that commands name.
+impl HostMemory {
+    /// With that memory, which has no address yet.
+    pub(crate) fn with_own(own: Option<Arc<OwnMemory>>) -> Self {
+        Self { own, ..Self::default() }
+    }
+
+    pub(crate) fn own(&self) -> Option<&Arc<OwnMemory>> {
+        self.own.as_ref()
+    }
+
+    /// Its first byte has the address `iova` from now on, or it has none.
+    pub(crate) fn place_controller_memory(&mut self, iova: Option<u64>) {
+        self.own_iova = iova;
+    }
+
+    fn own_offset(&self, iova: u64) -> Option<(&Arc<OwnMemory>, u64)> {
+        let own = self.own.as_ref()?;
+        let offset = iova.wrapping_sub(self.own_iova?);
+        (offset < own.len() as u64).then_some((own, offset))
+    }
+
+    /// Whether `iova` is an address in it.
+    pub(crate) fn is_controller_memory(&self, iova: u64) -> bool {
+        self.own_offset(iova).is_some()
+    }
+
+    /// As [`ring`](Self::ring), in it.
+    pub(crate) fn ring_in_controller_memory(
+        &self,
+        iova: u64,
+        entries: u32,
+        entry_bytes: usize,
+    ) -> Option<Ring> {
+        let (own, offset) = self.own_offset(iova)?;
+        let len = entries as usize * entry_bytes;
+        let fits = len <= own.len() - offset as usize && offset.is_multiple_of(64);
+        // SAFETY: `offset` is within the allocation, and the ring's `len` bytes after it, by the condition.
+        let base = fits.then(|| unsafe { own.base.add(offset as usize) })?;
+        let keepalive = Arc::clone(own) as Arc<dyn Any + Send + Sync>;
+        Some(Ring { base, entries, iova, len, keepalive })
+    }
 }
 
 impl Segment {
+    /// `len` bytes that are nowhere: they resolve to nothing.
+    pub(crate) fn hole(len: u32) -> Self {
+        Self { region: u32::MAX, len, offset: 0 }
+    }
+
     /// Its length in bytes.
     pub(crate) fn len(self) -> usize {
         self.len as usize
@@ -259,6 +322,11 @@ impl Ring {
         self.entries
     }
 
+    /// The address of its first entry.
+    pub(crate) fn iova(&self) -> u64 {
+        self.iova
+    }
+
     /// Whether it touches the `len` bytes at `iova`.
     pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
         self.iova < iova + len && iova < self.iova + self.len as u64
@@ -309,11 +377,37 @@ impl Ring {
     }
 }
 
-/// One doorbell of the shared array.
+/// A page of 32-bit cells in host memory, which it keeps alive.
+pub(crate) struct Cells {
+    base: NonNull<u8>,
+    iova: u64,
+    len: usize,
+    keepalive: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: as for `Ring`.
+unsafe impl Send for Cells {}
+
+impl Cells {
+    /// The cell at `offset`, if it is aligned and within.
+    pub(crate) fn cell(&self, offset: u64) -> Option<Doorbell> {
+        let within = offset.is_multiple_of(4) && offset < self.len as u64;
+        // SAFETY: within the `len` bytes at `base`, by the condition; `cells()` has seen to it that those are whole aligned cells.
+        let cell = within.then(|| unsafe { self.base.add(offset as usize) })?;
+        Some(Doorbell { cell: cell.cast(), owner: Arc::clone(&self.keepalive) })
+    }
+
+    /// Whether it touches the `len` bytes at `iova`.
+    pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
+        self.iova < iova + len && iova < self.iova + self.len as u64
+    }
+}
+
+/// One doorbell of the shared array, or a cell of the host's memory that serves as one.
 pub(crate) struct Doorbell {
     cell: NonNull<AtomicU32>,
-    #[expect(dead_code, reason = "held so that the doorbells stay allocated")]
-    owner: Arc<Doorbells>,
+    #[expect(dead_code, reason = "held so that the cell stays mapped")]
+    owner: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: a pointer to an atomic that its owner, `Send + Sync`, keeps allocated.
@@ -323,12 +417,13 @@ impl Doorbell {
     /// The doorbell at `index`, or `None` beyond the last queue.
     pub(crate) fn new(owner: &Arc<Doorbells>, index: usize) -> Option<Self> {
         let cell = NonNull::from(owner.get(index)?);
-        Some(Self { cell, owner: Arc::clone(owner) })
+        Some(Self { cell, owner: Arc::clone(owner) as Arc<dyn Any + Send + Sync> })
     }
 
     #[inline(always)]
     fn cell(&self) -> &AtomicU32 {
-        // SAFETY: `owner` keeps the boxed array, and with it the atomic at this fixed address, allocated.
+        // SAFETY: `owner` keeps the shared array, or the host's region, and with it the atomic at this fixed address, mapped; it
+        // is aligned, being one of the array or checked by `Cells`.
         unsafe { self.cell.as_ref() }
     }
 
@@ -336,5 +431,48 @@ impl Doorbell {
     #[inline(always)]
     pub(crate) fn load(&self) -> u32 {
         self.cell().load(Ordering::Acquire)
+    }
+
+    /// Sets it; whatever orders that is the caller's business.
+    pub(crate) fn store(&self, value: u32) {
+        self.cell().store(value, Ordering::Relaxed);
+    }
+}
+
+/// The controller's own memory, all zero at first.
+pub(crate) struct OwnMemory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: an allocation belongs to nobody's thread; it is only accessed as atomics.
+unsafe impl Send for OwnMemory {}
+// SAFETY: as above.
+unsafe impl Sync for OwnMemory {}
+
+impl OwnMemory {
+    /// `bytes` bytes, aligned to a page; `None` if that is 0 or more than there is.
+    pub(crate) fn new(bytes: usize) -> Option<Arc<Self>> {
+        let layout = Layout::from_size_align(bytes, PAGE_BYTES as usize).ok().filter(|_| bytes > 0)?;
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(Arc::new(Self { base, layout }))
+    }
+
+    /// Where it is in this process.
+    pub(crate) fn addr(&self) -> usize {
+        self.base.as_ptr().expose_provenance()
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody holds it any more.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) }
     }
 }

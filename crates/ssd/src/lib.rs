@@ -9,8 +9,11 @@
 //! has none and moves only when its clock does, so that one seed reproduces a run. A driver reaches either through
 //! [`SoftPort`](meantime_spec::seam::SoftPort).
 //!
-//! `unsafe` is confined to `hostmem` (memory shared with the host), `medium` (memory mapped for the data) and `sys`
-//! (prefetches); the rest of the crate is safe code over their bounds-checked interfaces.
+//! [`served`] offers it to a driver in another process, over vfio-user.
+//!
+//! `unsafe` is confined to `hostmem` (memory shared with the host), `medium` (memory mapped for the data), `sys`
+//! (prefetches) and `served::mapping` (memory shared with another process); the rest of the crate is safe code over their
+//! bounds-checked interfaces.
 
 // Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only the parking protocol
 // itself is modelled, in `tests/loom_parking.rs`.
@@ -19,6 +22,7 @@
 
 mod clock;
 mod config;
+pub mod control;
 mod controller;
 mod counters;
 mod error;
@@ -28,23 +32,28 @@ mod mailbox;
 mod medium;
 mod model;
 mod rng;
+pub mod served;
 mod service;
 mod stamps;
 mod stepped;
 mod store;
 mod sys;
 mod threaded;
+mod uncorrectable;
 mod vwc;
 
 pub use clock::{Clock, MonotonicClock};
-pub use config::{NamespaceConfig, SsdConfig};
+pub use config::{NamespaceConfig, PowerState, SsdConfig};
+pub use control::{AddFaultError, FaultControl};
 pub use controller::Refusal;
 pub use counters::Counters;
 pub use error::SsdError;
-pub use faults::FaultPlan;
+pub use faults::{
+    FAULT_RULES_MAX, Fault, FaultHits, FaultPlan, FaultRule, FaultRules, OpcodeSet, TooManyRules, When,
+};
 pub use medium::{MEDIUM_ALIGN_BYTES, Medium};
 pub use model::{Jitter, Model, Nand, Select, Slow};
 pub use rng::{Rng, split_mix};
 pub use stamps::{STAMP_RING_LEN, Stamp, StampRing};
 pub use stepped::SteppedSsd;
-pub use threaded::Ssd;
+pub use threaded::{Ssd, SsdHandle};

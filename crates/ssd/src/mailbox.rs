@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{DmaRegion, SeamError};
+use meantime_spec::seam::{DmaRegion, Doorbells, SeamError};
 
-use crate::controller::Refusal;
+use crate::controller::{Controller, Refusal};
 use crate::faults::FaultPlan;
 
 /// What may be asked of the SSD's thread. Each is answered, or its sender dropped if the SSD ends.
@@ -18,11 +18,15 @@ pub(crate) enum Call {
     Map(DmaRegion, SyncSender<Result<(), SeamError>>),
     Unmap(u64, SyncSender<Result<(), SeamError>>),
     SetVector(u16, Option<Arc<OwnedFd>>, SyncSender<Result<(), SeamError>>),
+    FunctionReset(SyncSender<()>),
+    PowerCycle(Arc<Doorbells>, SyncSender<()>),
     PowerCut(u64, SyncSender<u64>),
     SetFaults(Box<FaultPlan>, SyncSender<()>),
     Unplug(SyncSender<()>),
     Refusals(SyncSender<Vec<Refusal>>),
     Unflushed(SyncSender<u64>),
+    /// Anything else.
+    With(Box<dyn FnOnce(&mut Controller) + Send>),
     Stop,
 }
 

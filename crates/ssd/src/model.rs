@@ -42,6 +42,10 @@ pub struct Model {
     pub source: String,
     /// Units that work in parallel. 0, and then no costs either: every command completes at once.
     pub channels: u32,
+    /// The most commands inside the device: no more are fetched from the queues until one has completed, so that it is arbitration
+    /// between the queues that says who waits. 0: everything is fetched, and waits inside in the order it came.
+    #[serde(default)]
+    pub inside: u32,
     /// Which channel a command occupies.
     #[serde(default)]
     pub select: Select,

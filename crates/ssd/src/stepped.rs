@@ -3,16 +3,18 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 
 use crate::clock::FixedClock;
 use crate::config::SsdConfig;
+use crate::control::{AddFaultError, FaultControl};
 use crate::controller::{Controller, Refusal, RegisterFile, Turn};
 use crate::counters::{Counters, SharedCounters};
 use crate::error::SsdError;
-use crate::faults::FaultPlan;
+use crate::faults::{FaultHits, FaultPlan, FaultRule};
 use crate::medium::Medium;
 use crate::rng::{Rng, split_mix};
+use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
 
@@ -44,8 +46,10 @@ const INSPECT_TURNS: u32 = 64;
 struct Port {
     state: Mutex<State>,
     regs: Arc<RegisterFile>,
-    doorbells: Arc<Doorbells>,
+    /// Replaced when another host is plugged in.
+    doorbells: Mutex<Arc<Doorbells>>,
     vectors: u16,
+    memory: Option<ControllerMemory>,
     stamps: Option<Arc<StampRing>>,
 }
 
@@ -68,14 +72,22 @@ impl SteppedSsd {
         let doorbells = Arc::clone(controller.doorbells());
         let counters = Arc::clone(controller.counters());
         let stamps = controller.stamps().map(Arc::clone);
+        let memory = controller.memory();
         let state = State { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
-        let port = Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, stamps });
+        let doorbells = Mutex::new(doorbells);
+        let port = Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, memory, stamps });
         Ok(Self { port, counters })
     }
 
     /// The seam for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
+        Arc::new(PortHandle(Arc::clone(&self.port)))
+    }
+
+    /// The seam for a server.
+    #[must_use]
+    pub fn function_port(&self) -> Arc<dyn FunctionPort> {
         Arc::new(PortHandle(Arc::clone(&self.port)))
     }
 
@@ -140,6 +152,44 @@ impl SteppedSsd {
     pub fn unplug(&self) {
         let mut state = self.port.state();
         state.controller.unplug();
+    }
+}
+
+impl FaultControl for SteppedSsd {
+    fn set_faults(&self, plan: FaultPlan) {
+        Self::set_faults(self, plan);
+    }
+
+    fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError> {
+        Ok(self.port.state().controller.add_fault(rule)?)
+    }
+
+    fn faults(&self) -> Vec<FaultHits> {
+        self.port.state().controller.fault_hits()
+    }
+
+    fn clear_faults(&self) {
+        self.port.state().controller.clear_faults();
+    }
+
+    fn cut_power(&self, seed: u64) -> u64 {
+        self.power_cut(&mut Rng::new(seed))
+    }
+
+    fn unplug(&self) {
+        Self::unplug(self);
+    }
+
+    fn plug(&self) {
+        self.port.state().controller.plug();
+    }
+
+    fn counters(&self) -> Counters {
+        Self::counters(self)
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        Self::refusals(self)
     }
 }
 
@@ -221,7 +271,7 @@ impl SoftPort for PortHandle {
     }
 
     fn doorbells(&self) -> Arc<Doorbells> {
-        Arc::clone(&self.0.doorbells)
+        Arc::clone(&self.0.doorbells.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
@@ -249,5 +299,27 @@ impl SoftPort for PortHandle {
 
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
         Some(Arc::new(SteppedClock(Arc::clone(&self.0))))
+    }
+
+    fn controller_memory(&self) -> Option<ControllerMemory> {
+        self.0.memory.clone()
+    }
+}
+
+impl FunctionPort for PortHandle {
+    fn reset_function(&self) -> Result<(), SeamError> {
+        self.0.state().controller.reset_function();
+        Ok(())
+    }
+
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError> {
+        let doorbells = Arc::new(doorbells);
+        self.0.state().controller.power_cycle(Arc::clone(&doorbells));
+        *self.0.doorbells.lock().unwrap_or_else(PoisonError::into_inner) = doorbells;
+        Ok(())
+    }
+
+    fn set_napping(&self, _naps: bool) {
+        // There is no thread to nap.
     }
 }

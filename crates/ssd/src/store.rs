@@ -3,6 +3,7 @@
 use crate::config::SsdConfig;
 use crate::medium::{Medium, MediumSpan};
 use crate::rng::Rng;
+use crate::uncorrectable::Uncorrectable;
 use crate::vwc::{Extent, WriteCache};
 
 /// A namespace's place on the medium.
@@ -36,6 +37,9 @@ impl Namespace {
 pub(crate) struct Store {
     medium: Medium,
     namespaces: Vec<Namespace>,
+    /// Blocks that cannot be read. They are known for as long as this object is; writing one makes it readable for good, hence through
+    /// the cache.
+    uncorrectable: Uncorrectable,
     cache: Option<WriteCache>,
     cache_enabled: bool,
     /// Something was written since the last flush that a power cut, of the machine or of this SSD, could take.
@@ -63,7 +67,8 @@ impl Store {
         let cache_enabled = cache.is_some();
         let write_through = !cache_enabled;
         let (unflushed, failed) = (false, false);
-        Self { medium, namespaces, cache, cache_enabled, unflushed, failed, write_through }
+        let uncorrectable = Uncorrectable::default();
+        Self { medium, namespaces, uncorrectable, cache, cache_enabled, unflushed, failed, write_through }
     }
 
     /// Namespace `nsid`, counted from 1.
@@ -93,6 +98,7 @@ impl Store {
 
     /// Performs `write`, which is given the medium and changes exactly `extent` of it. False if the medium failed.
     pub(crate) fn write(&mut self, extent: Extent, fua: bool, write: impl FnOnce(&Medium)) -> bool {
+        let fua = self.uncorrectable.clear(extent.offset, extent.len) || fua;
         let medium = &self.medium;
         match self.cache.as_mut().filter(|_| self.cache_enabled) {
             Some(cache) if cache.too_large(extent.len) => {
@@ -126,6 +132,34 @@ impl Store {
         stored && zeroed
     }
 
+    /// Marks `extent`: reading it fails until it is written.
+    pub(crate) fn mark_uncorrectable(&mut self, extent: Extent) {
+        self.uncorrectable.mark(extent.offset, extent.len);
+    }
+
+    /// The offset on the medium of the first byte of `extent` that cannot be read.
+    pub(crate) fn first_uncorrectable(&self, extent: Extent) -> Option<u64> {
+        self.uncorrectable.first_in(extent.offset, extent.len)
+    }
+
+    /// Whether there are blocks that cannot be read.
+    pub(crate) fn has_uncorrectable(&self) -> bool {
+        !self.uncorrectable.is_empty()
+    }
+
+    /// Namespace `nsid` has blocks of 2^`lba_shift` bytes from now on, all zero and on the medium. False if the medium failed, or there
+    /// is no such namespace.
+    pub(crate) fn format(&mut self, nsid: u32, lba_shift: u8) -> bool {
+        if !self.flush() {
+            return false;
+        }
+        let Some(namespace) = self.namespaces.get_mut((nsid as usize).wrapping_sub(1)) else { return false };
+        let bytes = namespace.bytes();
+        *namespace = Namespace { offset: namespace.offset, blocks: bytes >> lba_shift, lba_shift };
+        self.uncorrectable.clear(namespace.offset, bytes);
+        self.medium.zero(namespace.offset, bytes) && self.sync()
+    }
+
     /// Everything completed so far reaches the medium. False if the medium failed.
     pub(crate) fn flush(&mut self) -> bool {
         let synced = self.sync();
@@ -148,10 +182,6 @@ impl Store {
         self.cache.is_some()
     }
 
-    pub(crate) fn cache_enabled(&self) -> bool {
-        self.cache_enabled
-    }
-
     /// Switches the cache on or off; off writes everything back first. False if the medium failed.
     pub(crate) fn enable_cache(&mut self, on: bool) -> bool {
         if !on && !self.flush() {
@@ -166,8 +196,15 @@ impl Store {
         self.cache.as_ref().map_or(0, WriteCache::unflushed_bytes)
     }
 
-    /// Power fails. Returns how many unflushed writes were lost.
-    pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
-        self.cache.as_mut().map_or(0, |cache| cache.power_cut(&self.medium, rng))
+    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at `offset`.
+    pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
+        if let Some(cache) = &mut self.cache {
+            cache.mark_torn(offset, len);
+        }
+    }
+
+    /// Power fails. Returns how many unflushed writes were lost, and how many were torn.
+    pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> (u64, u64) {
+        self.cache.as_mut().map_or((0, 0), |cache| cache.power_cut(&self.medium, rng))
     }
 }

@@ -1,23 +1,26 @@
 //! The SSD on a thread of its own, in real time.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
+use crate::control::{AddFaultError, FaultControl};
 use crate::controller::{Controller, Refusal, RegisterFile, Turn};
 use crate::counters::{Counters, SharedCounters};
 use crate::error::SsdError;
-use crate::faults::FaultPlan;
+use crate::faults::{FaultHits, FaultPlan, FaultRule};
 use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
 use crate::rng::Rng;
+use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::sys;
 
@@ -28,6 +31,10 @@ const IDLE_TURNS: u32 = 1024;
 /// How long to sleep while commands wait for the host to take completions: a host wakes us for a submission, not
 /// necessarily for a completion queue head.
 const BLOCKED_NAP: Duration = Duration::from_millis(1);
+
+/// How long to sleep at first, and at most, where a host may ring a doorbell and not look whether the thread has parked.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 /// A driver's call waits for its answer as long as CAP.TO says, and at least this long.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
@@ -43,10 +50,14 @@ pub struct Ssd {
 /// The side of it that a driver holds.
 struct Port {
     regs: Arc<RegisterFile>,
-    doorbells: Arc<Doorbells>,
+    /// Replaced when another host is plugged in.
+    doorbells: Mutex<Arc<Doorbells>>,
     mailbox: Arc<Mailbox>,
     vectors: u16,
+    memory: Option<ControllerMemory>,
     thread: Thread,
+    /// Whether the thread naps instead of parking.
+    naps: Arc<AtomicBool>,
     /// How long a driver's call waits for its answer.
     patience: Duration,
 }
@@ -65,9 +76,17 @@ impl Ssd {
         let doorbells = Arc::clone(controller.doorbells());
         let counters = Arc::clone(controller.counters());
         let stamps = controller.stamps().map(Arc::clone);
+        let memory = controller.memory();
         let mailbox = Arc::new(Mailbox::default());
         let (pinned, is_pinned) = sync_channel(1);
-        let worker = Worker { controller, clock, mailbox: Arc::clone(&mailbox) };
+        let naps = Arc::<AtomicBool>::default();
+        let worker = Worker {
+            controller,
+            clock,
+            mailbox: Arc::clone(&mailbox),
+            naps: Arc::clone(&naps),
+            nap: FIRST_NAP,
+        };
         let run = move || {
             // Closes the mailbox however the thread ends, so that nobody waits for an answer that never comes.
             let _closing = CloseOnDrop {
@@ -87,7 +106,17 @@ impl Ssd {
         let timeout = Duration::from_millis(500) * u32::from(Cap(regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
         let thread_handle = thread.thread().clone();
-        let port = Arc::new(Port { regs, doorbells, mailbox, vectors, thread: thread_handle, patience });
+        let doorbells = Mutex::new(doorbells);
+        let port = Arc::new(Port {
+            regs,
+            doorbells,
+            mailbox,
+            vectors,
+            memory,
+            thread: thread_handle,
+            naps,
+            patience,
+        });
         let ssd = Self { port, thread: Some(thread), counters, stamps };
         match is_pinned.recv() {
             Ok(Ok(())) => Ok(ssd),
@@ -102,10 +131,22 @@ impl Ssd {
         }
     }
 
+    /// What can be done to it while it runs. The handle does not keep it alive.
+    #[must_use]
+    pub fn handle(&self) -> SsdHandle {
+        SsdHandle { port: Arc::clone(&self.port), counters: Arc::clone(&self.counters) }
+    }
+
     /// The seam for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::clone(&self.port) as Arc<dyn SoftPort>
+    }
+
+    /// The seam for a server.
+    #[must_use]
+    pub fn function_port(&self) -> Arc<dyn FunctionPort> {
+        Arc::clone(&self.port) as Arc<dyn FunctionPort>
     }
 
     /// What it has done so far.
@@ -149,6 +190,72 @@ impl Ssd {
     }
 }
 
+/// What can be done to an [`Ssd`] while it runs, apart from the SSD itself; cloning gives another to the same one.
+#[derive(Clone)]
+pub struct SsdHandle {
+    port: Arc<Port>,
+    counters: Arc<SharedCounters>,
+}
+
+impl SsdHandle {
+    /// What `action` gives, done by the SSD's thread. `None` if the SSD has ended.
+    fn with<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Controller) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.port.demand(|reply| {
+            Call::With(Box::new(move |controller| {
+                let _ = reply.send(action(controller));
+            }))
+        })
+    }
+}
+
+impl FaultControl for SsdHandle {
+    fn set_faults(&self, plan: FaultPlan) {
+        let _ = self.with(|controller| controller.set_faults(plan));
+    }
+
+    fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError> {
+        let added = self.with(move |controller| controller.add_fault(rule));
+        Ok(added.ok_or(AddFaultError::Ended)??)
+    }
+
+    fn faults(&self) -> Vec<FaultHits> {
+        self.with(|controller| controller.fault_hits()).unwrap_or_default()
+    }
+
+    fn clear_faults(&self) {
+        let _ = self.with(Controller::clear_faults);
+    }
+
+    fn cut_power(&self, seed: u64) -> u64 {
+        self.with(move |controller| controller.power_cut(&mut Rng::new(seed))).unwrap_or_default()
+    }
+
+    fn unplug(&self) {
+        let _ = self.with(Controller::unplug);
+    }
+
+    fn plug(&self) {
+        let _ = self.with(Controller::plug);
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters.snapshot()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.with(|controller| controller.refusals()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for SsdHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SsdHandle").field("counters", &FaultControl::counters(self)).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Ssd {
     fn drop(&mut self) {
         if self.port.mailbox.push(Call::Stop) {
@@ -186,10 +293,9 @@ impl Port {
         if !self.mailbox.push(call(reply)) {
             return None;
         }
-        // The call was left before: the full fence within orders it with the look at `parked`.
-        if self.doorbells.parking().must_wake() {
-            self.wake();
-        }
+        // Whether it has parked or not: the word that says so may be in memory that another process can write. A thread
+        // that has not parked takes this for one swap, and once more looks before it parks.
+        self.wake();
         Some(answer)
     }
 
@@ -226,7 +332,7 @@ impl SoftPort for Port {
     }
 
     fn doorbells(&self) -> Arc<Doorbells> {
-        Arc::clone(&self.doorbells)
+        Arc::clone(&self.doorbells.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
@@ -252,6 +358,30 @@ impl SoftPort for Port {
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
         None
     }
+
+    fn controller_memory(&self) -> Option<ControllerMemory> {
+        self.memory.clone()
+    }
+}
+
+impl FunctionPort for Port {
+    fn reset_function(&self) -> Result<(), SeamError> {
+        self.ask(Call::FunctionReset)
+    }
+
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError> {
+        let doorbells = Arc::new(doorbells);
+        self.naps.store(false, Ordering::Relaxed);
+        self.ask(|reply| Call::PowerCycle(Arc::clone(&doorbells), reply))?;
+        *self.doorbells.lock().unwrap_or_else(PoisonError::into_inner) = doorbells;
+        Ok(())
+    }
+
+    fn set_napping(&self, naps: bool) {
+        self.naps.store(naps, Ordering::Relaxed);
+        // One that has parked already would not take notice.
+        self.wake();
+    }
 }
 
 struct CloseOnDrop {
@@ -271,6 +401,9 @@ struct Worker<C> {
     controller: Controller,
     clock: C,
     mailbox: Arc<Mailbox>,
+    naps: Arc<AtomicBool>,
+    /// How long the next nap is.
+    nap: Duration,
 }
 
 impl<C: Clock> Worker<C> {
@@ -284,11 +417,13 @@ impl<C: Clock> Worker<C> {
                     return;
                 }
                 (idle_turns, idle_since_ns) = (0, None);
+                self.nap = FIRST_NAP;
             }
             match self.controller.turn(&self.clock) {
                 Turn::Worked | Turn::Waiting => {
                     idle_turns = 0;
                     idle_since_ns = None;
+                    self.nap = FIRST_NAP;
                 }
                 turn => {
                     idle_turns += 1;
@@ -300,8 +435,10 @@ impl<C: Clock> Worker<C> {
                     let now_ns = self.clock.now_ns();
                     let since_ns = *idle_since_ns.get_or_insert(now_ns);
                     if now_ns.saturating_sub(since_ns) >= park_after_ns {
-                        self.park(turn);
-                        idle_since_ns = None;
+                        // After a nap without work comes the next one, not another wait.
+                        if !self.park(turn) {
+                            idle_since_ns = None;
+                        }
                     }
                 }
             }
@@ -310,22 +447,35 @@ impl<C: Clock> Worker<C> {
 
     /// Sleeps until there is something to do. The protocol is argued in `seam::Parking`: announce, look at everything
     /// again, and only then sleep. `unpark` before `park` makes the latter return at once, so that a wake-up between
-    /// the last look and the sleep is not lost.
-    fn park(&mut self, turn: Turn) {
+    /// the last look and the sleep is not lost. True if it napped: somebody may ring who wakes nobody.
+    fn park(&mut self, turn: Turn) -> bool {
         let doorbells = Arc::clone(self.controller.doorbells());
+        // The full fence of the announcement orders the event indices, too, with the look that follows.
+        self.controller.ask_for_rings();
         doorbells.parking().announce();
         self.controller.inspect_doorbells();
         let again = self.controller.turn(&self.clock);
+        // Only queues that exist have doorbells to ring; registers come by message, which wakes.
+        let naps = self.naps.load(Ordering::Relaxed) && self.controller.has_queues();
         if again == turn && !self.mailbox.is_waiting() {
-            self.controller.counters().parks.add(1);
-            if turn == Turn::Blocked {
-                std::thread::park_timeout(BLOCKED_NAP);
+            let counters = self.controller.counters();
+            if naps {
+                counters.naps.add(1);
+                std::thread::park_timeout(self.nap);
+                self.nap = (self.nap * 2).min(LONGEST_NAP);
             } else {
-                std::thread::park();
+                counters.parks.add(1);
+                if turn == Turn::Blocked {
+                    std::thread::park_timeout(BLOCKED_NAP);
+                } else {
+                    std::thread::park();
+                }
+                counters.wakes.add(1);
             }
-            self.controller.counters().wakes.add(1);
         }
         doorbells.parking().retract();
+        self.controller.poll_again();
+        naps
     }
 
     /// Answers every call that is waiting. False if one of them was to stop.
@@ -351,6 +501,14 @@ impl<C: Clock> Worker<C> {
                 Call::SetVector(vector, event, reply) => {
                     let _ = reply.send(controller.set_vector(vector, event));
                 }
+                Call::FunctionReset(reply) => {
+                    controller.reset_function();
+                    let _ = reply.send(());
+                }
+                Call::PowerCycle(doorbells, reply) => {
+                    controller.power_cycle(doorbells);
+                    let _ = reply.send(());
+                }
                 Call::PowerCut(seed, reply) => {
                     let _ = reply.send(controller.power_cut(&mut Rng::new(seed)));
                 }
@@ -368,6 +526,7 @@ impl<C: Clock> Worker<C> {
                 Call::Unflushed(reply) => {
                     let _ = reply.send(controller.unflushed_bytes());
                 }
+                Call::With(action) => action(controller),
                 Call::Stop => return false,
             }
         }

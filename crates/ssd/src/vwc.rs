@@ -18,6 +18,8 @@ struct Logged {
     data: Box<[u8]>,
     /// Written with FUA: a power cut never takes it.
     durable: bool,
+    /// Fault injection: a power cut may take a part of it.
+    torn: bool,
 }
 
 /// What a block has on the non-volatile medium, and how many logged writes cover it.
@@ -86,7 +88,7 @@ impl WriteCache {
                 }
             }
             self.log_bytes += part;
-            self.log.push_back(Logged { offset: offset + at, block_bytes, data, durable });
+            self.log.push_back(Logged { offset: offset + at, block_bytes, data, durable, torn: false });
             at += part;
         }
         while self.log_bytes > self.capacity_bytes {
@@ -122,21 +124,37 @@ impl WriteCache {
         self.log_bytes
     }
 
-    /// Power fails: any subset of the unflushed writes is lost. Returns how many were.
-    pub(crate) fn power_cut(&mut self, medium: &Medium, rng: &mut Rng) -> u64 {
+    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at `offset`.
+    pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
+        let mut left = len;
+        for logged in self.log.iter_mut().rev() {
+            if left == 0 || logged.offset.wrapping_sub(offset) >= len {
+                break;
+            }
+            logged.torn = true;
+            left = left.saturating_sub(logged.data.len() as u64);
+        }
+    }
+
+    /// Power fails: any subset of the unflushed writes is lost. Returns how many were, and how many were torn.
+    pub(crate) fn power_cut(&mut self, medium: &Medium, rng: &mut Rng) -> (u64, u64) {
         for (&at, base) in &self.base {
             medium.span(at, base.data.len()).write(&base.data);
         }
-        let mut lost = 0;
+        let (mut lost, mut torn) = (0, 0);
         for logged in &self.log {
-            if logged.durable || rng.next_u64() & 1 == 0 {
+            if logged.torn && !logged.durable {
+                let kept = 1 + rng.below(logged.data.len() as u64 - 1) as usize;
+                medium.span(logged.offset, kept).write(&logged.data[..kept]);
+                torn += 1;
+            } else if logged.durable || rng.next_u64() & 1 == 0 {
                 medium.span(logged.offset, logged.data.len()).write(&logged.data);
             } else {
                 lost += 1;
             }
         }
         self.flush();
-        lost
+        (lost, torn)
     }
 }
 

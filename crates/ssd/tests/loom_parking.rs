@@ -180,3 +180,63 @@ fn without_the_submitters_fence_a_wake_up_is_lost() {
 fn without_the_ssds_fence_a_wake_up_is_lost() {
     with_fences(true, false);
 }
+
+/// Shadow doorbells (NVMe Base 1.4 §7.13): no flag, but an event index that says from which value on a ring is wanted.
+fn with_event_index(submitter_fences: bool, ssd_fences: bool) {
+    use meantime_spec::dbbuf::must_ring;
+    /// The event index of a controller that looks by itself.
+    const POLLED: u32 = 0xffff;
+    loom::model(move || {
+        let cells = Arc::new((AtomicU32::new(0), AtomicU32::new(POLLED)));
+        let token = Arc::new(Token::new());
+        let submitter = {
+            let (cells, token) = (Arc::clone(&cells), Arc::clone(&token));
+            loom::thread::spawn(move || {
+                let (shadow, event) = &*cells;
+                for tail in 1..=2 {
+                    shadow.store(tail, Ordering::Release);
+                    if submitter_fences {
+                        fence(Ordering::SeqCst);
+                    }
+                    if must_ring(event.load(Ordering::Relaxed), tail, tail - 1) {
+                        // The register, whose write wakes.
+                        token.unpark();
+                    }
+                }
+            })
+        };
+        let (shadow, event) = &*cells;
+        loop {
+            let seen = shadow.load(Ordering::Acquire);
+            if seen == 2 {
+                break;
+            }
+            event.store(seen, Ordering::Relaxed);
+            if ssd_fences {
+                fence(Ordering::SeqCst);
+            }
+            if shadow.load(Ordering::Acquire) == seen {
+                token.park();
+            }
+            event.store(POLLED, Ordering::Relaxed);
+        }
+        submitter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_shadow_doorbell_is_never_left_unseen() {
+    with_event_index(true, true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_hosts_fence_a_shadow_doorbell_is_lost() {
+    with_event_index(false, true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_controllers_fence_a_shadow_doorbell_is_lost() {
+    with_event_index(true, false);
+}

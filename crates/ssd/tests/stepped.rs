@@ -5,8 +5,9 @@ mod common;
 use std::collections::HashMap;
 
 use common::*;
-use meantime_spec::sqe::Sqe;
-use meantime_ssd::{FaultPlan, Medium, Model, Rng, SsdConfig, SteppedSsd};
+use meantime_spec::regs;
+use meantime_spec::sqe::{Sqe, qprio};
+use meantime_ssd::{FaultPlan, Medium, Model, PowerState, Rng, SsdConfig, SteppedSsd};
 use proptest::prelude::*;
 
 /// Runs a mixed load and writes down what is seen of it.
@@ -96,10 +97,11 @@ fn unplugged_it_reads_all_ones() {
 /// Words of an SQE that are wrong in interesting ways more often than random ones would be.
 fn sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
-        6 => prop::sample::select(vec![0u8, 1, 2, 5, 8, 9, 0x0c]),
+        6 => prop::sample::select(vec![0u8, 1, 2, 4, 5, 8, 9, 0x0c]),
         1 => any::<u8>(),
     ];
-    let flags = prop_oneof![9 => Just(0u8), 1 => any::<u8>()];
+    // 40h: an SGL.
+    let flags = prop_oneof![7 => Just(0u8), 2 => Just(0x40), 1 => any::<u8>()];
     let nsid = prop_oneof![8 => Just(1u32), 1 => Just(u32::MAX), 1 => any::<u32>()];
     let page = (0..64u64).prop_map(|n| BASE + (8 << 20) + n * PAGE);
     let prp = prop_oneof![
@@ -121,7 +123,8 @@ fn sqe() -> impl Strategy<Value = Sqe> {
 
 /// The same on the admin queue; it may create and delete queues and set features as it likes.
 fn admin_sqe() -> impl Strategy<Value = Sqe> {
-    let opcode = prop::sample::select(vec![0u8, 1, 2, 4, 5, 6, 8, 9, 0x0a, 0x0c, 0x18, 0xff]);
+    let opcode =
+        prop::sample::select(vec![0u8, 1, 2, 4, 5, 6, 8, 9, 0x0a, 0x0c, 0x18, 0x7c, 0x80, 0x84, 0xff]);
     let dw10 = prop_oneof![4 => 0..16u32, 3 => (0..8u32, 0..70u32).prop_map(|(q, s)| s << 16 | q), 1 => any::<u32>()];
     let dw11 = prop_oneof![4 => 0..8u32, 3 => (0..8u32, 0..8u32).prop_map(|(a, b)| a << 16 | b | 1), 1 => any::<u32>()];
     (opcode, dw10, dw11, sqe()).prop_map(|(opcode, dw10, dw11, sqe)| {
@@ -145,11 +148,22 @@ proptest! {
         vwc in any::<bool>(),
         commands in prop::collection::vec((sqe(), 0..3u8, any::<bool>()), 1..300),
         lists in prop::collection::vec(any::<u64>(), 64),
+        (inside, weighted, sleepy) in (prop::sample::select(vec![0, 0, 1, 5]), 0..2u8, any::<bool>()),
     ) {
-        let c = SsdConfig { model: Model::named(model).unwrap(), volatile_write_cache: vwc, ..config(1 << 20, 512) };
+        let mut c = SsdConfig { volatile_write_cache: vwc, ..config(1 << 20, 512) };
+        c.model = Model { inside, ..Model::named(model).unwrap() };
+        if sleepy {
+            let asleep = PowerState { enlat_us: 50, exlat_us: 3000, non_operational: true, ..c.power_states[0] };
+            c.power_states.push(asleep);
+            c.apst_idle_ms = Some(1);
+        }
         let (ssd, mut host) = stepped(c);
-        host.create_queues(1, 32, None);
-        host.create_queues(2, 16, None);
+        host.port.write32(regs::CC, 0);
+        host.prepare_admin(32);
+        host.port.write32(regs::CC, Host::cc().with_ams(weighted).0);
+        host.wait_csts(|csts| csts.rdy());
+        host.create_queues_of(1, 32, qprio::LOW);
+        host.create_queues_of(2, 16, qprio::HIGH);
         // What PRP lists may find: some valid, some not.
         for (i, entry) in lists.iter().enumerate() {
             let entry = if entry % 4 == 0 { *entry } else { BASE + (8 << 20) + entry % 64 * PAGE };
@@ -206,9 +220,10 @@ proptest! {
     fn every_admin_command_gets_at_most_one_completion(
         commands in prop::collection::vec(admin_sqe(), 1..200),
         bells in prop::collection::vec((0..20usize, any::<u32>()), 0..20),
-        registers in prop::collection::vec((0..0x40u32, any::<u32>()), 0..4),
+        registers in prop::collection::vec((0..0x60u32, any::<u32>()), 0..4),
     ) {
-        let c = SsdConfig { max_io_queues: 8, vectors: 4, ..config(1 << 20, 512) };
+        let mut c = SsdConfig { max_io_queues: 8, vectors: 4, ..config(1 << 20, 512) };
+        (c.shadow_doorbells, c.cmb_bytes) = (true, 8192);
         let (ssd, mut host) = stepped(c);
         let clock = ssd.clock();
         let mut held = 0;

@@ -17,7 +17,7 @@ use libfuzzer_sys::fuzz_target;
 use meantime_fuzz::Input;
 use meantime_spec::regs;
 use meantime_spec::sqe::Sqe;
-use meantime_ssd::{FaultPlan, Medium, Model, NamespaceConfig, SsdConfig, SteppedSsd};
+use meantime_ssd::{FaultPlan, Medium, Model, NamespaceConfig, PowerState, SsdConfig, SteppedSsd};
 use memory::{DATA, MISALIGNED, Memory, PAGE, RINGS, tame};
 use queues::{CQ_ENTRIES, SQ_ENTRIES};
 
@@ -65,10 +65,22 @@ fn ssd(input: &mut Input<'_>, flags: u8) -> SteppedSsd {
         vectors: VECTORS,
         ready_after_ns: if flags & 4 != 0 { 1_500_000 } else { 0 },
         stamps: flags & 8 != 0,
+        // Of queues that go by shadow doorbells no account is kept.
+        shadow_doorbells: flags & 17 == 17,
+        cmb_bytes: if flags & 32 != 0 { 8192 } else { 0 },
+        power_states: power_states(flags & 64 != 0),
+        apst_idle_ms: (flags & 192 == 192).then_some(1),
         ..plain_config().clone()
     };
     let medium = Medium::dram(config.total_bytes()).expect("a medium");
     SteppedSsd::new(config, medium, 1).expect("an SSD")
+}
+
+/// One state, or one to fall asleep in besides.
+fn power_states(sleepy: bool) -> Vec<PowerState> {
+    let awake = PowerState { max_power_10mw: 800, enlat_us: 0, exlat_us: 0, non_operational: false };
+    let asleep = PowerState { max_power_10mw: 5, enlat_us: 400, exlat_us: 3000, non_operational: true };
+    if sleepy { vec![awake, asleep] } else { vec![awake] }
 }
 
 /// The default, once: making it parses a model.
@@ -129,7 +141,7 @@ fn entry(input: &mut Input<'_>, host: &mut Host<'_>, wild: bool) -> Sqe {
 
 /// A register, and a value for it.
 fn register(input: &mut Input<'_>, host: &mut Host<'_>) {
-    const OFFSETS: [u32; 14] = [
+    const OFFSETS: [u32; 18] = [
         regs::CC,
         regs::CSTS,
         regs::AQA,
@@ -140,6 +152,10 @@ fn register(input: &mut Input<'_>, host: &mut Host<'_>) {
         regs::INTMS,
         regs::INTMC,
         regs::NSSR,
+        regs::CMBLOC,
+        regs::CMBMSC,
+        regs::CMBMSC + 4,
+        regs::CMBSTS,
         regs::ASQ + 4,
         regs::ACQ + 4,
         regs::DOORBELLS,
@@ -153,6 +169,8 @@ fn register(input: &mut Input<'_>, host: &mut Host<'_>) {
     };
     let wide = byte & 0x80 != 0;
     let value = if wide { tame(input.u64()) } else { tame(u64::from(input.u32())) };
+    // Which nobody finds by chance.
+    let value = if offset == regs::NSSR && value & 1 != 0 { u64::from(regs::NSSR_RESET) } else { value };
     host.write_register(offset, value, wide);
 }
 
@@ -174,14 +192,20 @@ fn faults(input: &mut Input<'_>) -> FaultPlan {
         never_ready: bits & 128 != 0,
         fatal_after: after(1),
         gone_after: after(2),
+        ..FaultPlan::NONE
     }
 }
 
-/// Writes a PRP list, or the ranges of a deallocation.
+/// Writes a PRP list, the ranges of a deallocation, or an SGL segment.
 fn list(input: &mut Input<'_>, host: &Host<'_>, wild: bool) {
     let (at, count) = (address(input, wild), input.u8());
     let words: Vec<u64> = (0..count & 0x1f)
-        .map(|_| if count & 0x80 != 0 { tame(input.u64()) } else { address(input, wild) })
+        .map(|n| match n % 2 {
+            // The length and type of an SGL descriptor, the segments' among them.
+            1 if count & 0x20 != 0 => u64::from(input.u16()) | u64::from(input.u8() & 7) << 60,
+            _ if count & 0x80 != 0 => tame(input.u64()),
+            _ => address(input, wild),
+        })
         .collect();
     // Repeated, for transfers beyond a list's page.
     let times = if count & 0x40 != 0 { 32 } else { 1 };

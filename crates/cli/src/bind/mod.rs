@@ -1,6 +1,6 @@
 //! `meantime bind` and `unbind`: handing a controller to user space, and back.
 
-mod user;
+pub mod user;
 
 use std::process::ExitCode;
 

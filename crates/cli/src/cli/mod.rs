@@ -3,6 +3,8 @@
 mod anatomy;
 mod bench;
 mod pci;
+mod ssd;
+mod ssd_ctl;
 mod texts;
 mod top;
 mod waits;
@@ -17,6 +19,8 @@ use clap::{Args, Parser, Subcommand};
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
 pub use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub use ssd::{SsdArgs, SsdCommand, SsdLog};
+pub use ssd_ctl::CtlArgs;
 pub use top::TopArgs;
 pub use waits::WaitsArgs;
 
@@ -71,6 +75,9 @@ pub enum Command {
     /// Give an NVMe controller back to the kernel's driver
     #[command(long_about = pci::UNBIND_ABOUT, after_long_help = pci::UNBIND_AFTER)]
     Unbind(UnbindArgs),
+    /// Serve a software SSD to other people's drivers, over vfio-user; inject faults into a running one
+    #[command(long_about = ssd::ABOUT, after_long_help = ssd::AFTER)]
+    Ssd(SsdArgs),
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
     Competitor(CompetitorArgs),
@@ -140,7 +147,7 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, calibrate, anatomy, waits, top, devices, bind or unbind; \
+        return "no command given: bench, report, info, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
     }
@@ -186,12 +193,34 @@ mod tests {
     }
 
     #[test]
+    fn help_of_ssd_ctl_keeps_within_100_columns() {
+        let mut command = Cli::command();
+        command.build();
+        let ssd = command.find_subcommand_mut("ssd").unwrap();
+        let help = ssd.find_subcommand_mut("ctl").unwrap().render_long_help().to_string();
+        assert!(help.lines().map(|line| line.chars().count()).max().unwrap() <= 100, "{help}");
+        for section in ["EXAMPLES", "EXIT STATUS", "OUTPUT"] {
+            assert!(help.contains(section), "no {section}");
+        }
+    }
+
+    #[test]
     fn help_keeps_within_100_columns() {
         let mut command = Cli::command();
         command.build();
-        for name in
-            ["bench", "report", "info", "calibrate", "anatomy", "waits", "top", "devices", "bind", "unbind"]
-        {
+        for name in [
+            "bench",
+            "report",
+            "info",
+            "calibrate",
+            "anatomy",
+            "waits",
+            "top",
+            "devices",
+            "bind",
+            "unbind",
+            "ssd",
+        ] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 100, "{name}: {widest}");

@@ -107,6 +107,8 @@ pub use futures::{
     AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
 };
 pub use kernel::{KernelChannel, KernelDevice};
+#[cfg(feature = "ssd")]
+pub use open::start_ssd;
 pub use open::{OpenError, OpenOptions, open, open_nvme};
 pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};

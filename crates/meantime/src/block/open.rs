@@ -1,5 +1,9 @@
 //! Opening a device by its URI.
 
+mod shared;
+mod user;
+mod vfio;
+
 use super::any::Device;
 use super::device::NvmeDevice;
 use super::kernel::KernelDevice;
@@ -40,6 +44,14 @@ pub enum OpenError {
         path: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// The PCIe device cannot be had.
+    #[error("{uri}: {source}")]
+    Pci {
+        /// The device.
+        uri: String,
+        /// Why.
+        source: crate::hw::pci::PciError,
     },
     /// The driver could not bring the controller up.
     #[error(transparent)]
@@ -90,11 +102,23 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
     }
 }
 
+/// Starts the software SSD that `uri` names, without a driver: to be served to others. `adjust` may change what the URI leaves open.
+///
+/// # Errors
+/// [`OpenError`], which says what is wrong and what to do. A URI of something else than a software SSD is [`OpenError::NoSsd`].
+#[cfg(feature = "ssd")]
+pub fn start_ssd(
+    uri: &str,
+    options: &OpenOptions,
+    adjust: impl FnOnce(&mut meantime_ssd::SsdConfig),
+) -> Result<meantime_ssd::Ssd, OpenError> {
+    soft::start(uri, uri.parse()?, options, adjust).map(soft::Started::keep)
+}
+
 fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match parsed {
-        Uri::Vfio { .. } | Uri::VfioUser { .. } => {
-            Err(Error::Unsupported("vfio: and vfio-user: are not in this version".into()).into())
-        }
+        Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
+        Uri::VfioUser { path, nvme } => user::open(uri, &path, nvme, options),
         parsed => open_soft(uri, parsed, options),
     }
 }
@@ -114,7 +138,7 @@ mod soft {
     use std::sync::Arc;
 
     use meantime_ssd::{
-        Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp, StampRing,
+        FaultPlan, Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp, StampRing,
     };
 
     use super::super::device::NvmeDevice;
@@ -151,13 +175,52 @@ mod soft {
         }
     }
 
+    /// A running SSD, and its file if that was created for it.
+    pub(super) struct Started {
+        ssd: Ssd,
+        soft: SoftUri,
+        created: Option<Created>,
+    }
+
+    impl Started {
+        /// The SSD. It came up: the file is the user's now.
+        pub(super) fn keep(self) -> Ssd {
+            if let Some(file) = self.created {
+                std::mem::forget(file);
+            }
+            self.ssd
+        }
+    }
+
     pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+        let Started { ssd, soft, created } = start(uri, parsed, options, |_| {})?;
+        let port = ssd.port();
+        let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
+        let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
+        let controller = Controller::enable(Arc::new(transport), options.controller)?;
+        let medium = format!("software SSD, model {}", soft.model);
+        let device =
+            NvmeDevice::new(controller, soft.nsid, uri.to_owned())?.with_medium(medium).with_stamps(stamps);
+        // It came up: the file is the user's now.
+        if let Some(file) = created {
+            std::mem::forget(file);
+        }
+        Ok(device)
+    }
+
+    pub(super) fn start(
+        uri: &str,
+        parsed: Uri,
+        options: &OpenOptions,
+        adjust: impl FnOnce(&mut SsdConfig),
+    ) -> Result<Started, OpenError> {
         let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
         // Before the medium, which may create a file: nothing is left behind by a wrong name.
         let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed else {
             return Err(OpenError::NoSsd { uri: uri.to_owned() });
         };
         let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
+        let faults = soft.faults.as_deref().map(FaultPlan::read).transpose().map_err(failed)?;
         let mut created = None;
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
@@ -175,6 +238,7 @@ mod soft {
             optimal_io_boundary_lbas: soft.boundary_blocks,
             cpu: soft.cpu.or(options.ssd_cpu).or_else(last_cpu),
             stamps: options.stamps,
+            faults: faults.unwrap_or(FaultPlan::NONE),
             ..SsdConfig::default()
         };
         if let Some(bytes) = soft.mdts_bytes {
@@ -186,23 +250,13 @@ mod soft {
         if let Some(vectors) = soft.vectors {
             config.vectors = vectors;
         }
+        adjust(&mut config);
         let ssd = Ssd::start(config, medium, SharedClock(Clock::real())).map_err(failed)?;
-        let port = ssd.port();
-        let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
-        let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
-        let controller = Controller::enable(Arc::new(transport), options.controller)?;
-        let medium = format!("software SSD, model {}", soft.model);
-        let device =
-            NvmeDevice::new(controller, soft.nsid, uri.to_owned())?.with_medium(medium).with_stamps(stamps);
-        // It came up: the file is the user's now.
-        if let Some(file) = created.take() {
-            std::mem::forget(file);
-        }
-        Ok(device)
+        Ok(Started { ssd, soft, created })
     }
 
     /// A file that we have created; removed again unless the device comes up.
-    struct Created(std::path::PathBuf);
+    pub(super) struct Created(std::path::PathBuf);
 
     impl Drop for Created {
         fn drop(&mut self) {

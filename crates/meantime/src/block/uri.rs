@@ -125,6 +125,8 @@ pub struct SoftUri {
     pub vectors: Option<u16>,
     /// Lock the driver's memory, as a real device needs it.
     pub lock: bool,
+    /// The SSD's fault plan: a TOML file.
+    pub faults: Option<PathBuf>,
     /// Create the file with so many bytes if it does not exist.
     pub create_bytes: Option<u64>,
 }
@@ -143,6 +145,7 @@ impl Default for SoftUri {
             queues: None,
             vectors: None,
             lock: false,
+            faults: None,
             create_bytes: None,
         }
     }
@@ -161,7 +164,7 @@ pub struct UriError {
 const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd), vfio:ADDRESS (e.g. \
                        vfio:0000:01:00.0), vfio-user:SOCKET (e.g. vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str =
-    "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create";
+    "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create";
 const VFIO_PARAMETERS: &str = "nsid, sgl, cmb, shadow, no-iommu";
 const VFIO_USER_PARAMETERS: &str = "nsid, sgl, cmb, shadow";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
@@ -345,6 +348,8 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
         "queues" => soft.queues = Some(positive(1024)? as u16),
         "vectors" => soft.vectors = Some(positive(2048)? as u16),
         "lock" => soft.lock = flag()?,
+        "faults" if value.is_empty() => return Err(wrong("a TOML file; docs/faults.md")),
+        "faults" => soft.faults = Some(value.into()),
         "create" => {
             let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0);
             soft.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
@@ -430,6 +435,7 @@ mod tests {
             ("mem:1G?queues=0", "from 1 to 1024"),
             ("mem:1G?namespaces=0", "from 1 to 1024"),
             ("mem:1G?create=1G", "file: only"),
+            ("mem:1G?faults=", "a TOML file"),
             ("mem:1G?mdts=5000", "power of two"),
             ("file:", "no file name"),
             ("file:x?namespaces=2", "one namespace"),

@@ -10,10 +10,14 @@ use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///
-/// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both.
+/// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both. Or it can only be
+/// reached by a message to the process that serves the device.
 pub struct Doorbell {
+    /// Where values are stored: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
-    kind: Kind,
+    /// Not 0 when there is more to do after a new tail was stored; `None`: there never is.
+    watched: Option<NonNull<DoorbellCell>>,
+    more: More,
     /// Keeps every cell mapped.
     _owner: Arc<dyn Any + Send + Sync>,
 }
@@ -24,27 +28,40 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// What is to be done after the store.
-enum Kind {
-    /// Nothing: a device sees its registers.
-    Register,
-    /// A software SSD may have parked: then it is to be woken.
-    Parking { parked: NonNull<DoorbellCell>, waker: Arc<dyn Wake> },
-    /// The store goes to a shadow in memory; the register is rung only if the device asks for it.
-    Shadow(Box<Shadow>),
+/// Writes a doorbell that is not memory: slow, and only where there is no other way.
+pub trait WriteDoorbell: Send + Sync {
+    /// Writes `value`; the controller sees it some time after.
+    fn write(&self, value: u32);
 }
 
-/// The shadow of a doorbell (NVMe Base 1.4 §5.7 and §7.13).
-struct Shadow {
-    /// Where the host leaves the value.
-    shadow: NonNull<DoorbellCell>,
+/// What else is to be done after a store.
+enum More {
+    /// Nothing: a device sees its registers.
+    Nothing,
+    /// A software SSD that has parked is to be woken.
+    Wake(Arc<dyn Wake>),
+    /// The register is to be rung, if the controller asks for it.
+    Register(Shadowed),
+    /// The store reached nobody: the value goes by message.
+    Message(Arc<dyn WriteDoorbell>),
+}
+
+/// A register behind its shadow (NVMe Base 1.4 §5.7 and §7.13).
+struct Shadowed {
+    register: NonNull<DoorbellCell>,
+    /// How the register is written, if it is not memory.
+    message: Option<Arc<dyn WriteDoorbell>>,
     /// Beyond which value the controller wants the register rung.
     event_idx: NonNull<DoorbellCell>,
-    /// The value left last.
+    /// The value left last in the shadow.
     last: Cell<u16>,
     /// Keeps shadow and EventIdx mapped.
     _owner: Arc<dyn Any + Send + Sync>,
 }
+
+/// What a shadowed doorbell watches: there is always more to do.
+#[cfg(not(loom))]
+static ALWAYS: DoorbellCell = DoorbellCell::new(1);
 
 // SAFETY: the cells are atomics, and what keeps them mapped is shared by reference count; nothing is bound to a thread.
 unsafe impl Send for Doorbell {}
@@ -62,8 +79,9 @@ impl Doorbell {
     pub fn soft(doorbells: &Arc<Doorbells>, index: usize, port: &Arc<dyn SoftPort>) -> Option<Self> {
         let cell = NonNull::from(doorbells.get(index)?);
         let parked = NonNull::from(doorbells.parking().cell());
-        let kind = Kind::Parking { parked, waker: Arc::new(PortWaker(Arc::clone(port))) };
-        Some(Self { cell, kind, _owner: Arc::clone(doorbells) as Arc<dyn Any + Send + Sync> })
+        let more = More::Wake(Arc::new(PortWaker(Arc::clone(port))));
+        let owner = Arc::clone(doorbells) as Arc<dyn Any + Send + Sync>;
+        Some(Self { cell, watched: Some(parked), more, _owner: owner })
     }
 
     /// The doorbell register at `cell`, which a device looks at by itself.
@@ -71,7 +89,7 @@ impl Doorbell {
     /// # Safety
     /// `cell` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
     pub unsafe fn mapped(cell: NonNull<DoorbellCell>, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { cell, kind: Kind::Register, _owner: owner }
+        Self { cell, watched: None, more: More::Nothing, _owner: owner }
     }
 
     /// The doorbell at `cell` of a software SSD that says at `parked` that it is to be woken by `waker`.
@@ -84,26 +102,45 @@ impl Doorbell {
         waker: Arc<dyn Wake>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { cell, kind: Kind::Parking { parked, waker }, _owner: owner }
+        Self { cell, watched: Some(parked), more: More::Wake(waker), _owner: owner }
     }
 
-    /// The same doorbell behind its shadow. Both must be 0, or what was rung last.
+    /// A doorbell that `message` writes.
+    pub fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
+        // One that nobody looks at, and one that says that there is always more to do.
+        let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
+        let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
+        Self { cell, watched: Some(watched), more: More::Message(message), _owner: cells }
+    }
+
+    /// The same doorbell behind its shadow. Register, shadow and EventIdx must be 0.
     ///
     /// # Safety
     /// `shadow` and `event_idx` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    #[cfg(not(loom))] // Whose atomics cannot be static.
     pub unsafe fn with_shadow(
         self,
         shadow: NonNull<DoorbellCell>,
         event_idx: NonNull<DoorbellCell>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let shadow = Shadow { shadow, event_idx, last: Cell::new(0), _owner: owner };
-        Self { kind: Kind::Shadow(Box::new(shadow)), ..self }
+        let message = match self.more {
+            More::Message(message) => Some(message),
+            _ => None,
+        };
+        let shadowed =
+            Shadowed { register: self.cell, message, event_idx, last: Cell::new(0), _owner: owner };
+        Self {
+            cell: shadow,
+            watched: Some(NonNull::from(&ALWAYS)),
+            more: More::Register(shadowed),
+            _owner: self._owner,
+        }
     }
 
     #[inline(always)]
     fn store(&self, value: u16) {
-        // SAFETY: `cell` is mapped as long as `_owner` lives: by construction, or by the caller's promise.
+        // SAFETY: `cell` is mapped as long as an owner in `self` lives: by construction, or by the caller's promise.
         let cell = unsafe { self.cell.as_ref() };
         // Release: the entries that this doorbell announces, and the data they point to, are visible before it is
         // (ARCHITECTURE.md §2, rules 1, 3 and 4).
@@ -113,16 +150,12 @@ impl Doorbell {
     /// Announces a new submission queue tail, and wakes a software SSD that has parked.
     #[inline(always)]
     pub fn ring_tail(&self, tail: u16) {
-        match &self.kind {
-            Kind::Parking { parked, waker } => {
-                self.store(tail);
-                // SAFETY: as for `cell` in `store`.
-                if Parking::of(unsafe { parked.as_ref() }).must_wake() {
-                    wake(waker.as_ref());
-                }
-            }
-            Kind::Register => self.store(tail),
-            Kind::Shadow(shadow) => self.ring_shadow(shadow, tail),
+        self.store(tail);
+        if let Some(watched) = self.watched
+            // SAFETY: as for `cell` in `store`, or a static.
+            && Parking::of(unsafe { watched.as_ref() }).must_wake()
+        {
+            self.do_more(tail);
         }
     }
 
@@ -130,25 +163,36 @@ impl Doorbell {
     /// queue looks again within a millisecond.
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
-        match &self.kind {
-            Kind::Shadow(shadow) => self.ring_shadow(shadow, head),
-            _ => self.store(head),
+        self.store(head);
+        if let More::Register(_) | More::Message(_) = &self.more {
+            // The shadow before EventIdx, as in `Parking::must_wake`.
+            fence(Ordering::SeqCst);
+            self.do_more(head);
         }
     }
 
-    /// Leaves `value` in the shadow, and rings the register if the controller wants it for that.
-    #[inline]
-    fn ring_shadow(&self, shadow: &Shadow, value: u16) {
-        let last = shadow.last.replace(value);
-        // SAFETY: both are mapped as long as `shadow._owner` lives, by the caller's promise to `with_shadow`.
-        let (cell, event_idx) = unsafe { (shadow.shadow.as_ref(), shadow.event_idx.as_ref()) };
-        // Release, as in `store`.
-        cell.store(u32::from(value), Ordering::Release);
-        // The shadow must be visible before EventIdx is read: the controller, before it goes to sleep, sets EventIdx and then
-        // looks at the shadow once more (as in `seam::Parking`).
-        fence(Ordering::SeqCst);
-        if must_ring(event_idx.load(Ordering::Relaxed) as u16, value, last) {
-            self.store(value);
+    /// What is left to do once `value` was stored and a full fence has passed.
+    #[cold]
+    #[inline(never)]
+    fn do_more(&self, value: u16) {
+        match &self.more {
+            More::Nothing => {}
+            More::Wake(waker) => waker.wake(),
+            More::Message(message) => message.write(value.into()),
+            More::Register(shadowed) => {
+                let last = shadowed.last.replace(value);
+                // SAFETY: mapped as long as the owners in `self` live, by the callers' promises.
+                let (register, event_idx) =
+                    unsafe { (shadowed.register.as_ref(), shadowed.event_idx.as_ref()) };
+                // The controller, before it goes to sleep, sets EventIdx and then looks at the shadow once more; with the fence
+                // before this load, one of us sees the other's store (as in `seam::Parking`).
+                if must_ring(event_idx.load(Ordering::Relaxed) as u16, value, last) {
+                    match &shadowed.message {
+                        None => register.store(u32::from(value), Ordering::Release),
+                        Some(message) => message.write(value.into()),
+                    }
+                }
+            }
         }
     }
 }
@@ -157,12 +201,6 @@ impl Doorbell {
 #[inline(always)]
 fn must_ring(event_idx: u16, value: u16, last: u16) -> bool {
     value.wrapping_sub(event_idx).wrapping_sub(1) < value.wrapping_sub(last)
-}
-
-#[cold]
-#[inline(never)]
-fn wake(waker: &dyn Wake) {
-    waker.wake();
 }
 
 #[cfg(test)]
@@ -187,6 +225,31 @@ mod tests {
         assert_eq!(seen(), (1, 3));
         bell.ring_tail(5);
         assert_eq!(seen(), (5, 5));
+    }
+
+    #[test]
+    fn a_doorbell_by_message_is_sent_and_a_shadow_spares_it() {
+        struct Sent(std::sync::Mutex<Vec<u32>>);
+        impl WriteDoorbell for Sent {
+            fn write(&self, value: u32) {
+                self.0.lock().unwrap().push(value);
+            }
+        }
+        let sent = Arc::new(Sent(std::sync::Mutex::default()));
+        let bell = Doorbell::by_message(Arc::clone(&sent) as Arc<dyn WriteDoorbell>);
+        bell.ring_tail(1);
+        bell.ring_head(2);
+        assert_eq!(*sent.0.lock().unwrap(), [1, 2]);
+
+        let cells: Arc<[AtomicU32; 2]> = Arc::new([const { AtomicU32::new(0) }; 2]);
+        let (shadow, event_idx) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
+        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&cells) as _;
+        // SAFETY: `owner` keeps the array allocated.
+        let bell = unsafe { bell.with_shadow(shadow, event_idx, owner) };
+        bell.ring_tail(1);
+        bell.ring_tail(2);
+        assert_eq!(cells[0].load(Ordering::Relaxed), 2);
+        assert_eq!(*sent.0.lock().unwrap(), [1, 2, 1]);
     }
 
     #[test]

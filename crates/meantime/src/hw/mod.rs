@@ -14,6 +14,7 @@ pub mod pause;
 pub mod pci;
 pub mod pm_qos;
 pub mod sched;
+pub mod sigbus;
 pub mod sleep;
 #[cfg(feature = "ssd")]
 pub mod soft;
@@ -22,18 +23,22 @@ pub(crate) mod testing;
 pub mod transport;
 pub mod uring;
 pub mod usage;
+pub mod vfio;
+pub mod vfio_user;
 
 pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
 pub use event::EventFd;
 pub use futex::Futex;
-pub use mmio::{Doorbell, Wake};
+pub use mmio::{Doorbell, Wake, WriteDoorbell};
 pub use pause::UserWait;
 pub use pci::PciAddress;
 pub use pm_qos::PmQos;
 pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
-pub use transport::{DmaLimits, DmaMap, Transport};
+pub use transport::{DeviceEvent, DmaLimits, DmaMap, EventHandler, Transport};
+pub use vfio::{VfioError, VfioOptions, VfioTransport};
+pub use vfio_user::{UserError, UserOptions, UserTransport};
 
 use std::io;
 
@@ -86,6 +91,9 @@ pub enum HwError {
         /// What was looked for.
         what: String,
     },
+    /// A controller behind vfio-user cannot be reached or used.
+    #[error(transparent)]
+    VfioUser(#[from] UserError),
     /// A system call failed.
     #[error("{what}: {source}")]
     Os {
@@ -97,6 +105,14 @@ pub enum HwError {
     /// A software SSD did not answer a call; its medium may be stuck.
     #[error("the software SSD did not answer in time (is the disk under its file stuck?)")]
     Unresponsive,
+    /// A PCIe SSD cannot be reached through VFIO.
+    #[error("{address}: {why}")]
+    Vfio {
+        /// The device.
+        address: PciAddress,
+        /// What is in the way, and what to do.
+        why: Box<VfioError>,
+    },
     /// The device is no longer there.
     #[error("the device is gone")]
     Gone,

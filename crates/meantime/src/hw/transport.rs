@@ -65,4 +65,27 @@ pub trait Transport: DmaMap {
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
     /// The clock that this device's time is measured by.
     fn clock(&self) -> Clock;
+    /// Has `handler` called, from a thread of the transport's, for whatever happens outside of any command; also for what has happened
+    /// since the transport was opened. A transport to which nothing happens never calls it.
+    fn on_event(&self, handler: EventHandler) {
+        drop(handler);
+    }
+    /// Gives the device up: afterwards it reaches no memory, registers read all ones, doorbells go nowhere, whoever waits for an
+    /// interrupt is woken, and nothing keeps others from taking the device. Harmless if repeated. A transport of which nothing has to be
+    /// given back does nothing.
+    fn release(&self) {}
 }
+
+/// What happens to a device outside of any command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// It is asked for: it is about to be removed, or to get another driver. Who asks waits until it was [released](Transport::release).
+    Release,
+    /// It, or its bus, has reported an error that was not corrected.
+    Error,
+    /// A doorbell was rung where there is no device any more.
+    Lost,
+}
+
+/// Whom to tell of a [`DeviceEvent`].
+pub type EventHandler = Box<dyn Fn(DeviceEvent) + Send + Sync>;

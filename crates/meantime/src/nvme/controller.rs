@@ -18,7 +18,7 @@ use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
 use super::ring::Ring;
 use super::{Error, IoQueue, Result};
-use crate::hw::{Clock, DmaBuf, DmaHeap, DmaMap, EventFd, Transport};
+use crate::hw::{Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, EventFd, Transport};
 
 /// How long the driver waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +121,7 @@ impl Controller {
         admin.keep_event_requests(info.event_requests.min(EVENT_REQUESTS));
         let qids = vec![false; usize::from(info.io_queues)];
         let vectors = vec![false; usize::from(info.vectors)];
-        Ok(Arc::new(Self {
+        let controller = Arc::new(Self {
             transport,
             clock,
             heap,
@@ -133,7 +133,25 @@ impl Controller {
             admin: Mutex::new(Admin { queue: Some(admin), qids, vectors }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
-        }))
+        });
+        let told = Arc::downgrade(&controller);
+        controller.transport.on_event(Box::new(move |event| {
+            // One that is being dropped gives its device back anyhow.
+            if let Some(controller) = told.upgrade() {
+                controller.on_event(event);
+            }
+        }));
+        Ok(controller)
+    }
+
+    /// Something happened to the device outside of any command.
+    fn on_event(&self, event: DeviceEvent) {
+        tracing::warn!(device = %self.describe(), ?event, "something happened to the device");
+        match event {
+            DeviceEvent::Release => self.give_up(),
+            // Either it comes back from a reset, or it is gone.
+            DeviceEvent::Error | DeviceEvent::Lost => self.reset_now(),
+        }
     }
 
     /// What the controller says of itself.
@@ -301,8 +319,10 @@ impl Controller {
 
     /// Makes the controller forget the rings of queue `qid`: afterwards it touches neither them nor any buffer of theirs.
     pub(crate) fn unregister_queue(&self, qid: u16) -> Result<()> {
+        // QEMU's controller calls a completion queue that it does not know invalid (1.4 §5.5 has another code for it).
+        let codes = [StatusCode::InvalidQueueIdentifier, StatusCode::CompletionQueueInvalid];
         let unknown = |result: Result<_>| match result {
-            Err(error) if is_code(&error, StatusCode::InvalidQueueIdentifier) => Ok(()),
+            Err(error) if codes.iter().any(|&code| is_code(&error, code)) => Ok(()),
             other => other.map(|_: (u32, Option<DmaBuf>)| ()),
         };
         unknown(self.execute("Delete I/O Submission Queue", Sqe::delete_io_sq(0, qid), None))?;
@@ -339,17 +359,53 @@ impl Controller {
                 tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
                 // Whatever state it is in: without EN it has no business with our memory.
                 let _ = clear_enable(self.transport.as_ref(), &self.clock, self.cap);
-                let released = self.heap.unmap_all();
-                self.memory_released.store(released, Ordering::Relaxed);
-                if let Some(queue) = admin.queue.take()
-                    && !released
-                {
-                    queue.quarantine();
-                }
-                // Release: `memory_released` before it.
-                self.epoch.store(EPOCH_GONE, Ordering::Release);
+                self.abandon(&mut admin);
             }
         }
+    }
+
+    /// Gives the device up for good, in good order: shut down, disabled, cut off from memory, and
+    /// [released](Transport::release) so that others can take it. What is in flight fails with [`CommandError::Gone`], later commands
+    /// too.
+    ///
+    /// [`CommandError::Gone`]: super::CommandError::Gone
+    pub fn give_up(&self) {
+        let mut admin = self.lock();
+        let epoch = self.epoch();
+        if epoch == EPOCH_GONE {
+            return;
+        }
+        // Odd: from now on nobody sends anything.
+        self.epoch.store(epoch | 1, Ordering::Release);
+        let _ = self.shut_down();
+        self.abandon(&mut admin);
+    }
+
+    /// The end of a controller that is disabled, or beyond reach.
+    fn abandon(&self, admin: &mut Admin) {
+        let released = self.heap.unmap_all();
+        self.memory_released.store(released, Ordering::Relaxed);
+        if let Some(queue) = admin.queue.take()
+            && !released
+        {
+            queue.quarantine();
+        }
+        self.transport.release();
+        // Release: `memory_released` before it.
+        self.epoch.store(EPOCH_GONE, Ordering::Release);
+    }
+
+    /// A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then disables it, so that it forgets our
+    /// memory.
+    fn shut_down(&self) -> Result<()> {
+        let transport = self.transport.as_ref();
+        let cc = Cc(transport.read32(CC));
+        if cc.0 == GONE {
+            return Err(Error::Gone);
+        }
+        transport.write32(CC, cc.with_shn(1).0);
+        let _ = wait_for(transport, &self.clock, "complete a shutdown", 5_000, |csts| csts.shst() == 2);
+        disable(transport, &self.clock, self.cap)
     }
 
     /// Disables and enables the controller now. Every command in flight fails with [`CommandError::Reset`]; queues recover
@@ -471,18 +527,15 @@ impl Drop for Controller {
         if self.gone().is_some() {
             return;
         }
-        // A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then disabled, so that it
-        // forgets our memory before the heap frees it.
-        let transport = self.transport.as_ref();
-        let cc = Cc(transport.read32(CC));
-        transport.write32(CC, cc.with_shn(1).0);
-        let _ = wait_for(transport, &self.clock, "complete a shutdown", 5_000, |csts| csts.shst() == 2);
-        if disable(transport, &self.clock, self.cap).is_err()
+        // Disabled before the heap frees the memory.
+        if self.shut_down().is_err()
             && !self.heap.unmap_all()
             && let Some(queue) = self.lock().queue.take()
         {
             queue.quarantine();
         }
+        // Buffers may outlive us, and with them the transport: the device need not wait for them.
+        self.transport.release();
     }
 }
 

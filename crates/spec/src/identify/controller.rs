@@ -354,7 +354,51 @@ pub mod vwc {
     pub const FLUSH_ALL_SUPPORTED: u8 = 3 << 1;
 }
 
+/// APSTA: Autonomous Power State Transition Attributes.
+pub mod apsta {
+    /// Autonomous power state transitions are supported.
+    pub const SUPPORTED: u8 = 1 << 0;
+}
+
+/// SANICAP: Sanitize Capabilities; 0 if there is no Sanitize.
+pub mod sanicap {
+    /// Crypto erase.
+    pub const CRYPTO_ERASE: u32 = 1 << 0;
+    /// Block erase.
+    pub const BLOCK_ERASE: u32 = 1 << 1;
+    /// Overwrite.
+    pub const OVERWRITE: u32 = 1 << 2;
+    /// No-Deallocate Inhibited.
+    pub const NO_DEALLOCATE_INHIBITED: u32 = 1 << 29;
+}
+
+/// Flags of a power state descriptor, its byte 3.
+pub mod power_flags {
+    /// Max Power Scale: MP is in 0.0001 W.
+    pub const MXPS: u8 = 1 << 0;
+    /// Non-Operational State: no I/O command is processed in it.
+    pub const NOPS: u8 = 1 << 1;
+}
+
 impl IdentifyController {
+    /// How long to wait before the retry of a command that ended with Command Retry Delay `crd`, in ms (1.4 §5.15.2.2, CRDT1 to
+    /// CRDT3); 0 if `crd` asks for none.
+    #[must_use]
+    pub fn retry_delay_ms(&self, crd: u8) -> u32 {
+        let delay = match crd {
+            1 => self.crdt1,
+            2 => self.crdt2,
+            3 => self.crdt3,
+            _ => return 0,
+        };
+        u32::from(delay.get()) * 100
+    }
+
+    /// The power states there are: the descriptors up to NPSS, no more than there is room for.
+    pub fn power_states(&self) -> impl Iterator<Item = &PowerStateDescriptor> {
+        self.psd.iter().take(usize::from(self.npss) + 1)
+    }
+
     /// Model Number, without padding.
     #[must_use]
     pub fn model(&self) -> &str {
@@ -476,6 +520,17 @@ const _: () = {
 };
 
 impl PowerStateDescriptor {
+    /// A state that takes at most `max_power_10mw` × 10 mW, with the latencies of entering and leaving it, in µs.
+    #[must_use]
+    pub fn new(max_power_10mw: u16, enlat_us: u32, exlat_us: u32, non_operational: bool) -> Self {
+        let mut state = Self::new_zeroed();
+        state.mp.set(max_power_10mw);
+        state.enlat.set(enlat_us);
+        state.exlat.set(exlat_us);
+        state.flags = if non_operational { power_flags::NOPS } else { 0 };
+        state
+    }
+
     /// Maximum Power, in 0.0001 W.
     #[must_use]
     pub const fn max_power_100uw(&self) -> u32 {

@@ -6,9 +6,10 @@ use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::complete::Outcome;
+use super::error_log::Wrong;
 use super::queues::{Cq, Sq};
 use crate::clock::Clock;
-use crate::hostmem::{Doorbell, PAGE_BYTES};
+use crate::hostmem::PAGE_BYTES;
 
 impl Controller {
     /// Fetches and executes admin commands up to `tail`.
@@ -26,20 +27,32 @@ impl Controller {
                 self.post(0, cid, Outcome::from(status));
                 continue;
             }
-            if self.faults.plan.stuck_admin {
-                let sq = &mut self.sqs[0];
-                sq.cids.insert(cid);
-                sq.outstanding += 1;
+            let now_ns = clock.now_ns();
+            let Some(verdict) = self.judge(0, &sqe, now_ns) else { return true };
+            if verdict.stuck {
+                self.take_in(0, cid);
+                self.lose(0);
                 continue;
             }
             // Executing it may complete event requests: its own entry is promised meanwhile.
             self.promise_admin(true);
-            let result = self.admin(&sqe, clock.now_ns());
+            let result = match verdict.status {
+                Some(status) => Err(status),
+                None => self.admin(&sqe, now_ns),
+            };
             self.promise_admin(false);
-            match result {
-                Ok(Some(outcome)) => self.post(0, cid, outcome),
-                Ok(None) => {}
-                Err(status) => self.post(0, cid, Outcome::from(status)),
+            let outcome = match result {
+                Ok(Some(outcome)) => outcome,
+                Ok(None) => continue,
+                Err(status) => {
+                    self.note_error(0, &sqe, status);
+                    Outcome::from(status)
+                }
+            };
+            if verdict.is_none() {
+                self.post(0, cid, outcome);
+            } else {
+                self.finish_admin(cid, outcome, &verdict, now_ns);
             }
         }
         self.deliver_events();
@@ -56,6 +69,7 @@ impl Controller {
 
     /// Executes one; `None` if it completes later.
     fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Option<Outcome>, Status> {
+        self.errors.wrong = Wrong::default();
         self.check_cdw0(0, sqe)?;
         let cid = sqe.cid();
         match AdminOpcode::try_from(sqe.opcode()) {
@@ -64,11 +78,17 @@ impl Controller {
             Ok(AdminOpcode::CreateIoSq) => self.create_io_sq(sqe).map(Some),
             Ok(AdminOpcode::DeleteIoCq) => self.delete_io_cq(sqe).map(Some),
             Ok(AdminOpcode::DeleteIoSq) => self.delete_io_sq(sqe, now_ns).map(Some),
-            Ok(AdminOpcode::GetFeatures) => self.get_features(sqe).map(Some),
-            Ok(AdminOpcode::SetFeatures) => self.set_features(sqe).map(Some),
+            Ok(AdminOpcode::GetFeatures) => self.get_features(sqe, now_ns).map(Some),
+            Ok(AdminOpcode::SetFeatures) => self.set_features(sqe, now_ns).map(Some),
             Ok(AdminOpcode::GetLogPage) => self.get_log_page(sqe).map(Some),
             Ok(AdminOpcode::Abort) => Ok(Some(self.abort(sqe, now_ns))),
             Ok(AdminOpcode::AsyncEventRequest) => self.hold_event_request(cid).map(|()| None),
+            Ok(AdminOpcode::DoorbellBufferConfig) => self.doorbell_buffer_config(sqe).map(Some),
+            Ok(AdminOpcode::FormatNvm) => self.format_nvm(sqe).map(Some),
+            Ok(AdminOpcode::Sanitize) => {
+                let reason = "Sanitize, though SANICAP offers no kind of it";
+                Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason))
+            }
             Ok(_) => {
                 let reason = "admin command that Identify Controller does not offer";
                 Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason))
@@ -90,6 +110,13 @@ impl Controller {
         Ok(())
     }
 
+    /// Copies a command's data, as long as `to`, out of host memory.
+    pub(super) fn take(&mut self, sqe: &Sqe, to: &mut [u8]) -> Result<(), Status> {
+        self.gather(0, sqe, to.len() as u64)?;
+        self.collect(to);
+        Ok(())
+    }
+
     /// What creating a queue of either kind asks for; its first byte.
     fn check_new_queue(&mut self, sqe: &Sqe, exists: bool, limit: u32) -> Result<u64, Status> {
         let (cid, qid) = (sqe.cid(), sqe.qid());
@@ -103,7 +130,7 @@ impl Controller {
         }
         if !sqe.pc() {
             let reason = "queue not physically contiguous, though CAP.CQR is set";
-            return Err(self.refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
+            return Err(self.at(44, 0).refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
         }
         let base = sqe.prp1.get();
         if !base.is_multiple_of(PAGE_BYTES) {
@@ -126,15 +153,23 @@ impl Controller {
         if !self.entry_sizes_set().1 {
             return Err(self.refuse(0, cid, StatusCode::InvalidQueueSize, "CC.IOCQES is not set"));
         }
+        if self.host.is_controller_memory(base) {
+            let reason = "completion queue in the controller memory buffer, though CMBSZ.CQS is clear";
+            return Err(self.refuse(0, cid, StatusCode::InvalidUseOfControllerMemoryBuffer, reason));
+        }
         let vector = sqe.ien().then_some(sqe.iv());
         if vector.is_some_and(|v| v >= self.interrupts.len()) {
             return Err(self.refuse(0, cid, StatusCode::InvalidInterruptVector, "no such interrupt vector"));
         }
         let ring = self.host.ring(base, sqe.queue_entries(), 16);
-        let doorbell = Doorbell::new(&self.doorbells, usize::from(qid) * 2 + 1);
-        let (Some(ring), Some(doorbell)) = (ring, doorbell) else { return Err(self.unmapped_queue(cid)) };
+        let doorbell = self.cq_doorbell(qid);
+        let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
+            return Err(self.unmapped_queue(cid));
+        };
         self.take_stray_doorbell(qid, usize::from(qid) * 2 + 1);
-        self.cqs[usize::from(qid)] = Some(Cq::new(ring, doorbell, vector));
+        let mut cq = Cq::new(ring, doorbell, vector);
+        cq.event = event;
+        self.cqs[usize::from(qid)] = Some(cq);
         Ok(Outcome::OK)
     }
 
@@ -153,14 +188,18 @@ impl Controller {
         if self.cqs[usize::from(cqid)].is_none() {
             return Err(self.refuse(0, cid, StatusCode::CompletionQueueInvalid, "no such completion queue"));
         }
-        let ring = self.host.ring(base, sqe.queue_entries(), 64);
-        let doorbell = Doorbell::new(&self.doorbells, usize::from(qid) * 2);
-        let (Some(ring), Some(doorbell)) = (ring, doorbell) else { return Err(self.unmapped_queue(cid)) };
+        let ring = self.sq_ring(base, sqe.queue_entries());
+        let doorbell = self.sq_doorbell(qid);
+        let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
+            return Err(self.unmapped_queue(cid));
+        };
         self.take_stray_doorbell(qid, usize::from(qid) * 2);
         if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
             cq.sqs += 1;
         }
-        self.sqs.push(Sq::new(qid, cqid, ring, doorbell));
+        let mut sq = Sq::new(qid, cqid, sqe.qprio(), ring, doorbell);
+        sq.event = event;
+        self.sqs.push(sq);
         Ok(Outcome::OK)
     }
 

@@ -3,6 +3,7 @@
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
+use super::faulty::Marks;
 use super::pending::Command;
 use super::queues::Cq;
 use crate::clock::Clock;
@@ -37,13 +38,35 @@ impl Controller {
 
     /// Writes the completion of a command of `sqs[index]`, for which there is room.
     pub(super) fn post(&mut self, index: usize, cid: u16, outcome: Outcome) {
+        self.post_marked(index, cid, outcome, Marks::default());
+    }
+
+    /// The same, with what is to be wrong about it.
+    fn post_marked(&mut self, index: usize, cid: u16, outcome: Outcome, marks: Marks) {
         let sq = &self.sqs[index];
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
-        cq.post(outcome.dw0, sq.head as u16, sq.qid, cid, outcome.status);
-        self.counters.cqes.add(1);
-        if !outcome.status.is_success() {
-            self.errors.record(sq.qid, cid, outcome.status);
+        let mut status = outcome.status;
+        if status.crd() != 0 && (status.dnr() || !self.features.advanced_retry) {
+            // 1.4 §4.6.1: a delay is only told to a host that said that it looks (Host Behavior Support), and that may retry.
+            status = status.with_crd(0);
         }
+        if !status.is_success() {
+            self.errors.record(sq.qid, cid, status, cq.phase());
+        }
+        let sqhd = match marks.sqhd {
+            Some(wrong) => {
+                self.counters.injected_bad_sqhd.add(1);
+                wrong
+            }
+            None => sq.head as u16,
+        };
+        if marks.wrong_phase {
+            self.counters.injected_bad_phase.add(1);
+            cq.post_unseen(outcome.dw0, sqhd, sq.qid, cid, status);
+        } else {
+            cq.post(outcome.dw0, sqhd, sq.qid, cid, status);
+        }
+        self.counters.cqes.add(1);
     }
 
     /// A command is in hand: its identifier is taken, its completion entry promised.
@@ -66,18 +89,23 @@ impl Controller {
         if let Some(cq) = &mut self.cqs[cqid] {
             cq.reserved -= 1;
         }
+        self.power.active_until(now_ns);
         let outcome = Outcome { status: command.status, dw0: command.dw0 };
-        self.post(index, command.cid, outcome);
+        let marks = command.marks;
+        if marks.late_data.is_some() {
+            self.send_late_data(&command);
+        }
+        self.post_marked(index, command.cid, outcome, marks);
         if let Some(stamps) = &self.stamps {
             let Command { qid, cid, seen_ns, begun_ns, .. } = command;
             stamps.push(Stamp { qid, cid, seen_ns, begun_ns, written_ns: now_ns });
         }
         let room = self.cqs[cqid].as_ref().map_or(0, Cq::room);
-        if command.duplicate && room >= 1 {
+        if marks.duplicate && room >= 1 {
             self.post(index, command.cid, outcome);
             self.counters.injected_strays.add(1);
         }
-        if command.stray && room >= 2 {
+        if marks.stray && room >= 2 {
             // An identifier that is not outstanding; there is one, unless all 65536 are.
             let cid =
                 (0..=u16::MAX).map(|d| command.cid ^ 0x8000 ^ d).find(|&c| !self.sqs[index].cids.contains(c));

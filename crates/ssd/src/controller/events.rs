@@ -50,6 +50,7 @@ impl Controller {
     pub(super) fn event(&mut self, code: AsyncEventCode) {
         let log_page = match u16::from(code) >> 8 {
             0 => lid::ERROR_INFORMATION,
+            2 => lid::CHANGED_NAMESPACE_LIST,
             _ => lid::SMART,
         };
         let Ok(event) = AsyncEvent::new(code, log_page) else { return };
@@ -97,6 +98,7 @@ impl Controller {
         let kind = match log_page {
             lid::ERROR_INFORMATION => AsyncEventKind::Error,
             lid::SMART => AsyncEventKind::Smart,
+            lid::CHANGED_NAMESPACE_LIST => AsyncEventKind::Notice,
             _ => return,
         };
         self.events.masked &= !(1 << kind as u8);

@@ -173,9 +173,9 @@ fn run(sq: &mut Sq, cq: &mut Cq, host: &HostMemory, store: &Store, mdts_bytes: u
 
 impl Controller {
     /// One turn's commands of an I/O queue when every one completes at once.
-    pub(super) fn serve_at_once<C: Clock>(&mut self, index: usize, tail: u32, clock: &C) -> bool {
+    pub(super) fn serve_at_once<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
         let mdts_bytes = if self.config.mdts_bytes == 0 { u32::MAX } else { self.config.mdts_bytes };
-        let mut budget = self.sqs[index].available(tail).min(self.features.burst()).min(RUN as u32);
+        let mut budget = self.sqs[index].available(tail).min(burst).min(RUN as u32);
         let mut worked = false;
         while budget > 0 {
             let room = self.room(index, budget);

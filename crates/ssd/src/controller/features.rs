@@ -1,12 +1,15 @@
-//! Features (1.4 §5.13, §5.21).
+//! Features (1.4 §5.13, §5.21): their values, and Get Features.
 
 use meantime_spec::features::{
-    Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig, NumberOfQueues,
-    PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
+    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, AutonomousPowerStateTransition, ErrorRecovery,
+    FeatureCapabilities, HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig,
+    NonOperationalPowerStateConfig, NumberOfQueues, PowerManagement, TemperatureThreshold,
+    VolatileWriteCache, WriteAtomicity, fid, sel,
 };
-use meantime_spec::log::{AsyncEventCode, critical_warning};
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_spec::log::critical_warning;
+use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
+use zerocopy::IntoBytes;
 
 use super::Controller;
 use super::complete::Outcome;
@@ -19,56 +22,61 @@ pub(super) const COMPOSITE_KELVIN: u16 = 310;
 pub(super) const WARNING_KELVIN: u16 = 343;
 pub(super) const CRITICAL_KELVIN: u16 = 353;
 
-/// Arbitration Burst 7 means no limit (1.4 §5.21.1.1).
-const AB_NO_LIMIT: u8 = 7;
+/// Values that can be saved: the same kind holds those in force, those saved and the defaults.
+#[derive(Clone)]
+pub(super) struct Values {
+    pub(super) arbitration: Arbitration,
+    pub(super) power: PowerManagement,
+    pub(super) over_kelvin: u16,
+    pub(super) under_kelvin: u16,
+    /// By namespace.
+    pub(super) error_recovery: Vec<ErrorRecovery>,
+    pub(super) cache: VolatileWriteCache,
+    pub(super) coalescing: InterruptCoalescing,
+    pub(super) atomicity: WriteAtomicity,
+    pub(super) events: AsyncEventConfig,
+    pub(super) transitions_on: AutonomousPowerStateTransition,
+    pub(super) transitions: Box<ApstTable>,
+    pub(super) permissive: NonOperationalPowerStateConfig,
+}
 
-/// Current values. None can be saved, so that a reset brings the defaults back.
 pub(super) struct Features {
-    arbitration: Arbitration,
-    power: PowerManagement,
-    over_kelvin: u16,
-    under_kelvin: u16,
-    error_recovery: ErrorRecovery,
+    pub(super) current: Values,
+    /// What a reset brings back; the defaults as long as nothing was saved.
+    pub(super) saved: Values,
+    default: Values,
     /// As allocated; `None` until the host has asked.
-    queues: Option<NumberOfQueues>,
-    atomicity: WriteAtomicity,
-    events: AsyncEventConfig,
+    pub(super) queues: Option<NumberOfQueues>,
+    /// Advanced Command Retry: the host understands retry delays.
+    pub(super) advanced_retry: bool,
     burst: u32,
 }
 
-impl Features {
-    pub(super) fn new() -> Self {
+impl Values {
+    fn defaults(config: &SsdConfig) -> Self {
+        let mut transitions = Box::new(ApstTable::default());
+        let last = config.power_states.iter().rposition(|state| state.non_operational);
+        if let (Some(idle_ms), Some(last)) = (config.apst_idle_ms, last) {
+            for (entry, state) in transitions.entries.iter_mut().zip(&config.power_states) {
+                if !state.non_operational {
+                    *entry = ApstEntry::new(last as u8, idle_ms);
+                }
+            }
+        }
         Self {
-            arbitration: Arbitration(0).with_ab(AB_NO_LIMIT),
+            arbitration: Arbitration(0).with_ab(Arbitration::NO_LIMIT),
             power: PowerManagement(0),
             over_kelvin: WARNING_KELVIN,
             under_kelvin: 0,
-            error_recovery: ErrorRecovery(0),
-            queues: None,
+            error_recovery: vec![ErrorRecovery(0); config.namespaces.len()],
+            cache: VolatileWriteCache(0).with_wce(config.volatile_write_cache),
+            coalescing: InterruptCoalescing(0),
             atomicity: WriteAtomicity(0),
             events: AsyncEventConfig(0),
-            burst: RUN as u32,
+            transitions_on: AutonomousPowerStateTransition(0).with_apste(config.apst_idle_ms.is_some()),
+            transitions,
+            permissive: NonOperationalPowerStateConfig(0),
         }
-    }
-
-    pub(super) fn reset(&mut self) {
-        *self = Self::new();
-    }
-
-    /// Commands to take from one submission queue before the next has its turn.
-    #[inline(always)]
-    pub(super) fn burst(&self) -> u32 {
-        self.burst
-    }
-
-    /// The greatest submission queue identifier.
-    pub(super) fn max_sqs(&self, config: &SsdConfig) -> u32 {
-        self.queues.map_or(u32::from(config.max_io_queues), NumberOfQueues::sq)
-    }
-
-    /// The greatest completion queue identifier.
-    pub(super) fn max_cqs(&self, config: &SsdConfig) -> u32 {
-        self.queues.map_or(u32::from(config.max_io_queues), NumberOfQueues::cq)
     }
 
     /// Critical Warning of the SMART / Health log.
@@ -81,155 +89,138 @@ impl Features {
     }
 }
 
+impl Features {
+    pub(super) fn new(config: &SsdConfig) -> Self {
+        let default = Values::defaults(config);
+        let (current, saved) = (default.clone(), default.clone());
+        Self { current, saved, default, queues: None, advanced_retry: false, burst: RUN as u32 }
+    }
+
+    /// A controller level reset: saved values are in force again.
+    pub(super) fn reset(&mut self) {
+        self.current = self.saved.clone();
+        self.queues = None;
+        self.advanced_retry = false;
+        self.set_arbitration(self.current.arbitration);
+    }
+
+    pub(super) fn set_arbitration(&mut self, value: Arbitration) {
+        self.current.arbitration = value;
+        self.burst = value.burst().unwrap_or(RUN as u32).min(RUN as u32);
+    }
+
+    /// Commands to take from one submission queue before the next has its turn.
+    #[inline(always)]
+    pub(super) fn burst(&self) -> u32 {
+        self.burst
+    }
+
+    /// The greatest submission queue identifier.
+    pub(super) fn max_sqs(&self, config: &SsdConfig) -> u32 {
+        self.queues.map_or(u32::from(config.io_queues().0), NumberOfQueues::sq)
+    }
+
+    /// The greatest completion queue identifier.
+    pub(super) fn max_cqs(&self, config: &SsdConfig) -> u32 {
+        self.queues.map_or(u32::from(config.io_queues().1), NumberOfQueues::cq)
+    }
+}
+
+/// What can be done with a feature; `None` if there is no such feature.
+pub(super) fn capabilities(fid: u8, config: &SsdConfig) -> Option<FeatureCapabilities> {
+    let changeable = FeatureCapabilities(0).with_changeable(true);
+    let saveable = changeable.with_saveable(true);
+    match fid {
+        fid::ARBITRATION
+        | fid::POWER_MANAGEMENT
+        | fid::TEMPERATURE_THRESHOLD
+        | fid::INTERRUPT_COALESCING
+        | fid::WRITE_ATOMICITY
+        | fid::ASYNC_EVENT_CONFIG => Some(saveable),
+        fid::ERROR_RECOVERY => Some(saveable.with_namespace_specific(true)),
+        fid::VOLATILE_WRITE_CACHE => config.volatile_write_cache.then_some(saveable),
+        fid::NUMBER_OF_QUEUES | fid::INTERRUPT_VECTOR_CONFIG | fid::HOST_BEHAVIOR_SUPPORT => Some(changeable),
+        fid::AUTONOMOUS_POWER_STATE_TRANSITION | fid::NON_OPERATIONAL_POWER_STATE_CONFIG => {
+            config.power_states.iter().any(|state| state.non_operational).then_some(saveable)
+        }
+        _ => None,
+    }
+}
+
 impl Controller {
-    fn invalid(&mut self, sqe: &Sqe, reason: &'static str) -> Status {
+    /// A value that is wrong: CDW11's, unless it was said before where.
+    pub(super) fn invalid(&mut self, sqe: &Sqe, reason: &'static str) -> Status {
+        if !self.is_located() {
+            self.at(44, 0);
+        }
         self.refuse(0, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
     }
 
-    pub(super) fn get_features(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
-        if sqe.sel() != 0 {
-            return Err(self.invalid(sqe, "Get Features: Select, though ONCS does not offer it"));
+    pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Outcome, Status> {
+        let Some(capabilities) = capabilities(sqe.fid(), &self.config) else {
+            return Err(self.at(40, 0).invalid(sqe, "Get Features: a feature this controller does not have"));
+        };
+        let busy = !self.pending.is_empty();
+        let features = &self.features;
+        let mut values = match sqe.sel() {
+            sel::CURRENT => features.current.clone(),
+            sel::DEFAULT => features.default.clone(),
+            sel::SAVED => features.saved.clone(),
+            sel::SUPPORTED_CAPABILITIES => return Ok(Outcome::dw0(capabilities.0)),
+            _ => return Err(self.at(41, 0).invalid(sqe, "Get Features: a reserved Select")),
+        };
+        let is_current = sqe.sel() == sel::CURRENT;
+        if is_current {
+            values.power = self.power.current(now_ns, busy);
         }
         let cdw11 = sqe.cdw11.get();
         let value = match sqe.fid() {
-            fid::ARBITRATION => self.features.arbitration.0,
-            fid::POWER_MANAGEMENT => self.features.power.0,
+            fid::ARBITRATION => values.arbitration.0,
+            fid::POWER_MANAGEMENT => values.power.0,
             fid::TEMPERATURE_THRESHOLD => {
                 let which = TemperatureThreshold(cdw11);
                 match (which.tmpsel(), which.thsel()) {
-                    (0, 0) => u32::from(self.features.over_kelvin),
-                    (0, 1) => u32::from(self.features.under_kelvin),
+                    (0, 0) => u32::from(values.over_kelvin),
+                    (0, 1) => u32::from(values.under_kelvin),
                     _ => return Err(self.invalid(sqe, "Temperature Threshold: no such sensor or type")),
                 }
             }
             fid::ERROR_RECOVERY => {
-                if self.store.namespace(sqe.nsid.get()).is_none() {
-                    let reason = "no such namespace";
-                    return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidNamespaceOrFormat, reason));
+                match values.error_recovery.get((sqe.nsid.get() as usize).wrapping_sub(1)) {
+                    Some(value) => value.0,
+                    None => return Err(self.no_namespace(sqe)),
                 }
-                self.features.error_recovery.0
             }
-            fid::VOLATILE_WRITE_CACHE if self.store.has_cache() => {
-                VolatileWriteCache(0).with_wce(self.store.cache_enabled()).0
-            }
+            fid::VOLATILE_WRITE_CACHE => values.cache.0,
             fid::NUMBER_OF_QUEUES => {
-                let max = self.config.max_io_queues;
-                self.features.queues.unwrap_or(NumberOfQueues::new(max, max)).0
+                let (sqs, cqs) = self.config.io_queues();
+                let most = NumberOfQueues::new(sqs, cqs);
+                if is_current { self.features.queues.unwrap_or(most).0 } else { most.0 }
             }
-            fid::INTERRUPT_COALESCING => self.interrupts.coalescing.0,
+            fid::INTERRUPT_COALESCING => values.coalescing.0,
             fid::INTERRUPT_VECTOR_CONFIG => {
                 let iv = InterruptVectorConfig(cdw11).iv();
                 match self.interrupts.coalescing_disabled(iv) {
-                    Some(disabled) => InterruptVectorConfig(0).with_iv(iv).with_cd(*disabled).0,
+                    Some(disabled) => {
+                        let disabled = *disabled && is_current;
+                        InterruptVectorConfig(0).with_iv(iv).with_cd(disabled).0
+                    }
                     None => return Err(self.invalid(sqe, "Interrupt Vector Configuration: no such vector")),
                 }
             }
-            fid::WRITE_ATOMICITY => self.features.atomicity.0,
-            fid::ASYNC_EVENT_CONFIG => self.features.events.0,
-            _ => return Err(self.invalid(sqe, "Get Features: a feature this controller does not have")),
+            fid::WRITE_ATOMICITY => values.atomicity.0,
+            fid::ASYNC_EVENT_CONFIG => values.events.0,
+            fid::AUTONOMOUS_POWER_STATE_TRANSITION => {
+                self.answer(sqe, values.transitions.as_bytes(), size_of::<ApstTable>())?;
+                values.transitions_on.0
+            }
+            fid::NON_OPERATIONAL_POWER_STATE_CONFIG => values.permissive.0,
+            _ => {
+                let data = HostBehaviorSupport::new(self.features.advanced_retry && is_current);
+                self.answer(sqe, data.as_bytes(), size_of::<HostBehaviorSupport>())?;
+                0
+            }
         };
         Ok(Outcome::dw0(value))
-    }
-
-    pub(super) fn set_features(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
-        let cdw11 = sqe.cdw11.get();
-        let known = matches!(sqe.fid(), fid::ARBITRATION..=fid::ASYNC_EVENT_CONFIG)
-            && sqe.fid() != fid::LBA_RANGE_TYPE
-            && (sqe.fid() != fid::VOLATILE_WRITE_CACHE || self.store.has_cache());
-        if !known {
-            return Err(self.invalid(sqe, "Set Features: a feature this controller does not have"));
-        }
-        if sqe.sv() {
-            let reason = "Set Features: nothing can be saved";
-            return Err(self.refuse(0, sqe.cid(), StatusCode::FeatureIdentifierNotSaveable, reason));
-        }
-        match sqe.fid() {
-            fid::ARBITRATION => {
-                self.features.arbitration = Arbitration(cdw11);
-                let ab = self.features.arbitration.ab();
-                let burst = if ab == AB_NO_LIMIT { RUN as u32 } else { 1 << ab };
-                self.features.burst = burst.min(RUN as u32);
-            }
-            fid::POWER_MANAGEMENT => {
-                if PowerManagement(cdw11).ps() != 0 {
-                    return Err(self.invalid(sqe, "Power Management: there is only power state 0"));
-                }
-                self.features.power = PowerManagement(cdw11);
-            }
-            fid::TEMPERATURE_THRESHOLD => self.set_threshold(sqe, TemperatureThreshold(cdw11))?,
-            fid::ERROR_RECOVERY => {
-                let nsid = sqe.nsid.get();
-                if nsid != NSID_BROADCAST && self.store.namespace(nsid).is_none() {
-                    let reason = "no such namespace";
-                    return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidNamespaceOrFormat, reason));
-                }
-                if ErrorRecovery(cdw11).dulbe() {
-                    return Err(self.invalid(sqe, "Error Recovery: DULBE, though NSFEAT does not offer it"));
-                }
-                self.features.error_recovery = ErrorRecovery(cdw11 & 0xffff);
-            }
-            fid::VOLATILE_WRITE_CACHE => {
-                if !self.store.enable_cache(VolatileWriteCache(cdw11).wce()) {
-                    return Err(Status::from_code(StatusCode::WriteFault));
-                }
-            }
-            fid::NUMBER_OF_QUEUES => return self.set_number_of_queues(sqe, NumberOfQueues(cdw11)),
-            fid::INTERRUPT_COALESCING => self.interrupts.coalescing = InterruptCoalescing(cdw11 & 0xffff),
-            fid::INTERRUPT_VECTOR_CONFIG => {
-                let config = InterruptVectorConfig(cdw11);
-                match self.interrupts.coalescing_disabled(config.iv()) {
-                    Some(disabled) => *disabled = config.cd(),
-                    None => return Err(self.invalid(sqe, "Interrupt Vector Configuration: no such vector")),
-                }
-            }
-            fid::WRITE_ATOMICITY => self.features.atomicity = WriteAtomicity(cdw11 & 1),
-            _ => {
-                let was = self.features.events;
-                self.features.events = AsyncEventConfig(cdw11 & 0xffff);
-                if was.smart() & critical_warning::TEMPERATURE == 0 {
-                    self.warn_of_temperature(0);
-                }
-            }
-        }
-        Ok(Outcome::OK)
-    }
-
-    fn set_threshold(&mut self, sqe: &Sqe, new: TemperatureThreshold) -> Result<(), Status> {
-        /// Threshold Temperature Select: all sensors.
-        const ALL: u8 = 15;
-        if new.tmpsel() != 0 && new.tmpsel() != ALL {
-            return Err(self.invalid(sqe, "Temperature Threshold: no such sensor"));
-        }
-        let before = self.features.critical_warning();
-        match new.thsel() {
-            0 => self.features.over_kelvin = new.tmpth(),
-            1 => self.features.under_kelvin = new.tmpth(),
-            _ => return Err(self.invalid(sqe, "Temperature Threshold: a reserved type")),
-        }
-        self.warn_of_temperature(before);
-        Ok(())
-    }
-
-    /// Reports a temperature beyond a threshold, if it was not so before and the host wants to know.
-    fn warn_of_temperature(&mut self, before: u8) {
-        let risen = self.features.critical_warning() & !before;
-        if risen & self.features.events.smart() & critical_warning::TEMPERATURE != 0 {
-            self.event(AsyncEventCode::TemperatureThreshold);
-        }
-    }
-
-    fn set_number_of_queues(&mut self, sqe: &Sqe, wanted: NumberOfQueues) -> Result<Outcome, Status> {
-        if wanted.nsq() == u16::MAX || wanted.ncq() == u16::MAX {
-            return Err(self.invalid(sqe, "Number of Queues: FFFFh"));
-        }
-        // 1.4 §5.21.1.7: not after I/O queues have been created.
-        if self.sqs.len() > 1 || self.cqs.iter().skip(1).any(Option::is_some) {
-            let reason = "Number of Queues: there are I/O queues already";
-            return Err(self.refuse(0, sqe.cid(), StatusCode::CommandSequenceError, reason));
-        }
-        let max = u32::from(self.config.max_io_queues);
-        let allocated = NumberOfQueues::new(wanted.sq().min(max) as u16, wanted.cq().min(max) as u16);
-        self.features.queues = Some(allocated);
-        Ok(Outcome::dw0(allocated.0))
     }
 }

@@ -1,20 +1,25 @@
 //! Identify (1.4 §5.15).
 
+use meantime_spec::features::AsyncEventConfig;
 use meantime_spec::identify::{
-    ActiveNamespaceList, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor, cns,
-    dlfeat, lpa, nidt, oncs, vwc,
+    ActiveNamespaceList, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor,
+    PowerStateDescriptor, apsta, cns, dlfeat, lpa, nidt, oacs, oncs, vwc,
 };
 use meantime_spec::regs;
+use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Controller;
 use super::complete::Outcome;
+use super::error_log::ERROR_ENTRIES;
 use super::events::MAX_REQUESTS;
 use super::features::{COMPOSITE_KELVIN, CRITICAL_KELVIN, WARNING_KELVIN};
-use super::logs::ERROR_ENTRIES;
+use super::format::LBA_FORMATS;
+use crate::config::PowerState;
 use crate::hostmem::PAGE_BYTES;
+use crate::served::VENDOR_ID;
 use crate::store::Namespace;
 
 const _: () = assert!(COMPOSITE_KELVIN < WARNING_KELVIN && WARNING_KELVIN < CRITICAL_KELVIN);
@@ -49,25 +54,33 @@ impl Controller {
                 if self.store.namespace(nsid).is_none() {
                     return Err(self.no_namespace(sqe));
                 }
-                let mut data = NamespaceIdDescriptor::new(nidt::NGUID, 16).as_bytes().to_vec();
-                data.extend(self.nguid(nsid));
+                let (eui64, nguid, uuid) = (self.eui64(nsid), self.nguid(nsid), self.uuid(nsid));
+                let mut data = Vec::new();
+                for (kind, id) in [(nidt::NGUID, &nguid[..]), (nidt::EUI64, &eui64), (nidt::UUID, &uuid)] {
+                    data.extend(NamespaceIdDescriptor::new(kind, id.len() as u8).as_bytes());
+                    data.extend(id);
+                }
                 self.answer(sqe, &data, PAGE_BYTES as usize)?;
             }
             _ => {
                 let reason = "Identify: a structure that this version does not have";
-                return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidFieldInCommand, reason));
+                let invalid = StatusCode::InvalidFieldInCommand;
+                return Err(self.at(40, 0).refuse(0, sqe.cid(), invalid, reason));
             }
         }
         Ok(Outcome::OK)
     }
 
-    fn no_namespace(&mut self, sqe: &Sqe) -> Status {
+    pub(super) fn no_namespace(&mut self, sqe: &Sqe) -> Status {
         self.refuse(0, sqe.cid(), StatusCode::InvalidNamespaceOrFormat, "no such namespace")
     }
 
     fn identify_controller(&self) -> IdentifyController {
         let config = &self.config;
         let mut c = IdentifyController::new_zeroed();
+        // What the PCI function has, where there is one (1.4 §5.15.2.1, figure 247).
+        c.vid.set(VENDOR_ID);
+        c.ssvid.set(VENDOR_ID);
         c.set_serial(&config.serial);
         c.set_model(&config.model_number);
         c.set_firmware(&config.firmware);
@@ -84,7 +97,23 @@ impl Controller {
         c.aerl = (MAX_REQUESTS - 1) as u8;
         // One firmware slot, read only.
         c.frmw = 0b11;
-        c.lpa = lpa::EXTENDED_DATA;
+        c.lpa = lpa::EXTENDED_DATA | lpa::COMMANDS_SUPPORTED;
+        c.oaes.set(AsyncEventConfig(0).with_namespace_attribute(true).0);
+        let dbbuf = if config.shadow_doorbells { oacs::DOORBELL_BUFFER_CONFIG } else { 0 };
+        c.oacs.set(oacs::FORMAT | dbbuf);
+        for (field, delay) in
+            [&mut c.crdt1, &mut c.crdt2, &mut c.crdt3].into_iter().zip(config.retry_delays_100ms)
+        {
+            field.set(delay);
+        }
+        c.npss = (config.power_states.len() - 1) as u8;
+        for (psd, state) in c.psd.iter_mut().zip(&config.power_states) {
+            let PowerState { max_power_10mw, enlat_us, exlat_us, non_operational } = *state;
+            *psd = PowerStateDescriptor::new(max_power_10mw, enlat_us, exlat_us, non_operational);
+        }
+        if config.power_states.iter().any(|state| state.non_operational) {
+            c.apsta = apsta::SUPPORTED;
+        }
         c.elpe = (ERROR_ENTRIES - 1) as u8;
         c.wctemp.set(WARNING_KELVIN);
         c.cctemp.set(CRITICAL_KELVIN);
@@ -92,7 +121,15 @@ impl Controller {
         c.sqes = 0x66;
         c.cqes = 0x44;
         c.nn.set(self.store.namespace_count());
-        c.oncs.set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::VERIFY);
+        c.oncs.set(
+            oncs::COMPARE
+                | oncs::WRITE_UNCORRECTABLE
+                | oncs::DATASET_MANAGEMENT
+                | oncs::WRITE_ZEROES
+                | oncs::SAVE_SELECT
+                | oncs::VERIFY,
+        );
+        c.sgls.set(sgls::SUPPORTED | sgls::BIT_BUCKET);
         let present = if self.store.has_cache() { vwc::PRESENT } else { 0 };
         c.vwc = vwc::FLUSH_ALL_SUPPORTED | present;
         c.awun.set(config.atomic_write_lbas - 1);
@@ -105,26 +142,50 @@ impl Controller {
         n.nsze.set(namespace.blocks);
         n.ncap.set(namespace.blocks);
         n.nuse.set(namespace.blocks);
-        n.nlbaf = 0;
-        n.flbas = 0;
-        n.lbaf[0] = LbaFormat::new(namespace.lba_shift);
+        n.nlbaf = (LBA_FORMATS.len() - 1) as u8;
+        for (i, (format, lba_shift)) in n.lbaf.iter_mut().zip(LBA_FORMATS).enumerate() {
+            *format = LbaFormat::new(lba_shift);
+            if lba_shift == namespace.lba_shift {
+                n.flbas = i as u8;
+            }
+        }
         n.dlfeat = dlfeat::READ_ZEROES | dlfeat::WRITE_ZEROES_DEALLOCATE;
         n.noiob.set(self.config.optimal_io_boundary_lbas);
         n.nvmcap.set(u128::from(namespace.bytes()));
         n.nguid = self.nguid(nsid);
+        n.eui64 = self.eui64(nsid);
         n
     }
 
     /// A namespace's identifier, derived from the serial number so that it is the same each time.
     /// Two SSDs of one serial number have the same: hence NSFEAT does not say that they are never reused.
     fn nguid(&self, nsid: u32) -> [u8; 16] {
-        // FNV-1a, 64 bits.
-        let hash = self.config.serial.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
         let mut nguid = [0; 16];
-        nguid[..8].copy_from_slice(&hash.to_be_bytes());
+        nguid[..8].copy_from_slice(&self.serial_hash().to_be_bytes());
         nguid[12..].copy_from_slice(&nsid.to_be_bytes());
         nguid
+    }
+
+    /// The same as an EUI-64, marked as administered locally.
+    fn eui64(&self, nsid: u32) -> [u8; 8] {
+        let mut eui64 = self.serial_hash().to_be_bytes();
+        eui64[0] = eui64[0] & !1 | 2;
+        eui64[4..].copy_from_slice(&nsid.to_be_bytes());
+        eui64
+    }
+
+    /// The same as a UUID of version 8, whose content is nobody's business (RFC 9562 §5.8).
+    fn uuid(&self, nsid: u32) -> [u8; 16] {
+        let mut uuid = self.nguid(nsid);
+        uuid[6] = uuid[6] & 0xf | 0x80;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        uuid
+    }
+
+    /// FNV-1a of the serial number, 64 bits.
+    fn serial_hash(&self) -> u64 {
+        self.config.serial.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
     }
 }

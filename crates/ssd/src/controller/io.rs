@@ -1,17 +1,20 @@
 //! I/O commands of the NVM command set (1.4 §6), the general way.
 
 use meantime_spec::dsm::DsmRange;
-use meantime_spec::opcode::{IoOpcode, io};
+use meantime_spec::opcode::{DataTransfer, IoOpcode};
+use meantime_spec::sgl::psdt;
 use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
 use super::Controller;
 use super::complete::Outcome;
+use super::error_log::Wrong;
+use super::faulty::Marks;
 use super::pending::Command;
 use super::prp::{self, PrpError};
+use super::sgl::{self, SglError};
 use crate::clock::Clock;
-use crate::faults::Verdict;
 use crate::hostmem::{PAGE_BYTES, Segment};
 use crate::service::Work;
 use crate::store::Namespace;
@@ -32,15 +35,40 @@ impl Executed {
     }
 
     fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
-        let prps = transfers.then(|| (sqe.prp1.get(), sqe.prp2.get()));
+        let prps = transfers.then(|| data_pointers(sqe));
         Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps }
     }
+
+    /// Whether the medium was written to, all of and nothing but [`Executed::extent`].
+    pub(super) fn writes(&self) -> bool {
+        match self.work {
+            Work::Write => true,
+            // Ranges of a deallocation may lie anywhere.
+            Work::Trim => self.prps.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Where on the medium, and how many bytes.
+    pub(super) fn extent(&self) -> (u64, u64) {
+        (self.offset, self.bytes)
+    }
+}
+
+/// The addresses in a command's DPTR.
+fn data_pointers(sqe: &Sqe) -> (u64, u64) {
+    // The second half of an SGL descriptor is its length and type.
+    (sqe.prp1.get(), if sqe.psdt() == psdt::PRP { sqe.prp2.get() } else { 0 })
 }
 
 impl Controller {
     /// Executes an I/O command, data and all.
     pub(super) fn execute(&mut self, qid: u16, sqe: &Sqe) -> Executed {
-        self.try_execute(qid, sqe).unwrap_or_else(Executed::free)
+        self.errors.wrong = Wrong::default();
+        self.try_execute(qid, sqe).unwrap_or_else(|status| {
+            self.note_error(qid, sqe, status);
+            Executed::free(status)
+        })
     }
 
     fn try_execute(&mut self, qid: u16, sqe: &Sqe) -> Result<Executed, Status> {
@@ -59,6 +87,7 @@ impl Controller {
             IoOpcode::Read => {
                 let extent = self.extent(qid, sqe, &namespace, true)?;
                 self.gather(qid, sqe, extent.len)?;
+                self.readable(qid, sqe, &namespace, extent)?;
                 self.force_unit_access(qid, sqe)?;
                 self.transfer(extent.offset);
                 self.counters.reads.add(1);
@@ -86,16 +115,19 @@ impl Controller {
             IoOpcode::Compare => {
                 let extent = self.extent(qid, sqe, &namespace, true)?;
                 self.gather(qid, sqe, extent.len)?;
+                self.readable(qid, sqe, &namespace, extent)?;
                 self.force_unit_access(qid, sqe)?;
                 self.counters.other_io.add(1);
-                if !self.equal(extent.offset) {
+                if let Err(at) = self.equal(extent.offset) {
                     // Not the host's fault, hence not a refusal.
+                    self.at_lba(sqe.slba() + (at >> namespace.lba_shift));
                     return Err(Status::from_code(StatusCode::CompareFailure).with_dnr());
                 }
                 Ok(Executed::done(Work::Read, extent, sqe, true))
             }
             IoOpcode::Verify => {
                 let extent = self.extent(qid, sqe, &namespace, false)?;
+                self.readable(qid, sqe, &namespace, extent)?;
                 self.force_unit_access(qid, sqe)?;
                 self.counters.other_io.add(1);
                 Ok(Executed::done(Work::Read, extent, sqe, false))
@@ -107,6 +139,13 @@ impl Controller {
                 self.stored(qid, cid, stored)?;
                 Ok(Executed::done(Work::Trim, extent, sqe, false))
             }
+            IoOpcode::WriteUncorrectable => {
+                let extent = self.extent(qid, sqe, &namespace, false)?;
+                self.store.mark_uncorrectable(extent);
+                self.counters.other_io.add(1);
+                self.choose_path();
+                Ok(Executed::done(Work::Trim, extent, sqe, false))
+            }
             IoOpcode::DatasetManagement => self.dataset_management(qid, sqe, &namespace),
             _ => {
                 let reason = "I/O command that Identify Controller does not offer";
@@ -115,16 +154,18 @@ impl Controller {
         }
     }
 
-    /// What holds for CDW0 of every command: no fused operations, no SGLs (1.4 §4.2).
+    /// What holds for CDW0 of every command: no fused operations, SGLs only for I/O commands, and none for metadata (1.4 §4.2).
     pub(super) fn check_cdw0(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
-        let reason = if sqe.fuse() != 0 {
-            "fused operation"
-        } else if sqe.psdt() != 0 {
-            "SGL instead of PRPs"
-        } else {
+        let (bit, reason) = if sqe.fuse() != 0 {
+            (0, "fused operation")
+        } else if sqe.psdt() == psdt::PRP || (sqe.psdt() == psdt::SGL && qid != 0) {
             return Ok(());
+        } else if qid == 0 {
+            (6, "SGL in an admin command")
+        } else {
+            (6, "PSDT: an SGL for metadata, though SGLS does not offer it, or a reserved value")
         };
-        Err(self.refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason))
+        Err(self.at(1, bit).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason))
     }
 
     /// The blocks of a command, checked against the namespace and, if it transfers them, against MDTS.
@@ -132,12 +173,8 @@ impl Controller {
         let len = u64::from(sqe.nlb()) << ns.lba_shift;
         let mdts = u64::from(self.config.mdts_bytes);
         if transfers && mdts != 0 && len > mdts {
-            return Err(self.refuse(
-                qid,
-                sqe.cid(),
-                StatusCode::InvalidFieldInCommand,
-                "transfer beyond MDTS",
-            ));
+            let code = StatusCode::InvalidFieldInCommand;
+            return Err(self.at(48, 0).refuse(qid, sqe.cid(), code, "transfer beyond MDTS"));
         }
         match ns.locate(sqe.slba(), u64::from(sqe.nlb())) {
             Some(offset) => Ok(Extent { offset, len, block_bytes: ns.block_bytes() }),
@@ -150,27 +187,60 @@ impl Controller {
         }
     }
 
+    /// Whether all of `extent` can be read.
+    fn readable(&mut self, qid: u16, sqe: &Sqe, ns: &Namespace, extent: Extent) -> Result<(), Status> {
+        let Some(at) = self.store.first_uncorrectable(extent) else { return Ok(()) };
+        // The host's own doing, but no broken rule, hence not a refusal.
+        let lba = sqe.slba() + ((at - extent.offset) >> ns.lba_shift);
+        tracing::debug!(qid, cid = sqe.cid(), lba, "read of a block that was marked by Write Uncorrectable");
+        self.at_lba(lba);
+        self.counters.media_errors.add(1);
+        Err(Status::from_code(StatusCode::UnrecoveredReadError).with_dnr())
+    }
+
     /// Finds the memory of a command's data, into `segments`.
     pub(super) fn gather(&mut self, qid: u16, sqe: &Sqe, len: u64) -> Result<(), Status> {
+        if sqe.psdt() != psdt::PRP {
+            return self.gather_sgl(qid, sqe, len);
+        }
         let gathered = prp::gather(&self.host, sqe.prp1.get(), sqe.prp2.get(), len, &mut self.segments);
-        gathered.map_err(|error| {
-            let (code, reason) = match error {
-                PrpError::Offset => (StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset"),
-                PrpError::Missing => {
-                    (StatusCode::InvalidFieldInCommand, "PRP entry zero where one is needed")
-                }
-                PrpError::Unmapped(iova) => {
-                    self.counters.dma_errors.add(1);
-                    tracing::debug!(iova, "transfer to memory that is not mapped");
-                    (StatusCode::DataTransferError, "PRP entry to memory that is not mapped")
-                }
-            };
-            self.refuse(qid, sqe.cid(), code, reason)
+        gathered.map_err(|error| match error {
+            PrpError::Offset => {
+                self.refuse(qid, sqe.cid(), StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset")
+            }
+            PrpError::Missing => {
+                let reason = "PRP entry zero where one is needed";
+                self.at(32, 0).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
+            }
+            PrpError::Unmapped(iova) => {
+                self.not_mapped(qid, sqe, iova, "PRP entry to memory that is not mapped")
+            }
         })
     }
 
+    fn gather_sgl(&mut self, qid: u16, sqe: &Sqe, len: u64) -> Result<(), Status> {
+        let is_read = DataTransfer::of(sqe.opcode()) == DataTransfer::ControllerToHost;
+        let gathered = sgl::gather(&self.host, sqe.sgl1(), len, is_read, &mut self.segments);
+        gathered.map_err(|error| match error {
+            SglError::Rule(code, reason) => self.refuse(qid, sqe.cid(), code, reason),
+            SglError::Unmapped(iova) => {
+                self.not_mapped(qid, sqe, iova, "SGL descriptor to memory that is not mapped")
+            }
+        })
+    }
+
+    fn not_mapped(&mut self, qid: u16, sqe: &Sqe, iova: u64, reason: &'static str) -> Status {
+        if self.host.is_controller_memory(iova) {
+            let reason = "data or lists in the controller memory buffer, which is for submission queues";
+            return self.refuse(qid, sqe.cid(), StatusCode::InvalidUseOfControllerMemoryBuffer, reason);
+        }
+        self.counters.dma_errors.add(1);
+        tracing::debug!(iova, "transfer to memory that is not mapped");
+        self.refuse(qid, sqe.cid(), StatusCode::DataTransferError, reason)
+    }
+
     /// Copies from the medium at `offset` to `segments`.
-    fn transfer(&self, offset: u64) {
+    pub(super) fn transfer(&self, offset: u64) {
         let mut at = offset;
         for segment in &self.segments {
             if let Some(slice) = self.host.resolve(*segment) {
@@ -180,23 +250,36 @@ impl Controller {
         }
     }
 
-    /// Whether `segments` hold what the medium does at `offset`.
-    fn equal(&self, offset: u64) -> bool {
+    /// Whether `segments` hold what the medium does at `offset`; else how many bytes of it.
+    fn equal(&self, offset: u64) -> Result<(), u64> {
         let mut at = offset;
         let (mut host, mut medium) = ([0; PAGE_BYTES as usize], [0; PAGE_BYTES as usize]);
         for segment in &self.segments {
             for part in segment.parts(PAGE_BYTES as u32) {
                 let len = part.len();
-                let Some(slice) = self.host.resolve(part) else { return false };
+                let Some(slice) = self.host.resolve(part) else { return Err(at - offset) };
                 slice.read(&mut host[..len]);
                 self.store.span(at, len).read(&mut medium[..len]);
-                if host[..len] != medium[..len] {
-                    return false;
+                let same = host[..len].iter().zip(&medium[..len]).take_while(|(a, b)| a == b).count();
+                if same < len {
+                    return Err(at - offset + same as u64);
                 }
                 at += len as u64;
             }
         }
-        true
+        Ok(())
+    }
+
+    /// Copies `segments` to `data`, which is as long.
+    pub(super) fn collect(&self, data: &mut [u8]) {
+        let mut rest = data;
+        for segment in &self.segments {
+            let (now, later) = rest.split_at_mut(segment.len().min(rest.len()));
+            if let Some(slice) = self.host.resolve(*segment).filter(|_| now.len() == segment.len()) {
+                slice.read(now);
+            }
+            rest = later;
+        }
     }
 
     /// Copies `data` to `segments`, which are as long.
@@ -247,24 +330,16 @@ impl Controller {
         let count = sqe.nr() as usize;
         self.gather(qid, sqe, (count * RANGE_BYTES) as u64)?;
         let mut data = [0; 256 * RANGE_BYTES];
-        let mut filled = 0;
-        for segment in &self.segments {
-            if let Some(slice) = self.host.resolve(*segment) {
-                slice.read(&mut data[filled..filled + segment.len()]);
-            }
-            filled += segment.len();
-        }
+        self.collect(&mut data[..count * RANGE_BYTES]);
         let ranges = data[..count * RANGE_BYTES].chunks_exact(RANGE_BYTES);
         let ranges = ranges.filter_map(|bytes| DsmRange::read_from_bytes(bytes).ok());
         // All are checked before the first is touched.
         for range in ranges.clone() {
             if ns.locate(range.slba.get(), u64::from(range.length.get())).is_none() {
-                return Err(self.refuse(
-                    qid,
-                    sqe.cid(),
-                    StatusCode::LbaOutOfRange,
-                    "range beyond the namespace",
-                ));
+                self.at_lba(range.slba.get());
+                let reason = "range beyond the namespace";
+                // The data is to blame, not a field of the entry but its pointer.
+                return Err(self.at(24, 0).refuse(qid, sqe.cid(), StatusCode::LbaOutOfRange, reason));
             }
         }
         let mut first = 0;
@@ -287,7 +362,7 @@ impl Controller {
         self.counters.other_io.add(1);
         // Without the deallocate attribute the command is advice, which is free.
         let work = if bytes == 0 { Work::None } else { Work::Trim };
-        let prps = Some((sqe.prp1.get(), sqe.prp2.get()));
+        let prps = Some(data_pointers(sqe));
         Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps })
     }
 
@@ -299,41 +374,22 @@ impl Controller {
             self.post(index, cid, Outcome::from(status));
             return;
         }
-        let verdict = if self.faults.plan.is_none() {
-            Verdict::default()
-        } else {
-            let opcode = sqe.opcode();
-            self.faults.next(opcode == io::READ, opcode == io::WRITE)
-        };
-        if verdict.gone {
-            self.drop_queues();
-            self.regs.set_gone();
-            return;
-        }
-        if verdict.fatal {
-            self.fatal("fault plan: fatal status");
-            return;
-        }
+        let Some(verdict) = self.judge(qid, sqe, seen_ns) else { return };
         let executed = match verdict.status {
-            Some(status) => {
-                self.counters.injected_errors.add(1);
-                Executed::free(status)
-            }
+            Some(status) => Executed::free(status),
             None => self.execute(qid, sqe),
         };
-        if let Some(bit) = verdict.corrupt_bit.filter(|_| executed.outcome.status.is_success()) {
-            self.corrupt(bit);
+        if !verdict.is_none() {
+            self.spoil(&verdict, sqe, &executed);
         }
         self.take_in(index, cid);
         if verdict.lose {
-            self.counters.injected_losses.add(1);
-            // Nothing will be written for it, so that its entry is nobody's.
-            if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {
-                cq.reserved -= 1;
-            }
+            self.lose(index);
             return;
         }
-        let slot = self.service.occupy(executed.work, executed.offset, executed.bytes, seen_ns);
+        // A power state costs what leaving it takes, before everything else.
+        let awake_ns = self.power.awake_at_ns(seen_ns, !self.pending.is_empty());
+        let slot = self.service.occupy(executed.work, executed.offset, executed.bytes, awake_ns);
         let mut due_ns = slot.done_ns;
         if verdict.late_by_ns > 0 {
             self.counters.injected_late.add(1);
@@ -343,13 +399,13 @@ impl Controller {
         let command = Command {
             qid,
             cid,
+            nsid: sqe.nsid.get(),
             dw0,
             status,
             seen_ns,
             begun_ns: slot.begun_ns,
             prps: executed.prps,
-            stray: verdict.stray,
-            duplicate: verdict.duplicate,
+            marks: Marks::of_io(&verdict, sqe, &executed),
         };
         if due_ns <= seen_ns {
             // Executing it took its time, which a stamp must tell.
@@ -360,27 +416,6 @@ impl Controller {
             self.timed = true;
         }
     }
-
-    /// Flips one bit of the data in `segments`.
-    fn corrupt(&mut self, bit: u64) {
-        let total: u64 = self.segments.iter().map(|s| s.len() as u64).sum();
-        if total == 0 {
-            return;
-        }
-        let mut at = bit / 8 % total;
-        for segment in &self.segments {
-            if let Some(byte) = segment.byte(at) {
-                if let Some(slice) = self.host.resolve(byte) {
-                    let mut value = [0];
-                    slice.read(&mut value);
-                    slice.write(&[value[0] ^ 1 << (bit & 7)]);
-                    self.counters.injected_corruptions.add(1);
-                }
-                return;
-            }
-            at -= segment.len() as u64;
-        }
-    }
 }
 
 impl Segment {
@@ -389,10 +424,5 @@ impl Segment {
         (0..self.len())
             .step_by(max as usize)
             .map(move |at| self.part(at as u64, max.min((self.len() - at) as u32)))
-    }
-
-    /// The byte at `at`, if it is that long.
-    fn byte(self, at: u64) -> Option<Self> {
-        (at < self.len() as u64).then(|| self.part(at, 1))
     }
 }

@@ -1,9 +1,10 @@
 //! Log pages (1.4 §5.14).
 
-use std::collections::VecDeque;
-
 use meantime_spec::bytes::set_text;
-use meantime_spec::log::{ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
+use meantime_spec::log::{
+    ChangedNamespaceList, CommandEffects, CommandsSupportedLog, FirmwareSlotLog, SmartLog, cse, lid,
+};
+use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::IntoBytes;
@@ -12,46 +13,22 @@ use super::Controller;
 use super::complete::Outcome;
 use super::features::COMPOSITE_KELVIN;
 
-/// Entries of the Error Information log (ELPE + 1).
-pub(super) const ERROR_ENTRIES: usize = 64;
-
-/// The latest errors.
-#[derive(Default)]
-pub(super) struct ErrorLog {
-    entries: VecDeque<(u64, u16, u16, Status)>,
-    count: u64,
-}
-
-impl ErrorLog {
-    #[cold]
-    pub(super) fn record(&mut self, sqid: u16, cid: u16, status: Status) {
-        self.count += 1;
-        if self.entries.len() == ERROR_ENTRIES {
-            self.entries.pop_back();
-        }
-        self.entries.push_front((self.count, sqid, cid, status));
-    }
-
-    /// The page: the latest first, unused entries zero.
-    fn page(&self) -> Vec<u8> {
-        let mut page = Vec::with_capacity(ERROR_ENTRIES * size_of::<ErrorLogEntry>());
-        for &(count, sqid, cid, status) in &self.entries {
-            let mut entry = ErrorLogEntry::default();
-            entry.error_count.set(count);
-            entry.sqid.set(sqid);
-            entry.cid.set(cid);
-            entry.status_phase.set(status.bits() << 1);
-            entry.parameter_error_location.set(0xffff);
-            page.extend_from_slice(entry.as_bytes());
-        }
-        page.resize(ERROR_ENTRIES * size_of::<ErrorLogEntry>(), 0);
-        page
-    }
-}
-
 /// SMART's unit of data: 1000 × 512 bytes, rounded up.
 fn data_units(bytes: u64) -> u128 {
     u128::from(bytes.div_ceil(512 * 1000))
+}
+
+/// What is said of an I/O command; `None` if there is no such command.
+fn io_effects(opcode: IoOpcode) -> Option<CommandEffects> {
+    let supported = CommandEffects(0).with_csupp(true);
+    match opcode {
+        IoOpcode::Flush | IoOpcode::Read | IoOpcode::Compare | IoOpcode::Verify => Some(supported),
+        IoOpcode::Write
+        | IoOpcode::WriteUncorrectable
+        | IoOpcode::WriteZeroes
+        | IoOpcode::DatasetManagement => Some(supported.with_lbcc(true)),
+        _ => None,
+    }
 }
 
 impl Controller {
@@ -61,6 +38,8 @@ impl Controller {
             lid::ERROR_INFORMATION => self.errors.page(),
             lid::SMART => self.smart().as_bytes().to_vec(),
             lid::FIRMWARE_SLOT => self.firmware_slots().as_bytes().to_vec(),
+            lid::CHANGED_NAMESPACE_LIST => self.changed_namespaces().as_bytes().to_vec(),
+            lid::COMMANDS_SUPPORTED => self.commands_supported().as_bytes().to_vec(),
             _ => {
                 let reason = "a log page this controller does not have";
                 return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidLogPage, reason));
@@ -68,24 +47,25 @@ impl Controller {
         };
         // LPA bit 0 is clear: no log page is per namespace.
         if sqe.nsid.get() != 0 && sqe.nsid.get() != NSID_BROADCAST {
-            return Err(self.refuse(
-                0,
-                sqe.cid(),
-                invalid,
-                "log page of a namespace, though LPA offers none",
-            ));
+            let reason = "log page of a namespace, though LPA offers none";
+            return Err(self.at(4, 0).refuse(0, sqe.cid(), invalid, reason));
         }
         let offset = sqe.log_page_offset();
         if offset & 3 != 0 || offset > page.len() as u64 {
-            return Err(self.refuse(0, sqe.cid(), invalid, "log page offset beyond the page, or no dword"));
+            let reason = "log page offset beyond the page, or no dword";
+            return Err(self.at(48, 0).refuse(0, sqe.cid(), invalid, reason));
         }
         let len = sqe.numd_dwords() * 4;
         // Without an MDTS the general bound still keeps the answer within reason.
         let max = if self.config.mdts_bytes == 0 { 1 << 20 } else { u64::from(self.config.mdts_bytes) };
         if len > max {
-            return Err(self.refuse(0, sqe.cid(), invalid, "transfer beyond MDTS"));
+            return Err(self.at(42, 0).refuse(0, sqe.cid(), invalid, "transfer beyond MDTS"));
         }
         self.answer(sqe, &page[offset as usize..], len as usize)?;
+        if sqe.lid() == lid::CHANGED_NAMESPACE_LIST {
+            // 1.4 §5.14.1.4: what has changed since the page was read the last time.
+            self.changed_namespaces.clear();
+        }
         if !sqe.rae() {
             self.clear_events(sqe.lid());
         }
@@ -95,7 +75,7 @@ impl Controller {
     fn smart(&self) -> SmartLog {
         let counters = self.counters.snapshot();
         let mut log = SmartLog::default();
-        log.critical_warning = self.features.critical_warning();
+        log.critical_warning = self.features.current.critical_warning();
         log.composite_temperature.set(COMPOSITE_KELVIN);
         log.available_spare = 100;
         log.available_spare_threshold = 10;
@@ -103,7 +83,9 @@ impl Controller {
         log.data_units_written.set(data_units(counters.written_bytes));
         log.host_read_commands.set(u128::from(counters.reads));
         log.host_write_commands.set(u128::from(counters.writes));
-        log.power_cycles.set(1);
+        log.power_cycles.set(u128::from(self.power_cycles));
+        log.unsafe_shutdowns.set(u128::from(self.unsafe_shutdowns));
+        log.media_errors.set(u128::from(counters.media_errors));
         log.error_log_entries.set(u128::from(self.errors.count));
         log
     }
@@ -112,6 +94,48 @@ impl Controller {
         let mut log = FirmwareSlotLog::default();
         log.afi = 1;
         set_text(&mut log.frs[0], &self.config.firmware);
+        log
+    }
+
+    fn changed_namespaces(&self) -> ChangedNamespaceList {
+        let mut log = ChangedNamespaceList::default();
+        // There are no more than 1024 namespaces.
+        for (slot, &nsid) in log.nsid.iter_mut().zip(&self.changed_namespaces) {
+            slot.set(nsid);
+        }
+        log
+    }
+
+    /// What is said of an admin command; `None` if there is no such command.
+    fn admin_effects(&self, opcode: AdminOpcode) -> Option<CommandEffects> {
+        let supported = CommandEffects(0).with_csupp(true);
+        match opcode {
+            AdminOpcode::DeleteIoSq
+            | AdminOpcode::CreateIoSq
+            | AdminOpcode::GetLogPage
+            | AdminOpcode::DeleteIoCq
+            | AdminOpcode::CreateIoCq
+            | AdminOpcode::Identify
+            | AdminOpcode::Abort
+            | AdminOpcode::SetFeatures
+            | AdminOpcode::GetFeatures
+            | AdminOpcode::AsyncEventRequest => Some(supported),
+            AdminOpcode::FormatNvm => {
+                Some(supported.with_lbcc(true).with_ncc(true).with_cse(cse::ALONE_IN_NAMESPACE))
+            }
+            AdminOpcode::DoorbellBufferConfig => self.config.shadow_doorbells.then_some(supported),
+            _ => None,
+        }
+    }
+
+    fn commands_supported(&self) -> CommandsSupportedLog {
+        let mut log = CommandsSupportedLog::default();
+        for &opcode in AdminOpcode::ALL {
+            log.admin[opcode as usize].set(self.admin_effects(opcode).unwrap_or_default().0);
+        }
+        for &opcode in IoOpcode::ALL {
+            log.io[opcode as usize].set(io_effects(opcode).unwrap_or_default().0);
+        }
         log
     }
 }

@@ -10,41 +10,53 @@
 //! - `interrupts` tells the host.
 
 mod admin;
+mod arbiter;
+mod cmb;
 mod complete;
+mod dbbuf;
+mod error_log;
 mod events;
 mod fast;
+mod faulty;
 mod features;
+mod format;
 mod identify;
 mod interrupts;
 mod io;
 mod logs;
 mod pending;
+mod power;
 mod prp;
 mod queues;
 mod regs;
+mod set_features;
+mod sgl;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError};
+use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError};
 use meantime_spec::status::{Status, StatusCode};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;
-use crate::faults::{FaultPlan, Faults};
-use crate::hostmem::{HostMemory, Segment};
+use crate::faults::{FaultHits, FaultPlan, FaultRule, Faults, TooManyRules};
+use crate::hostmem::{HostMemory, OwnMemory, Segment};
 use crate::medium::Medium;
 use crate::rng::Rng;
 use crate::service::Service;
 use crate::stamps::{STAMP_RING_LEN, StampRing};
 use crate::store::Store;
+use arbiter::Arbiter;
+use dbbuf::Shadows;
+use error_log::ErrorLog;
 use events::Events;
 use features::Features;
 use interrupts::Interrupts;
-use logs::ErrorLog;
 use pending::{MAX_PENDING, Pending};
+use power::Power;
 use queues::{BadHead, Cq, Sq};
 pub(crate) use regs::RegisterFile;
 
@@ -88,13 +100,20 @@ pub(crate) struct Controller {
     sqs: Vec<Sq>,
     /// By queue identifier.
     cqs: Vec<Option<Cq>>,
+    /// The host's shadow doorbells, if it has given some.
+    shadows: Option<Shadows>,
     interrupts: Interrupts,
     service: Service,
     faults: Faults,
     pending: Pending,
     features: Features,
     events: Events,
+    power: Power,
     errors: ErrorLog,
+    /// Namespaces whose format has changed since the host read the list of them.
+    changed_namespaces: BTreeSet<u32>,
+    power_cycles: u64,
+    unsafe_shutdowns: u64,
     counters: Arc<SharedCounters>,
     stamps: Option<Arc<StampRing>>,
     refusals: VecDeque<Refusal>,
@@ -102,6 +121,11 @@ pub(crate) struct Controller {
     immediate: bool,
     /// Something is due at a known time.
     timed: bool,
+    /// Not every command is fetched at once: the arbiter says which.
+    arbitrated: bool,
+    arbiter: Arbiter,
+    /// The most commands inside the device.
+    most_inside: u32,
     /// When CSTS.RDY becomes 1.
     ready_at_ns: Option<u64>,
     /// Where the data of the command in hand lies. Kept for its capacity.
@@ -119,28 +143,36 @@ impl Controller {
         let mut controller = Self {
             regs: Arc::new(RegisterFile::new(&config)),
             doorbells: Arc::new(Doorbells::new(queues)),
-            host: HostMemory::default(),
+            host: HostMemory::with_own(OwnMemory::new(config.cmb_bytes as usize)),
             store: Store::new(&config, medium),
             sqs: Vec::with_capacity(usize::from(queues)),
             cqs: (0..queues).map(|_| None).collect(),
+            shadows: None,
             interrupts: Interrupts::new(config.vectors),
             service,
             faults: Faults::new(config.faults.clone()),
             pending: Pending::with_capacity(1024),
-            features: Features::new(),
+            features: Features::new(&config),
             events: Events::default(),
+            power: Power::new(config.power_states.clone()),
             errors: ErrorLog::default(),
+            changed_namespaces: BTreeSet::new(),
+            power_cycles: 1,
+            unsafe_shutdowns: 0,
             counters: Arc::default(),
             stamps,
             refusals: VecDeque::with_capacity(MAX_REFUSALS),
             immediate: false,
             timed: false,
+            arbitrated: false,
+            arbiter: Arbiter::default(),
+            most_inside: Self::most_inside(config.model.inside),
             ready_at_ns: None,
             segments: Vec::with_capacity(512),
             blocked: false,
             config,
         };
-        controller.choose_path();
+        controller.apply_transitions(0);
         controller
     }
 
@@ -150,6 +182,13 @@ impl Controller {
 
     pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
+    }
+
+    /// Its own memory as the host sees it.
+    pub(crate) fn memory(&self) -> Option<ControllerMemory> {
+        let own = self.host.own()?;
+        let keepalive = Arc::clone(own) as Arc<dyn std::any::Any + Send + Sync>;
+        Some(ControllerMemory { host_addr: own.addr(), len: own.len(), keepalive })
     }
 
     pub(crate) fn counters(&self) -> &Arc<SharedCounters> {
@@ -175,12 +214,35 @@ impl Controller {
     }
 
     fn choose_path(&mut self) {
-        self.immediate = self.service.is_null() && self.faults.plan.is_none() && self.stamps.is_none();
+        self.immediate = self.service.is_null()
+            && self.faults.is_none()
+            && self.stamps.is_none()
+            && !self.power.needs_clock()
+            && !self.store.has_uncorrectable();
+        self.arbitrated = self.arbiter.weighted || self.config.model.inside > 0;
     }
 
     pub(crate) fn set_faults(&mut self, plan: FaultPlan) {
         self.faults = Faults::new(plan);
         self.choose_path();
+    }
+
+    /// Injects one more fault.
+    pub(crate) fn add_fault(&mut self, rule: FaultRule) -> Result<(), TooManyRules> {
+        let added = self.faults.add(rule);
+        self.choose_path();
+        added
+    }
+
+    /// Injects nothing any more.
+    pub(crate) fn clear_faults(&mut self) {
+        self.faults.clear();
+        self.choose_path();
+    }
+
+    /// The fault rules in force, and how often each has happened.
+    pub(crate) fn fault_hits(&self) -> Vec<FaultHits> {
+        self.faults.hits()
     }
 
     pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), SeamError> {
@@ -199,6 +261,10 @@ impl Controller {
             self.drop_queues();
             self.fatal("the memory of a queue in use was unmapped");
         }
+        if self.shadows.as_ref().is_some_and(|shadows| shadows.overlap(iova, len)) {
+            self.drop_queues();
+            self.fatal("the memory of the shadow doorbells was unmapped");
+        }
         self.host.unmap(iova).map(|_| ())
     }
 
@@ -209,26 +275,87 @@ impl Controller {
     /// Power fails and comes back: unflushed data is lost, or not, at random; the controller is reset. Returns how
     /// many writes were lost.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
-        let lost = self.store.power_cut(rng);
+        let (lost, torn) = self.store.power_cut(rng);
+        self.counters.injected_tears.add(torn);
+        self.power_cycles += 1;
+        if !self.regs.is_shut_down() {
+            self.unsafe_shutdowns += 1;
+        }
+        self.reset();
+        self.power_on();
+        lost
+    }
+
+    /// Function level reset: everything but the host's memory and interrupts as after power-on. No data is lost.
+    pub(crate) fn reset_function(&mut self) {
         self.reset();
         self.regs.power_on();
-        lost
+    }
+
+    /// The same, and the host is gone with its memory and interrupts. The next one rings `doorbells`, which the former
+    /// has never seen and cannot reach.
+    pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
+        self.reset_function();
+        self.host = HostMemory::default();
+        self.interrupts = Interrupts::new(self.config.vectors);
+        self.doorbells = doorbells;
+    }
+
+    /// Whether there are queues whose doorbells the host may ring.
+    pub(crate) fn has_queues(&self) -> bool {
+        !self.sqs.is_empty()
     }
 
     /// The device leaves the bus: registers read all ones, nothing completes any more.
     pub(crate) fn unplug(&mut self) {
         self.drop_queues();
         self.regs.set_gone();
+        self.ready_at_ns = None;
+        self.update_timed();
+    }
+
+    /// The device comes back to the bus, as after power was switched on. What a volatile cache held is still there.
+    pub(crate) fn plug(&mut self) {
+        if self.regs.is_gone() {
+            self.reset();
+            self.regs.power_on();
+            self.regs.set_present();
+        }
     }
 
     /// Does what there is to do, once around all queues.
     #[inline]
     pub(crate) fn turn<C: Clock>(&mut self, clock: &C) -> Turn {
-        let mut worked = false;
         self.blocked = false;
-        if self.timed {
-            worked = self.expire(clock.now_ns());
+        if self.timed | self.arbitrated {
+            return self.turn_by_clock(clock);
         }
+        // Only what is executed can make anything due: without work, nothing has become so.
+        if self.serve_all(clock) { Turn::Worked } else { self.without_work() }
+    }
+
+    /// The same while something is due later, or not every command may be fetched.
+    fn turn_by_clock<C: Clock>(&mut self, clock: &C) -> Turn {
+        let mut worked = self.timed && self.expire(clock.now_ns());
+        worked |= if self.arbitrated { self.arbitrate(clock) } else { self.serve_all(clock) };
+        if worked {
+            Turn::Worked
+        } else if self.timed {
+            Turn::Waiting
+        } else {
+            self.without_work()
+        }
+    }
+
+    #[inline(always)]
+    fn without_work(&self) -> Turn {
+        if self.blocked || self.events.held_back() { Turn::Blocked } else { Turn::Idle }
+    }
+
+    /// Once around all queues. True if there were commands.
+    #[inline(always)]
+    fn serve_all<C: Clock>(&mut self, clock: &C) -> bool {
+        let mut worked = false;
         // The admin queue is first among them; serving it may change the list.
         let mut index = 0;
         while let Some(sq) = self.sqs.get(index) {
@@ -236,23 +363,16 @@ impl Controller {
             // Fetching the next entry's line already while there is no doorbell was tried, and takes it away from the
             // host that is about to write it: no gain.
             if tail != sq.head {
-                worked |= self.serve(index, tail, clock);
+                worked |= self.serve(index, tail, self.features.burst(), clock);
             }
             index += 1;
         }
-        if worked {
-            Turn::Worked
-        } else if self.timed {
-            Turn::Waiting
-        } else if self.blocked || self.events.held_back() {
-            Turn::Blocked
-        } else {
-            Turn::Idle
-        }
+        worked
     }
 
-    /// Fetches and executes commands of a queue whose tail doorbell is not at its head. True if there were any.
-    fn serve<C: Clock>(&mut self, index: usize, tail: u32, clock: &C) -> bool {
+    /// Fetches and executes commands, at most `burst` unless it is the admin queue, of a queue whose tail doorbell is not at its head.
+    /// True if there were any.
+    fn serve<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
         let sq = &mut self.sqs[index];
         if tail >= sq.ring.entries() {
             if sq.bad_tail != Some(tail) {
@@ -267,9 +387,9 @@ impl Controller {
             return self.serve_admin(tail, clock);
         }
         if self.immediate {
-            self.serve_at_once(index, tail, clock)
+            self.serve_at_once(index, tail, burst, clock)
         } else {
-            self.serve_timed(index, tail, clock)
+            self.serve_timed(index, tail, burst, clock)
         }
     }
 
@@ -299,9 +419,9 @@ impl Controller {
     }
 
     /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be faulty.
-    fn serve_timed<C: Clock>(&mut self, index: usize, tail: u32, clock: &C) -> bool {
-        let wanted = self.sqs[index].available(tail).min(self.features.burst());
-        let n = wanted.min(self.room(index, wanted)).min((MAX_PENDING - self.pending.len()) as u32);
+    fn serve_timed<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
+        let wanted = self.sqs[index].available(tail).min(burst);
+        let n = wanted.min(self.room(index, wanted)).min(self.room_inside());
         if n == 0 {
             return false;
         }
@@ -379,6 +499,7 @@ impl Controller {
     }
 
     fn remember(&mut self, refusal: Refusal) {
+        self.counters.remembered.add(1);
         if self.refusals.len() == MAX_REFUSALS {
             self.refusals.pop_front();
         }

@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use meantime_spec::sqe::NSID_BROADCAST;
 use meantime_spec::status::Status;
+
+use super::faulty::Marks;
 
 /// As many commands can be pending at once; no more are fetched then.
 pub(super) const MAX_PENDING: usize = 16384;
@@ -13,15 +16,15 @@ pub(super) const MAX_PENDING: usize = 16384;
 pub(super) struct Command {
     pub(super) qid: u16,
     pub(super) cid: u16,
+    pub(super) nsid: u32,
     pub(super) dw0: u32,
     pub(super) status: Status,
     pub(super) seen_ns: u64,
     pub(super) begun_ns: u64,
-    /// PRP1 and PRP2 if it transfers data: a mapping taken away makes it fail.
+    /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: a mapping taken away makes it fail.
     pub(super) prps: Option<(u64, u64)>,
-    /// Fault injection: follow its completion with a stray one, write it twice.
-    pub(super) stray: bool,
-    pub(super) duplicate: bool,
+    /// Fault injection.
+    pub(super) marks: Marks,
 }
 
 #[derive(Default)]
@@ -84,6 +87,12 @@ impl Pending {
         let (_, command) = self.slots[slot].take()?;
         self.free.push(slot as u32);
         Some(command)
+    }
+
+    /// Whether there is a command of namespace `nsid`, or of any if it is the broadcast value; a command meant for all counts for each.
+    pub(super) fn has_namespace(&self, nsid: u32) -> bool {
+        let concerns = |c: &Command| c.nsid == nsid || c.nsid == NSID_BROADCAST || nsid == NSID_BROADCAST;
+        self.slots.iter().flatten().any(|(_, command)| concerns(command))
     }
 
     /// Takes command `cid` of queue `qid` out.

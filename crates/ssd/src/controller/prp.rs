@@ -15,7 +15,8 @@ pub(super) enum PrpError {
 
 const ENTRY_BYTES: u64 = 8;
 
-fn add(host: &HostMemory, to: &mut Vec<Segment>, iova: u64, len: u64) -> Result<(), PrpError> {
+/// The `len` bytes at `iova`, after the segments there are.
+pub(super) fn add(host: &HostMemory, to: &mut Vec<Segment>, iova: u64, len: u64) -> Result<(), PrpError> {
     let segment = host.segment(iova, len as u32).ok_or(PrpError::Unmapped(iova))?;
     if !to.last_mut().is_some_and(|last| last.try_extend(segment)) {
         to.push(segment);

@@ -38,6 +38,8 @@ impl CidSet {
 /// A submission queue.
 pub(super) struct Sq {
     pub(super) doorbell: Doorbell,
+    /// Its event index, if it is a shadow doorbell.
+    pub(super) event: Option<Doorbell>,
     /// Next entry to fetch.
     pub(super) head: u32,
     /// A tail value beyond the queue that has been reported already.
@@ -45,6 +47,8 @@ pub(super) struct Sq {
     pub(super) ring: Ring,
     pub(super) qid: u16,
     pub(super) cqid: u16,
+    /// Its class under weighted round robin, as QPRIO says.
+    pub(super) qprio: u8,
     /// Commands fetched and not completed.
     pub(super) outstanding: u32,
     /// Their identifiers.
@@ -52,9 +56,9 @@ pub(super) struct Sq {
 }
 
 impl Sq {
-    pub(super) fn new(qid: u16, cqid: u16, ring: Ring, doorbell: Doorbell) -> Self {
+    pub(super) fn new(qid: u16, cqid: u16, qprio: u8, ring: Ring, doorbell: Doorbell) -> Self {
         let cids = CidSet::new();
-        Self { doorbell, head: 0, bad_tail: None, ring, qid, cqid, outstanding: 0, cids }
+        Self { doorbell, event: None, head: 0, bad_tail: None, ring, qid, cqid, qprio, outstanding: 0, cids }
     }
 
     /// Entries between `head` and a valid `tail`.
@@ -89,7 +93,9 @@ pub(super) enum BadHead {
 /// A completion queue.
 pub(super) struct Cq {
     pub(super) ring: Ring,
-    doorbell: Doorbell,
+    pub(super) doorbell: Doorbell,
+    /// Its event index, if it is a shadow doorbell.
+    pub(super) event: Option<Doorbell>,
     /// Next entry to write.
     tail: u32,
     phase: bool,
@@ -116,6 +122,7 @@ impl Cq {
         Self {
             ring,
             doorbell,
+            event: None,
             tail: 0,
             // 1.4 §4.6: entries of the first pass have phase 1.
             phase: true,
@@ -158,6 +165,11 @@ impl Cq {
         Ok(())
     }
 
+    /// The phase of the next entry.
+    pub(super) fn phase(&self) -> bool {
+        self.phase
+    }
+
     /// Writes an entry. There must be room, or one promised to this command.
     #[inline(always)]
     pub(super) fn post(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
@@ -170,6 +182,14 @@ impl Cq {
             self.tail = 0;
             self.phase = !self.phase;
         }
+    }
+
+    /// Fault injection: the same with the wrong phase, so that the host sees neither this entry nor any after it.
+    #[cold]
+    pub(super) fn post_unseen(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
+        self.phase = !self.phase;
+        self.post(dw0, sqhd, sqid, cid, status);
+        self.phase = !self.phase;
     }
 
     /// Asks for the line of the next entry.

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use meantime_spec::regs::{self, Aqa, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, shn, shst};
+use meantime_spec::regs::{
+    self, Aqa, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, ams, shn, shst,
+};
 use meantime_spec::seam::SOFT_DSTRD;
 
 use super::queues::{Cq, Sq};
@@ -23,6 +25,8 @@ pub(crate) struct RegisterFile {
     aqa: AtomicU32,
     asq: AtomicU64,
     acq: AtomicU64,
+    pub(super) cmbmsc: AtomicU64,
+    pub(super) cmb_bytes: u32,
     gone: AtomicBool,
 }
 
@@ -34,6 +38,9 @@ impl RegisterFile {
             // At least one unit: a time of 0 would leave the host nothing to wait by.
             .with_to(config.ready_timeout_ms.div_ceil(500).max(1) as u8)
             .with_dstrd(SOFT_DSTRD)
+            .with_ams(CAP_AMS_WEIGHTED_ROUND_ROBIN)
+            .with_nssrs(true)
+            .with_cmbs(config.cmb_bytes > 0)
             .with_css(CAP_CSS_NVM);
         Self {
             cap: cap.0,
@@ -43,6 +50,8 @@ impl RegisterFile {
             aqa: AtomicU32::new(0),
             asq: AtomicU64::new(0),
             acq: AtomicU64::new(0),
+            cmbmsc: AtomicU64::new(0),
+            cmb_bytes: config.cmb_bytes,
             gone: AtomicBool::new(false),
         }
     }
@@ -55,6 +64,11 @@ impl RegisterFile {
     /// The device leaves the bus.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
+    }
+
+    /// It is back.
+    pub(super) fn set_present(&self) {
+        self.gone.store(false, Ordering::Release);
     }
 
     /// Reads a 64-bit register; all ones once the device is gone.
@@ -75,6 +89,7 @@ impl RegisterFile {
         const CAP_HIGH: u32 = regs::CAP + 4;
         const ASQ_HIGH: u32 = regs::ASQ + 4;
         const ACQ_HIGH: u32 = regs::ACQ + 4;
+        const CMBMSC_HIGH: u32 = regs::CMBMSC + 4;
         if self.is_gone() {
             return regs::GONE;
         }
@@ -90,6 +105,11 @@ impl RegisterFile {
             ASQ_HIGH => (self.asq.load(Ordering::Acquire) >> 32) as u32,
             regs::ACQ => self.acq.load(Ordering::Acquire) as u32,
             ACQ_HIGH => (self.acq.load(Ordering::Acquire) >> 32) as u32,
+            regs::CMBLOC => self.cmbloc(),
+            regs::CMBSZ => self.cmbsz(),
+            regs::CMBMSC => self.cmbmsc().0 as u32,
+            CMBMSC_HIGH => (self.cmbmsc().0 >> 32) as u32,
+            regs::CMBSTS => self.cmbsts(),
             _ => 0,
         }
     }
@@ -106,6 +126,16 @@ impl RegisterFile {
         self.set_csts(self.csts().with_rdy(ready));
     }
 
+    /// Whether the host has shut the controller down, and it said that it has.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.csts().shst() == shst::COMPLETE
+    }
+
+    /// CSTS after a controller reset: what a reset of the NVM subsystem has left stays until the host clears it.
+    fn disabled_csts(&self) -> Csts {
+        Csts(0).with_nssro(self.csts().nssro())
+    }
+
     fn cc(&self) -> Cc {
         Cc(self.cc.load(Ordering::Acquire))
     }
@@ -120,6 +150,7 @@ impl RegisterFile {
         self.aqa.store(0, Ordering::Release);
         self.asq.store(0, Ordering::Release);
         self.acq.store(0, Ordering::Release);
+        self.cmbmsc.store(0, Ordering::Release);
         self.set_csts(Csts(0));
     }
 }
@@ -129,6 +160,7 @@ impl Controller {
     pub(crate) fn write32(&mut self, offset: u32, value: u32, now_ns: u64) {
         const ASQ_HIGH: u32 = regs::ASQ + 4;
         const ACQ_HIGH: u32 = regs::ACQ + 4;
+        const CMBMSC_HIGH: u32 = regs::CMBMSC + 4;
         if self.regs.is_gone() {
             return;
         }
@@ -154,8 +186,15 @@ impl Controller {
                 let old = self.regs.acq.load(Ordering::Acquire);
                 self.write_base(false, half(old, offset == ACQ_HIGH));
             }
-            // CSTS.NSSRO is "write 1 to clear"; it is never set here, so that clearing it has no effect.
-            regs::CSTS if value == 1 << 4 => {}
+            // CSTS.NSSRO is "write 1 to clear".
+            regs::CSTS if value == Csts(0).with_nssro(true).0 => {
+                self.regs.set_csts(self.regs.csts().with_nssro(false));
+            }
+            regs::NSSR => self.write_nssr(value),
+            regs::CMBMSC | CMBMSC_HIGH => {
+                let old = self.regs.cmbmsc().0;
+                self.write_cmbmsc(half(old, offset == CMBMSC_HIGH));
+            }
             regs::DOORBELLS.. => self.write_doorbell(offset, value),
             _ => self.bad_register("write to a register that is read-only or reserved"),
         }
@@ -169,6 +208,7 @@ impl Controller {
         match offset {
             regs::ASQ => self.write_base(true, value),
             regs::ACQ => self.write_base(false, value),
+            regs::CMBMSC => self.write_cmbmsc(value),
             _ => {
                 self.write32(offset, value as u32, now_ns);
                 self.write32(offset.wrapping_add(4), (value >> 32) as u32, now_ns);
@@ -177,7 +217,7 @@ impl Controller {
     }
 
     #[cold]
-    fn bad_register(&mut self, reason: &'static str) {
+    pub(super) fn bad_register(&mut self, reason: &'static str) {
         self.counters.bad_registers.add(1);
         tracing::debug!(reason, "register access refused");
         self.remember(Refusal { qid: 0, cid: None, status: None, reason });
@@ -205,6 +245,22 @@ impl Controller {
             self.fatal("admin queue attributes written while the controller is enabled");
         }
         disabled
+    }
+
+    /// NVM Subsystem Reset (1.4 §7.3.1): as after power on, but that nothing volatile is lost, and that CSTS says so. Any other value than
+    /// the magic one has no effect (1.4 §3.1.7).
+    fn write_nssr(&mut self, value: u32) {
+        if value == regs::NSSR_RESET {
+            self.reset();
+            self.power_on();
+            self.regs.set_csts(Csts(0).with_nssro(true));
+        }
+    }
+
+    /// Every register has the value that it has after power on.
+    pub(super) fn power_on(&mut self) {
+        self.regs.power_on();
+        self.host.place_controller_memory(None);
     }
 
     fn write_base(&mut self, submission: bool, value: u64) {
@@ -235,7 +291,7 @@ impl Controller {
             (false, true) => self.enable(new, now_ns),
             (true, false) => {
                 self.reset();
-                self.regs.set_csts(Csts(0));
+                self.regs.set_csts(self.regs.disabled_csts());
             }
             (true, true) => self.check_changed(old, new),
             (false, false) => {}
@@ -273,10 +329,11 @@ impl Controller {
                 self.remember(Refusal { qid: (index / 2) as u16, cid: None, status: None, reason });
             }
         }
+        self.power.active_until(now_ns);
         if let Err(reason) = self.create_admin_queues(cc) {
             self.counters.bad_registers.add(1);
             self.fatal(reason);
-        } else if self.faults.plan.never_ready {
+        } else if self.faults.never_ready(now_ns) {
             self.drop_queues();
         } else if self.config.ready_after_ns == 0 {
             self.regs.set_ready(true);
@@ -293,8 +350,8 @@ impl Controller {
         if cc.css() != CC_CSS_NVM {
             return Err("CC.CSS that CAP.CSS does not offer: only the NVM command set");
         }
-        if cc.ams() != 0 {
-            return Err("CC.AMS that CAP.AMS does not offer: only round robin");
+        if cc.ams() != ams::ROUND_ROBIN && cc.ams() != ams::WEIGHTED_ROUND_ROBIN {
+            return Err("CC.AMS that CAP.AMS does not offer: only round robin, plain and weighted");
         }
         if !plausible_sizes(cc) {
             return Err("CC.IOSQES or CC.IOCQES that Identify Controller does not offer");
@@ -308,15 +365,17 @@ impl Controller {
         if !asq.is_multiple_of(PAGE_BYTES) || !acq.is_multiple_of(PAGE_BYTES) {
             return Err("ASQ or ACQ not aligned to a page");
         }
-        let sq_ring = self.host.ring(asq, aqa.asqs(), 64).ok_or("ASQ is not in mapped memory")?;
+        let sq_ring = self.sq_ring(asq, aqa.asqs()).ok_or("ASQ is not in mapped memory")?;
         let cq_ring = self.host.ring(acq, aqa.acqs(), 16).ok_or("ACQ is not in mapped memory")?;
         let doorbell = |index| Doorbell::new(&self.doorbells, index).ok_or("no doorbells");
         let (sq_doorbell, cq_doorbell) = (doorbell(0)?, doorbell(1)?);
         // The admin completion queue uses vector 0, always (1.4 §3.1.9 and §7.5).
         let mut cq = Cq::new(cq_ring, cq_doorbell, Some(0));
         cq.sqs = 1;
+        self.arbiter.reset(cc.ams() == ams::WEIGHTED_ROUND_ROBIN);
+        self.choose_path();
         self.cqs[0] = Some(cq);
-        self.sqs.push(Sq::new(0, 0, sq_ring, sq_doorbell));
+        self.sqs.push(Sq::new(0, 0, 0, sq_ring, sq_doorbell));
         Ok(())
     }
 
@@ -331,6 +390,7 @@ impl Controller {
         self.sqs.clear();
         self.cqs.iter_mut().for_each(|cq| *cq = None);
         self.pending.clear();
+        self.shadows = None;
         self.events.reset();
         self.blocked = false;
     }
@@ -342,9 +402,14 @@ impl Controller {
         self.interrupts.reset();
         self.service.clear();
         self.features.reset();
-        if self.store.has_cache() && !self.store.enable_cache(true) {
+        self.interrupts.coalescing = self.features.current.coalescing;
+        if self.store.has_cache() && !self.store.enable_cache(self.features.current.cache.wce()) {
             tracing::warn!("the medium failed to write back");
         }
+        self.arbiter.reset(false);
+        self.power.set_state(self.features.current.power, 0);
+        self.apply_transitions(0);
+        self.errors.forget_commands();
         self.ready_at_ns = None;
         self.timed = false;
         for index in 0..self.doorbells.len() {

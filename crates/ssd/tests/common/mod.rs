@@ -304,11 +304,20 @@ impl Host {
 
     /// An I/O queue pair with the same identifier for both.
     pub fn create_queues(&mut self, qid: u16, entries: u32, vector: Option<u16>) {
+        self.create_pair(qid, entries, vector, 0);
+    }
+
+    /// The same without interrupts, of a priority class.
+    pub fn create_queues_of(&mut self, qid: u16, entries: u32, qprio: u8) {
+        self.create_pair(qid, entries, None, qprio);
+    }
+
+    fn create_pair(&mut self, qid: u16, entries: u32, vector: Option<u16>, qprio: u8) {
         let sq_iova = self.alloc(u64::from(entries) * 64);
         let cq_iova = self.alloc(u64::from(entries) * 16);
         self.write(cq_iova, &vec![0; entries as usize * 16]);
         ok(self.admin(Sqe::create_io_cq(0, qid, entries, cq_iova, vector)));
-        ok(self.admin(Sqe::create_io_sq(0, qid, entries, sq_iova, qid, 0)));
+        ok(self.admin(Sqe::create_io_sq(0, qid, entries, sq_iova, qid, qprio)));
         let (sq_entries, cq_entries) = (entries, entries);
         self.queues.push(Queue {
             qid,

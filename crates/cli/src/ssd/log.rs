@@ -1,0 +1,136 @@
+//! What happens to a served SSD, on standard error.
+
+use std::time::{Duration, Instant};
+
+use meantime_ssd::served::Event;
+use meantime_ssd::{Refusal, Ssd};
+
+/// Lines of each kind at most...
+const LINES_MAX: usize = 20;
+/// ... in this time.
+const PER: Duration = Duration::from_millis(200);
+
+/// The log.
+pub struct Log {
+    on: bool,
+    /// How many refusals have been seen...
+    seen: u64,
+    /// ... and when.
+    looked: Instant,
+    /// Messages that were refused since then...
+    since: Instant,
+    lines: usize,
+    /// ... and those that were not shown.
+    silent: u64,
+}
+
+impl Log {
+    pub fn new(on: bool) -> Self {
+        let now = Instant::now();
+        Self { on, seen: 0, looked: now, since: now, lines: 0, silent: 0 }
+    }
+
+    fn line(&self, text: &str) {
+        if self.on {
+            eprintln!("meantime: {text}");
+        }
+    }
+
+    /// Something that the server tells.
+    pub fn event(&mut self, event: &Event) {
+        let text = match event {
+            Event::Connected { pid: Some(pid) } => format!("a driver has connected: process {pid}"),
+            Event::Connected { pid: None } => "a driver has connected".to_owned(),
+            Event::Ended { why } => {
+                self.catch_up();
+                format!("the driver is gone: {why}")
+            }
+            Event::Refused { command, errno, why } => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                return self.limited(&format!("{command:?} refused: {why} ({error})"));
+            }
+            Event::Note(text) => return self.limited(text),
+            _ => return,
+        };
+        self.line(&text);
+    }
+
+    /// A line of which a driver can cause any number.
+    fn limited(&mut self, text: &str) {
+        if self.since.elapsed() >= PER {
+            self.catch_up();
+        }
+        if self.lines < LINES_MAX {
+            self.lines += 1;
+            self.line(text);
+        } else {
+            self.silent += 1;
+        }
+    }
+
+    fn catch_up(&mut self) {
+        if self.silent > 0 {
+            self.line(&format!("and {} messages more were refused", self.silent));
+        }
+        (self.since, self.lines, self.silent) = (Instant::now(), 0, 0);
+    }
+
+    /// Looks for what the controller has refused since, not too often.
+    pub fn look(&mut self, ssd: &Ssd) {
+        if self.looked.elapsed() >= PER {
+            self.looked = Instant::now();
+            self.look_now(ssd);
+        }
+    }
+
+    /// The same, without delay.
+    pub fn look_now(&mut self, ssd: &Ssd) {
+        let remembered = ssd.counters().remembered;
+        if !self.on || remembered == self.seen {
+            return;
+        }
+        let new = remembered - self.seen;
+        self.seen = remembered;
+        for text in latest(&ssd.refusals(), new) {
+            self.line(&text);
+        }
+    }
+}
+
+/// The `new` latest of `refusals` as lines, as many as are shown at once, oldest first.
+fn latest(refusals: &[Refusal], new: u64) -> Vec<String> {
+    let shown = refusals.len().min(new.try_into().unwrap_or(usize::MAX)).min(LINES_MAX);
+    let mut lines = Vec::with_capacity(shown + 1);
+    if new > shown as u64 {
+        lines.push(format!("{} refusals more before these", new - shown as u64));
+    }
+    lines.extend(refusals[refusals.len() - shown..].iter().map(words));
+    lines
+}
+
+fn words(refusal: &Refusal) -> String {
+    let Refusal { qid, cid, status, reason, .. } = refusal;
+    match (cid, status) {
+        (Some(cid), Some(status)) => format!("queue {qid}, command {cid:#06x} refused: {reason} ({status})"),
+        (Some(cid), None) => format!("queue {qid}, command {cid:#06x}: {reason}"),
+        (None, _) => format!("queue {qid}: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_shown_and_the_others_counted() {
+        let refusal = |qid| Refusal { qid, cid: None, status: None, reason: "why" };
+        let refusals: Vec<_> = (0..100).map(refusal).collect();
+        assert_eq!(latest(&refusals, 2), ["queue 98: why", "queue 99: why"]);
+        let many = latest(&refusals, 1_000);
+        assert_eq!(
+            (many.len(), &*many[0], &*many[20]),
+            (21, "980 refusals more before these", "queue 99: why")
+        );
+        assert_eq!(latest(&[], 5), ["5 refusals more before these"]);
+    }
+}

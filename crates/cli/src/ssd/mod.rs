@@ -1,0 +1,161 @@
+//! `meantime ssd`: a software SSD for other people's drivers.
+
+mod ctl;
+mod log;
+mod sigbus;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use meantime::block::{OpenOptions, Uri, start_ssd};
+use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
+use meantime_ssd::served::{Server, Socket, SocketOptions};
+use meantime_ssd::{Counters, Ssd, control};
+use serde_json::json;
+
+use crate::bind::user::User;
+use crate::cli::{SsdArgs, SsdCommand, SsdLog};
+use crate::failure::{Failure, named};
+use crate::output::print;
+use crate::signal;
+use log::Log;
+
+/// How often what was refused is asked for, and whether to end.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Events that wait to be told of at most.
+const EVENTS_MAX: usize = 1024;
+
+/// Runs the command.
+pub fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
+    match (&args.command, &args.device, &args.socket) {
+        (Some(SsdCommand::Ctl(args)), ..) => ctl::run(args),
+        (None, Some(device), Some(socket)) => serve(args, device.trim(), socket),
+        _ => Err(Failure::usage("give a device and --socket PATH; see `meantime ssd --help`")),
+    }
+}
+
+fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
+    check(uri)?;
+    let owner = args.owner.as_deref().map(User::find).transpose()?;
+    let options = SocketOptions {
+        mode: args.mode,
+        uid: owner.as_ref().map(|owner| owner.uid),
+        gid: owner.as_ref().map(|owner| owner.gid),
+    };
+    // Before the medium, which may create a file: nothing is left behind if somebody serves there already.
+    let socket = Socket::bind(path, &options).map_err(Failure::new)?;
+    sigbus::catch()?;
+    signal::catch();
+    let ssd = start_ssd(uri, &OpenOptions::default(), |config| {
+        if let Some(serial) = &args.serial {
+            config.serial.clone_from(serial);
+        }
+        if args.never_park {
+            config.park_after_ns = u64::MAX;
+        }
+    })
+    .map_err(|error| named(uri, &error))?;
+    let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(ssd.handle())));
+    // Kept until the end.
+    let _control = control.transpose().map_err(Failure::new)?;
+    let (tell, events) = sync_channel(EVENTS_MAX);
+    let server = Server::start(socket, ssd.function_port(), move |event| {
+        // A driver that does wrong faster than it can be told is not told of: the server does not wait for the log.
+        let _ = tell.try_send(event);
+    })
+    .map_err(|error| Failure::new(format_args!("cannot serve {}: {error}", path.display())))?;
+    announce(args, uri, path)?;
+    let mut log = Log::new(args.log == SsdLog::Refused);
+    while !signal::stopped() {
+        match events.recv_timeout(LOOK_EVERY) {
+            Ok(event) => log.event(&event),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::new(
+                    "the thread that serves the socket has ended: a bug worth reporting",
+                ));
+            }
+        }
+        log.look(&ssd);
+    }
+    drop(server);
+    for event in events.try_iter() {
+        log.event(&event);
+    }
+    log.look_now(&ssd);
+    let flushed = shut_down(&ssd);
+    report(args, ssd.counters())?;
+    if !flushed {
+        return Err(Failure::new(format_args!("{uri}: the medium failed to write back what was cached")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a served SSD cannot be.
+fn check(uri: &str) -> Result<(), Failure> {
+    let parsed: Uri = uri.parse().map_err(Failure::usage)?;
+    let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = parsed else {
+        return Err(Failure::usage(format_args!(
+            "{uri}: only a software SSD can be served: mem:SIZE or file:PATH"
+        )));
+    };
+    if soft.nsid != 1 || soft.lock {
+        let what = if soft.lock { "lock" } else { "nsid" };
+        return Err(Failure::usage(format_args!(
+            "{uri}: {what} says how a device is used, not what it is: leave it to the driver that connects"
+        )));
+    }
+    Ok(())
+}
+
+/// Says that drivers can connect.
+fn announce(args: &SsdArgs, uri: &str, path: &Path) -> Result<(), Failure> {
+    let (socket, pid) = (path.display(), std::process::id());
+    if args.json {
+        let ready = json!({ "ready": true, "device": uri, "socket": socket.to_string(), "pid": pid });
+        return print(&format!("{ready}\n"));
+    }
+    print(&format!("{uri} is served at {socket} (process {pid})\n"))
+}
+
+/// Shuts the controller down as a host does that is about to switch it off (NVMe Base 1.4 §7.6.2). Whether everything reached the medium.
+fn shut_down(ssd: &Ssd) -> bool {
+    let port = ssd.port();
+    port.write32(CC, Cc(0).with_shn(shn::NORMAL).0);
+    Csts(port.read32(CSTS)).shst() == shst::COMPLETE
+}
+
+/// Says what was done.
+fn report(args: &SsdArgs, counters: Counters) -> Result<(), Failure> {
+    let c = counters;
+    if !args.json {
+        return print(&format!(
+            "{} reads, {} writes, {} flushes, {} other I/O commands, {} admin commands; {} bytes read, {} written\n\
+             {} commands refused, {} register accesses and {} doorbells wrong, {} DMA errors, {} times fatal, {} resets\n",
+            c.reads,
+            c.writes,
+            c.flushes,
+            c.other_io,
+            c.admin_commands,
+            c.read_bytes,
+            c.written_bytes,
+            c.refused,
+            c.bad_registers,
+            c.bad_doorbells + c.stray_doorbells,
+            c.dma_errors,
+            c.fatal,
+            c.resets,
+        ));
+    }
+    let counters = json!({
+        "admin_commands": c.admin_commands, "reads": c.reads, "writes": c.writes, "flushes": c.flushes, "other_io": c.other_io,
+        "read_bytes": c.read_bytes, "written_bytes": c.written_bytes, "refused": c.refused, "bad_registers": c.bad_registers,
+        "bad_doorbells": c.bad_doorbells, "stray_doorbells": c.stray_doorbells, "dma_errors": c.dma_errors, "fatal": c.fatal,
+        "resets": c.resets, "interrupts": c.interrupts, "parks": c.parks, "naps": c.naps,
+    });
+    print(&format!("{}\n", json!({ "counters": counters })))
+}

@@ -1,0 +1,98 @@
+//! What can be wrong with a server, or with the way to it.
+
+use std::io;
+use std::path::PathBuf;
+
+use meantime_spec::vfio_user::{Command, VERSION_MAJOR, VERSION_MINOR};
+
+/// Why a controller behind vfio-user cannot be used, or can be used no longer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UserError {
+    /// There is no way to the socket.
+    #[error("cannot connect to the socket {}: {source}; {advice}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// It speaks another version of the protocol.
+    #[error(
+        "{server}: it answered with version {major}.{minor} of vfio-user, and {VERSION_MAJOR}.0 to {VERSION_MAJOR}.{VERSION_MINOR} are \
+         spoken here: use a server of the same major version"
+    )]
+    Version {
+        /// Who.
+        server: String,
+        /// The version's first number.
+        major: u16,
+        /// The version's second number.
+        minor: u16,
+    },
+    /// It answered with an error; the connection goes on.
+    #[error("{server}: the server refused {command}: {source}; its log may say why")]
+    Refused {
+        /// Who.
+        server: String,
+        /// What.
+        command: Command,
+        /// Its errno.
+        source: io::Error,
+    },
+    /// It did not answer; the connection was given up.
+    #[error(
+        "{server}: no answer to {command} within {timeout_ms} ms: the server hangs, or serves another client (one at a time)"
+    )]
+    Late {
+        /// Who.
+        server: String,
+        /// To what.
+        command: Command,
+        /// How long was waited.
+        timeout_ms: u128,
+    },
+    /// It has closed the connection.
+    #[error("{server}: the server closed the connection: it has ended, or did not like what it was asked")]
+    Closed {
+        /// Who.
+        server: String,
+    },
+    /// The socket failed.
+    #[error("{server}: {source}: the connection was given up")]
+    Socket {
+        /// Who.
+        server: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// What it sent is not vfio-user; the connection was given up.
+    #[error("{server}: the server does not keep to vfio-user: {what}")]
+    Protocol {
+        /// Who.
+        server: String,
+        /// How not.
+        what: String,
+    },
+    /// What it serves cannot be used.
+    #[error("{server}: this controller cannot be used: {what}")]
+    Unusable {
+        /// Who.
+        server: String,
+        /// Why not.
+        what: String,
+    },
+    /// The connection was given up earlier.
+    #[error("{server}: the connection was given up: {why}")]
+    Gone {
+        /// Who.
+        server: String,
+        /// What had happened.
+        why: String,
+    },
+}
+
+/// A `Result` of this transport's own.
+pub(super) type Result<T> = std::result::Result<T, UserError>;

@@ -1,0 +1,366 @@
+//! The transport to a controller that another process serves over vfio-user (SPDK's target, QEMU's and our own software SSD).
+//!
+//! Memory is shared by its file. Doorbells are stored to where the server shares theirs, and sent as messages where not, which is correct and
+//! slow. Registers go by message: they are slow on hardware too. Interrupts are eventfds.
+//!
+//! **A server that goes wrong.** A reply that is not one, or does not come by its deadline, ends the connection, and the device is gone: registers
+//! read all ones. Buffers of commands that were in flight are in memory that the server may still write to, so they stay lost
+//! until the server's process is known to have ended ([`DmaMap::unmap_dma`] is `Ok` then).
+//!
+//! **A server that makes its doorbells' file shorter** has stores to it go nowhere (see [`sigbus`](super::sigbus)).
+
+mod bar;
+mod config;
+mod connection;
+mod device;
+mod error;
+mod peer;
+mod region_access;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod version;
+
+pub use error::UserError;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use meantime_spec::regs::DOORBELLS;
+use meantime_spec::vfio_user::{Command, DmaMap as WireDmaMap, DmaUnmap, SetIrqs, dma, irq, region};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use super::clock::Clock;
+use super::event::EventFd;
+use super::mmio::{Doorbell, WriteDoorbell};
+use super::pages::Pages;
+use super::transport::{DmaLimits, DmaMap, Transport};
+use super::{HwError, Result};
+use bar::Bar0;
+use config::{Config, Msix};
+use connection::Connection;
+use socket::{Socket, deadline_after};
+
+/// How a server is talked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserOptions {
+    /// How long the server may take to answer, in ns; and to take us as its client.
+    pub timeout_ns: u64,
+}
+
+impl Default for UserOptions {
+    fn default() -> Self {
+        Self { timeout_ns: 10_000_000_000 }
+    }
+}
+
+/// A controller behind a vfio-user socket.
+pub struct UserTransport {
+    connection: Arc<Connection>,
+    limits: DmaLimits,
+    /// Whether 64-bit registers can be read and written at once.
+    wide: bool,
+    bar: Bar0,
+    bar_bytes: u64,
+    interrupts: Option<Interrupts>,
+    /// What is mapped: where, and how many bytes.
+    mapped: Mutex<BTreeMap<u64, u64>>,
+}
+
+/// MSI-X.
+struct Interrupts {
+    msix: Msix,
+    vectors: u16,
+    /// `None` while MSI-X is off.
+    installed: Mutex<Option<EventFd>>,
+}
+
+impl UserTransport {
+    /// Connects to the socket at `path` (or named `cntrl` in the directory `path`), resets the controller and makes it ready for a driver.
+    ///
+    /// # Errors
+    /// [`HwError::VfioUser`], which says what is wrong and what to do.
+    pub fn connect(path: &Path, options: &UserOptions) -> Result<Self> {
+        let path = if path.is_dir() { path.join("cntrl") } else { path.to_owned() };
+        let timeout = Duration::from_nanos(options.timeout_ns);
+        let socket = Socket::connect(&path, deadline_after(timeout)).map_err(|errno| {
+            let (source, advice) = (errno.into(), advice(errno));
+            UserError::Connect { path: path.clone(), source, advice }
+        })?;
+        Ok(Self::attach(Connection::new(socket, format!("vfio-user:{}", path.display()), timeout))?)
+    }
+
+    /// As [`connect`](Self::connect), over a socket that is connected already, known to people as `name`.
+    ///
+    /// # Errors
+    /// [`HwError::VfioUser`].
+    pub fn over(stream: UnixStream, name: String, options: &UserOptions) -> Result<Self> {
+        let socket = Socket::connected(OwnedFd::from(stream))
+            .map_err(|errno| UserError::Socket { server: name.clone(), source: errno.into() })?;
+        Ok(Self::attach(Connection::new(socket, name, Duration::from_nanos(options.timeout_ns)))?)
+    }
+
+    fn attach(connection: Connection) -> error::Result<Self> {
+        let takes = version::negotiate(&connection)?;
+        let device = device::device(&connection)?;
+        if device.resets {
+            match connection.request(Command::DeviceReset, &[], None, 0) {
+                // The driver disables the controller, which comes to the same.
+                Err(error @ UserError::Refused { .. }) => tracing::warn!(%error, "going on without a reset"),
+                result => drop(result?),
+            }
+        }
+        let space = device::region(&connection, region::CONFIG)?;
+        if space.bytes < meantime_spec::pci::CONFIG_BYTES as u64 {
+            return Err(connection.unusable(format!("{} bytes of configuration space", space.bytes)));
+        }
+        let config = Config::prepare(&connection, takes.max_data_xfer_bytes)?;
+        let registers = device::region(&connection, region::BAR0)?;
+        // Registers, and at least the admin queue's two doorbells.
+        if registers.bytes < u64::from(DOORBELLS) + 8 {
+            return Err(connection.unusable(format!("its BAR0 has {} bytes, too few", registers.bytes)));
+        }
+        let bar = Bar0::map(&connection, &registers, config.parked_offset)?;
+        let interrupts = match config.msix {
+            None => None,
+            Some(msix) => {
+                let vectors = device::msix_vectors(&connection, &device)?.min(msix.vectors.into()) as u16;
+                (vectors > 0).then(|| Interrupts { msix, vectors, installed: Mutex::new(None) })
+            }
+        };
+        let limits = DmaLimits { shared: true, max_regions: takes.max_dma_maps, ..DmaLimits::default() };
+        let wide = takes.max_data_xfer_bytes >= 8;
+        let bar_bytes = registers.bytes;
+        Ok(Self {
+            connection: Arc::new(connection),
+            limits,
+            wide,
+            bar,
+            bar_bytes,
+            interrupts,
+            mapped: Mutex::default(),
+        })
+    }
+
+    /// Whether the connection was given up.
+    pub fn is_gone(&self) -> bool {
+        self.connection.is_gone()
+    }
+
+    fn read<const N: usize>(&self, offset: u32) -> [u8; N] {
+        let mut bytes = [0; N];
+        match region_access::read(&self.connection, region::BAR0, offset.into(), &mut bytes) {
+            Ok(()) => bytes,
+            Err(error) => {
+                tracing::debug!(%error, offset, "a register reads as all ones");
+                [0xff; N]
+            }
+        }
+    }
+
+    fn write(&self, offset: u32, bytes: &[u8]) {
+        if let Err(error) = region_access::write(&self.connection, region::BAR0, offset.into(), bytes) {
+            // Whoever waits for what the register does finds out.
+            tracing::warn!(%error, offset, "a register was not written");
+        }
+    }
+
+    /// Has `vectors` from `first` on signal `event`.
+    fn set_irqs(&self, first: u16, event: &EventFd) -> error::Result<()> {
+        let flags = irq::SET_DATA_EVENTFD | irq::SET_ACTION_TRIGGER;
+        // One at a time: a message carries as many descriptors as it names vectors, and a server may take only one.
+        let ask = set_irqs(flags, first.into(), 1);
+        self.connection.request(Command::DeviceSetIrqs, &[ask.as_bytes()], Some(event.as_fd()), 0).map(drop)
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn set_irqs(flags: u32, start: u32, count: u32) -> SetIrqs {
+    SetIrqs {
+        argsz: (size_of::<SetIrqs>() as u32).into(),
+        flags: flags.into(),
+        index: irq::MSIX.into(),
+        start: start.into(),
+        count: count.into(),
+    }
+}
+
+/// What to do if a socket cannot be connected to.
+fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOENT => "start the server first, e.g. `meantime ssd --socket PATH`",
+        Errno::CONNREFUSED => "nobody listens there any more: start the server again",
+        Errno::ACCESS | Errno::PERM => {
+            "it takes write access to the socket: ask its owner, or see the server's options"
+        }
+        Errno::AGAIN => {
+            "the server takes one client at a time, and others wait already: end them, or serve another socket"
+        }
+        Errno::NAMETOOLONG => "a socket's path has at most 107 bytes: use a shorter one",
+        Errno::PROTOTYPE => "it is a socket of another kind than vfio-user's",
+        _ => "see that it is a vfio-user socket",
+    }
+}
+
+impl DmaMap for UserTransport {
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
+        let bytes = pages.len();
+        let refused = |what: String| HwError::DmaMap { iova, bytes, what };
+        let file = pages.file().ok_or_else(|| refused("memory that cannot be shared".into()))?;
+        let ask = WireDmaMap {
+            argsz: (size_of::<WireDmaMap>() as u32).into(),
+            // Without both some servers take it, and fail later.
+            flags: (dma::READABLE | dma::WRITABLE).into(),
+            offset: 0.into(),
+            iova: iova.into(),
+            len: (bytes as u64).into(),
+        };
+        let answer = self.connection.request(Command::DmaMap, &[ask.as_bytes()], Some(file.as_fd()), 0);
+        answer.map_err(|error| match error {
+            UserError::Refused { .. } => refused(error.to_string()),
+            error => error.into(),
+        })?;
+        self.mapped().insert(iova, bytes as u64);
+        Ok(())
+    }
+
+    fn unmap_dma(&self, iova: u64) -> Result<()> {
+        let len = self.mapped().get(&iova).copied();
+        let len = len.ok_or(HwError::Missing { what: format!("DMA mapping at {iova:#x}") })?;
+        let ask = DmaUnmap {
+            argsz: (size_of::<DmaUnmap>() as u32).into(),
+            flags: 0.into(),
+            iova: iova.into(),
+            len: len.into(),
+        };
+        let most = size_of::<DmaUnmap>();
+        match self.connection.request(Command::DmaUnmap, &[ask.as_bytes()], None, most) {
+            Ok(_) => {}
+            Err(error @ UserError::Refused { .. }) => {
+                return Err(HwError::DmaMap { iova, bytes: len as usize, what: error.to_string() });
+            }
+            // The connection says nothing of the mapping: only the end of the process does.
+            Err(_) if self.connection.has_ended() => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.mapped().remove(&iova);
+        Ok(())
+    }
+
+    fn limits(&self) -> DmaLimits {
+        self.limits
+    }
+}
+
+impl Transport for UserTransport {
+    fn describe(&self) -> String {
+        self.connection.server().to_owned()
+    }
+
+    fn read32(&self, offset: u32) -> u32 {
+        u32::from_le_bytes(self.read(offset))
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        if self.wide {
+            return u64::from_le_bytes(self.read(offset));
+        }
+        u64::from(self.read32(offset)) | u64::from(self.read32(offset + 4)) << 32
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.write(offset, &value.to_le_bytes());
+    }
+
+    fn write64(&self, offset: u32, value: u64) {
+        if self.wide {
+            return self.write(offset, &value.to_le_bytes());
+        }
+        // The lower half first (NVMe Base 1.4 §3.1).
+        self.write32(offset, value as u32);
+        self.write32(offset + 4, (value >> 32) as u32);
+    }
+
+    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+        let inside =
+            offset >= DOORBELLS && offset.is_multiple_of(4) && u64::from(offset) + 4 <= self.bar_bytes;
+        if !inside {
+            return Err(HwError::Missing { what: format!("doorbell at offset {offset:#x}") });
+        }
+        let message = MessageDoorbell { connection: Arc::clone(&self.connection), offset };
+        Ok(match self.bar.doorbell(offset, message) {
+            Ok(doorbell) => doorbell,
+            Err(message) => Doorbell::by_message(Arc::new(message)),
+        })
+    }
+
+    fn vectors(&self) -> u16 {
+        self.interrupts.as_ref().map_or(0, |interrupts| interrupts.vectors)
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()> {
+        let interrupts = self.interrupts.as_ref().filter(|interrupts| vector < interrupts.vectors);
+        let interrupts =
+            interrupts.ok_or_else(|| HwError::Missing { what: format!("interrupt vector {vector}") })?;
+        let mut installed = interrupts.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Once MSI-X is on, a vector without eventfd is an error in some servers (SPDK's sets CSTS.CFS), and the admin queue
+        // has one, polled as it is. So what is to signal nothing signals an eventfd that nobody reads; and MSI-X stays on.
+        match (installed.as_ref(), event) {
+            (None, None) => return Ok(()),
+            (Some(_), Some(event)) => self.set_irqs(vector, event)?,
+            (Some(nobody), None) => self.set_irqs(vector, nobody)?,
+            (None, Some(event)) => {
+                let nobody = EventFd::new()?;
+                if vector != 0 {
+                    self.set_irqs(0, &nobody)?;
+                }
+                self.set_irqs(vector, event)?;
+                interrupts.msix.enable(&self.connection, true)?;
+                *installed = Some(nobody);
+            }
+        }
+        Ok(())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::real()
+    }
+}
+
+impl Drop for UserTransport {
+    fn drop(&mut self) {
+        let Some(interrupts) = &mut self.interrupts else { return };
+        let installed = interrupts.installed.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if installed.is_some() && !self.connection.is_gone() {
+            // It outlasts the connection in some servers.
+            let _ = interrupts.msix.enable(&self.connection, false);
+            let off = set_irqs(irq::SET_DATA_NONE | irq::SET_ACTION_TRIGGER, 0, 0);
+            let _ = self.connection.request(Command::DeviceSetIrqs, &[off.as_bytes()], None, 0);
+        }
+    }
+}
+
+/// A doorbell by message.
+struct MessageDoorbell {
+    connection: Arc<Connection>,
+    offset: u32,
+}
+
+impl WriteDoorbell for MessageDoorbell {
+    fn write(&self, value: u32) {
+        // Returns when the server has stored it: so it never overtakes, nor undoes, what is stored to a shared doorbell after it. A refusal
+        // cannot be told from here; the command's deadline finds out.
+        let value = value.to_le_bytes();
+        if let Err(error) = region_access::write(&self.connection, region::BAR0, self.offset.into(), &value) {
+            tracing::warn!(%error, offset = self.offset, "a doorbell was not rung");
+        }
+    }
+}

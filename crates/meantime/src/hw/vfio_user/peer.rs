@@ -1,0 +1,116 @@
+//! Whether the server's process has ended.
+//!
+//! A server has our memory mapped, and closing the socket does not take it back: a server that hangs may go on writing to buffers whenever it
+//! wakes up. Memory is known to be ours again when the server has answered DMA_UNMAP, or when it has ended, and its mappings with it. A
+//! pidfd tells that: it becomes readable when the last thread of the process is gone, and threads give up their memory before.
+//!
+//! The kernel names the process that called `listen`, which need not be the one that serves (it may have forked). So the connection must be
+//! closed on the other side as well, which says that no process has it any more. What is left: a process that serves, closes the connection,
+//! keeps the memory and outlives its parent.
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use super::socket::timespec;
+
+/// The process at the other end.
+#[derive(Debug)]
+pub(super) struct Peer(Option<OwnedFd>);
+
+impl Peer {
+    /// Whoever listened for the connection that `socket` is one end of.
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Self {
+        // One that has ended already is not the one that serves.
+        let pidfd = pidfd_of(socket).filter(|pidfd| !has_ended(pidfd.as_fd(), Duration::ZERO));
+        Self(pidfd)
+    }
+
+    /// Whether it has ended, or does so within `wait`. False if it cannot be known.
+    pub(super) fn has_ended(&self, wait: Duration) -> bool {
+        self.0.as_ref().is_some_and(|pidfd| has_ended(pidfd.as_fd(), wait))
+    }
+}
+
+fn has_ended(pidfd: BorrowedFd<'_>, wait: Duration) -> bool {
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    // A signal that cuts the wait short: then it is not known yet, which is on the safe side.
+    matches!(poll(&mut fds, Some(&timespec(wait))), Ok(1)) && fds[0].revents().contains(PollFlags::IN)
+}
+
+fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let credentials: Credentials = socket_option(socket, libc::SO_PEERCRED)?;
+    // This process, which does not end before we do.
+    if credentials.pid == getpid().as_raw_pid() {
+        return None;
+    }
+    // Since Linux 6.5; before, the process may have ended, and its number be another's, by the time it is opened.
+    if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0) {
+        // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+        return Some(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    // 0: a process that this one cannot see.
+    let pid = Pid::from_raw(credentials.pid).filter(|_| credentials.pid > 0)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// `struct ucred`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Credentials {
+    pid: i32,
+    uid: u32,
+    gid: u32,
+}
+
+/// What the kernel writes as a socket's option: integers, for which any bytes will do.
+trait Plain: Copy + Default {}
+impl Plain for libc::c_int {}
+impl Plain for Credentials {}
+
+fn socket_option<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int) -> Option<T> {
+    let mut value = T::default();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` is `len` bytes, which the kernel does not go beyond, and any bytes are a value of it (`Plain`).
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut len)
+    };
+    (result == 0 && len as usize == size_of::<T>()).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn this_process_has_not_ended() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let begun = std::time::Instant::now();
+        assert!(!Peer::of(here.as_fd()).has_ended(Duration::from_secs(3600)));
+        assert!(begun.elapsed().as_secs() < 3600, "it is not waited for");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_known_to_have() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        let peer = Peer(Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()));
+        assert!(!peer.has_ended(Duration::ZERO));
+        child.kill().unwrap();
+        // Before anybody has asked for its exit status.
+        assert!(peer.has_ended(Duration::from_secs(10)));
+        child.wait().unwrap();
+        assert!(peer.has_ended(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_no_socket_has_no_peer() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(Peer::of(file.as_fd()).0.is_none());
+    }
+}

@@ -1,0 +1,59 @@
+//! The client against servers that keep to the protocol, and against others.
+
+mod bad_replies;
+mod ended;
+mod fake;
+mod start_up;
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use super::*;
+use fake::{Message, Script, State};
+
+/// Short, for servers that never answer.
+const QUICK: UserOptions = UserOptions { timeout_ns: 100_000_000 };
+/// Long enough for a machine that is busy otherwise.
+const PATIENT: UserOptions = UserOptions { timeout_ns: 30_000_000_000 };
+
+struct Served {
+    transport: UserTransport,
+    seen: Arc<Mutex<Vec<Message>>>,
+    server: JoinHandle<State>,
+}
+
+impl Served {
+    /// What the server has seen, and what became of its device.
+    fn end(self) -> (Vec<Message>, State) {
+        drop(self.transport);
+        let state = self.server.join().unwrap();
+        let seen = Arc::try_unwrap(self.seen).unwrap().into_inner().unwrap();
+        (seen, state)
+    }
+}
+
+fn attach(state: State, script: Script, options: &UserOptions) -> Result<Served> {
+    let (stream, seen, server) = fake::start(state, script);
+    UserTransport::over(stream, "fake".into(), options).map(|transport| Served { transport, seen, server })
+}
+
+/// As any good server.
+fn good() -> Served {
+    attach(State::new(), Box::new(|_| None), &PATIENT).unwrap()
+}
+
+/// Why a server that does as `script` says cannot be used.
+fn refused(
+    script: impl FnMut(&Message) -> Option<fake::Answer> + Send + 'static,
+    options: &UserOptions,
+) -> String {
+    match attach(State::new(), Box::new(script), options) {
+        Ok(_) => panic!("it was taken"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn shared_pages() -> Arc<Pages> {
+    let limits = DmaLimits { shared: true, ..DmaLimits::default() };
+    Arc::new(Pages::map(2 << 20, &limits).unwrap())
+}

@@ -1,0 +1,181 @@
+//! What a line asks for, and the answer.
+
+use std::fmt::Write as _;
+
+use super::FaultControl;
+use crate::controller::Refusal;
+use crate::faults::FaultRule;
+
+const USE: &str = "use faults, faults add RULE, faults clear, slow TIME, power-cut [SEED], unplug, plug, counters or refusals";
+
+/// Obeys `line`; the answer, whole lines.
+pub(super) fn obey(ssd: &dyn FaultControl, line: &[u8]) -> String {
+    let said = match std::str::from_utf8(line) {
+        Ok(line) => try_obey(ssd, line.trim()),
+        Err(_) => Err(format!("this is no text; {USE}")),
+    };
+    match said {
+        Ok(mut news) => {
+            news.push_str("ok\n");
+            news
+        }
+        Err(why) => error(&why),
+    }
+}
+
+/// The answer that says no.
+pub(super) fn error(why: &str) -> String {
+    // Whatever was asked, the answer stays one line.
+    let why: Vec<&str> = why.lines().map(str::trim).filter(|part| !part.is_empty()).collect();
+    format!("error: {}\n", why.join(" "))
+}
+
+fn try_obey(ssd: &dyn FaultControl, line: &str) -> Result<String, String> {
+    let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    let alone = |then: &dyn Fn() -> String| match rest {
+        "" => Ok(then()),
+        _ => Err(format!("{command} takes nothing more; {USE}")),
+    };
+    match command {
+        "faults" => faults(ssd, rest),
+        "slow" if !rest.is_empty() => add(ssd, &format!("late-completion by={rest}")),
+        "power-cut" => {
+            let seed = match rest {
+                "" => std::time::UNIX_EPOCH.elapsed().map_or(0, |since| u64::from(since.subsec_nanos())),
+                text => text.parse().map_err(|_| format!("{text:?} is no seed; a number, or nothing"))?,
+            };
+            Ok(format!(" {} unflushed writes lost (seed {seed})\n", ssd.cut_power(seed)))
+        }
+        "unplug" => alone(&|| {
+            ssd.unplug();
+            String::new()
+        }),
+        "plug" => alone(&|| {
+            ssd.plug();
+            String::new()
+        }),
+        "counters" => alone(&|| counters(ssd)),
+        "refusals" => alone(&|| ssd.refusals().iter().map(refusal).collect()),
+        _ => Err(format!("there is no command {command:?}; {USE}")),
+    }
+}
+
+fn faults(ssd: &dyn FaultControl, rest: &str) -> Result<String, String> {
+    match rest.split_once(char::is_whitespace).unwrap_or((rest, "")) {
+        ("" | "list", "") => Ok(ssd
+            .faults()
+            .iter()
+            .map(|fault| format!(" {}  # {} of {} commands\n", fault.rule, fault.hits, fault.seen))
+            .collect()),
+        ("clear", "") => {
+            ssd.clear_faults();
+            Ok(String::new())
+        }
+        ("add", rule) => add(ssd, rule),
+        _ => Err(format!("faults, faults add RULE, or faults clear, not {rest:?}")),
+    }
+}
+
+fn add(ssd: &dyn FaultControl, rule: &str) -> Result<String, String> {
+    let rule = FaultRule::parse_line(rule).map_err(|error| error.to_string())?;
+    ssd.add_fault(rule).map_err(|error| error.to_string())?;
+    Ok(format!(" {rule}\n"))
+}
+
+fn counters(ssd: &dyn FaultControl) -> String {
+    ssd.counters().iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, " {name} {value}");
+        text
+    })
+}
+
+fn refusal(refusal: &Refusal) -> String {
+    let Refusal { qid, cid, status, reason } = refusal;
+    let mut text = format!(" queue {qid}");
+    if let Some(cid) = cid {
+        let _ = write!(text, ", command {cid:#06x}");
+    }
+    let _ = write!(text, ": {reason}");
+    if let Some(status) = status {
+        let _ = write!(text, "; {status}");
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Medium, SsdConfig, SteppedSsd};
+
+    fn ssd() -> SteppedSsd {
+        let config = SsdConfig { volatile_write_cache: true, ..SsdConfig::with_namespace(1 << 20, 512) };
+        SteppedSsd::new(config, Medium::dram(1 << 20).unwrap(), 1).unwrap()
+    }
+
+    #[test]
+    fn commands_are_obeyed() {
+        let ssd = ssd();
+        let ask = |line: &str| obey(&ssd, line.as_bytes());
+        assert_eq!(ask("faults"), "ok\n");
+        assert_eq!(
+            ask(" faults  add  lost-completion opcode=read  times=1 "),
+            " lost-completion opcode=read times=1\nok\n"
+        );
+        assert_eq!(ask("slow 2ms"), " late-completion by=2ms\nok\n");
+        assert_eq!(
+            ask("faults list"),
+            " lost-completion opcode=read times=1  # 0 of 0 commands\n late-completion by=2ms  # 0 of 0 commands\nok\n"
+        );
+        assert_eq!(ask("faults clear"), "ok\n");
+        assert_eq!(ask("faults"), "ok\n");
+        assert_eq!(ask("power-cut 7"), " 0 unflushed writes lost (seed 7)\nok\n");
+        assert!(ask("power-cut").contains("(seed "));
+        assert_eq!(ask("unplug"), "ok\n");
+        assert_eq!(ssd.port().read32(0x1c), u32::MAX);
+        assert_eq!(ask("plug"), "ok\n");
+        assert_eq!(ssd.port().read32(0x1c), 0);
+        ssd.port().write32(0x24, 0x00ff_00ff);
+        ssd.port().write32(0x8, 1);
+        assert!(ask("refusals").starts_with(" queue 0: write to a register that is read-only"));
+        assert!(
+            ask("counters").contains("\n resets 3\n"),
+            "two power cuts and a return: {}",
+            ask("counters")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_answered_with_what_would_do() {
+        let ssd = ssd();
+        for (line, word) in [
+            ("", "no command"),
+            ("fault", "use faults"),
+            ("faults remove", "faults add RULE"),
+            ("faults add", "begins with the name"),
+            ("faults add nonsense", "lost-completion"),
+            ("faults clear all", "not \"clear all\""),
+            ("slow", "no command \"slow\""),
+            ("slow 2", "3ms"),
+            ("unplug now", "nothing more"),
+            ("power-cut x", "no seed"),
+        ] {
+            let answer = obey(&ssd, line.as_bytes());
+            assert!(answer.starts_with("error: ") && answer.contains(word), "{line}: {answer}");
+            assert_eq!(answer.matches('\n').count(), 1, "{line}: {answer}");
+        }
+        assert!(obey(&ssd, b"\xff\xfe").contains("no text"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sent_is_answered(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let answer = obey(&ssd(), &line);
+            let last = answer.lines().last().unwrap();
+            prop_assert!(last == "ok" || last.starts_with("error: "));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Whose commands are fetched next when not all of them can be: arbitration (1.4 §4.13).
+//!
+//! As long as the device takes everything at once, the order makes no difference worth the time of choosing, and
+//! [`Controller::turn`] goes once around all queues. With weighted round robin selected (CC.AMS), or with a model that bounds how
+//! many commands are inside the device, this decides for every few commands anew.
+
+use super::{Controller, MAX_PENDING};
+use crate::clock::Clock;
+
+/// Commands of one turn at most: calls and doorbells beyond the queues are looked at in between.
+const TURN: u32 = 256;
+
+/// Classes of weighted round robin, as QPRIO numbers them: urgent, high, medium, low.
+const URGENT: u8 = 0;
+const WEIGHTED: [u8; 3] = [1, 2, 3];
+
+/// A round robin among the queues of one class.
+#[derive(Clone, Copy, Default)]
+struct Rotation {
+    /// The queue whose turn it is, or was last.
+    qid: u16,
+    /// What is left of its burst.
+    left: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Arbiter {
+    /// CC.AMS: weighted round robin with urgent priority class.
+    pub(super) weighted: bool,
+    rotations: [Rotation; 4],
+    /// Commands that the high, medium and low class may still send in this round.
+    credits: [u32; 3],
+    /// Which of them is sending.
+    current: usize,
+}
+
+impl Arbiter {
+    /// The state after a controller reset, with the mechanism that CC.AMS selects.
+    pub(super) fn reset(&mut self, weighted: bool) {
+        *self = Self { weighted, ..Self::default() };
+    }
+}
+
+impl Controller {
+    /// How many further commands may be inside the device.
+    #[inline(always)]
+    pub(super) fn room_inside(&self) -> u32 {
+        self.most_inside.saturating_sub(self.pending.len() as u32)
+    }
+
+    /// The most commands inside the device that the model, or memory, allows.
+    pub(super) fn most_inside(bound: u32) -> u32 {
+        if bound == 0 { MAX_PENDING as u32 } else { bound.min(MAX_PENDING as u32) }
+    }
+
+    /// One turn's commands, in the order that the arbitration mechanism gives them. True if there were any.
+    pub(super) fn arbitrate<C: Clock>(&mut self, clock: &C) -> bool {
+        let mut worked = false;
+        let mut fetched = 0;
+        while fetched < TURN {
+            // 1.4 §4.13.2: admin commands before all others.
+            worked |= self.serve_if_rung(0, 0, clock);
+            // A full device is no end of anybody's round.
+            if self.room_inside() == 0 {
+                break;
+            }
+            let taken = if self.arbiter.weighted {
+                self.serve_by_class(clock)
+            } else {
+                self.rotate(None, u32::MAX, clock)
+            };
+            if taken == 0 {
+                break;
+            }
+            fetched += taken;
+            worked = true;
+        }
+        worked
+    }
+
+    /// Commands of the urgent class, or else of the class whose credits it is on. How many.
+    fn serve_by_class<C: Clock>(&mut self, clock: &C) -> u32 {
+        let urgent = self.rotate(Some(URGENT), u32::MAX, clock);
+        if urgent > 0 {
+            return urgent;
+        }
+        // A second time with fresh credits, if nobody who has commands has credits.
+        for _ in 0..2 {
+            for step in 0..WEIGHTED.len() {
+                let class = (self.arbiter.current + step) % WEIGHTED.len();
+                let credits = self.arbiter.credits[class];
+                if credits == 0 {
+                    continue;
+                }
+                let taken = self.rotate(Some(WEIGHTED[class]), credits, clock);
+                if taken > 0 {
+                    self.arbiter.credits[class] -= taken;
+                    self.arbiter.current = class;
+                    return taken;
+                }
+            }
+            self.arbiter.credits = self.features.current.arbitration.weights();
+            self.arbiter.current = 0;
+        }
+        0
+    }
+
+    /// Commands of the queue whose turn it is among those of `class` (or all), at most `most` and what is left of the queue's burst. How many.
+    fn rotate<C: Clock>(&mut self, class: Option<u8>, most: u32, clock: &C) -> u32 {
+        let slot = usize::from(class.unwrap_or(URGENT));
+        let Rotation { qid, left } = self.arbiter.rotations[slot];
+        let queues = self.sqs.len();
+        let at = self.sqs.iter().position(|sq| sq.qid == qid && sq.qid != 0);
+        // From the queue of last time, if it still may, else from the one after it.
+        let first = at.unwrap_or(0) + usize::from(at.is_some() && left == 0);
+        for step in 0..queues {
+            let index = (first + step) % queues;
+            let Some(sq) = self.sqs.get(index) else { return 0 };
+            if sq.qid == 0 || class.is_some_and(|class| sq.qprio != class) {
+                continue;
+            }
+            let next = sq.qid;
+            let burst = if next == qid && left > 0 && step == 0 { left } else { self.features.burst() };
+            let before = sq.head;
+            if !self.serve_if_rung(index, burst.min(most), clock) {
+                continue;
+            }
+            // A fault may have taken the queues away.
+            let Some(sq) = self.sqs.get(index).filter(|sq| sq.qid == next) else { return 1 };
+            let taken =
+                if sq.head >= before { sq.head - before } else { sq.head + sq.ring.entries() - before };
+            self.arbiter.rotations[slot] = Rotation { qid: next, left: burst.saturating_sub(taken) };
+            return taken;
+        }
+        0
+    }
+
+    /// Serves at most `burst` commands of `sqs[index]`, if there are any. True if there were.
+    fn serve_if_rung<C: Clock>(&mut self, index: usize, burst: u32, clock: &C) -> bool {
+        let Some(sq) = self.sqs.get(index) else { return false };
+        let tail = sq.doorbell.load();
+        tail != sq.head && self.serve(index, tail, burst, clock)
+    }
+}

@@ -1,0 +1,66 @@
+//! The controller memory buffer (1.4 §3.1.11, §3.1.12, §3.1.16, §3.1.17, §4.7), for submission queues only.
+//!
+//! As 1.4 has it: CAP.CMBS says that there is one, CMBLOC and CMBSZ say where and how large once the host has set CMBMSC.CRE, and the
+//! controller knows its memory by CMBMSC.CBA while CMSE is set. Where the host finds it, BAR 2 from its start, is the transport's business.
+
+use std::sync::atomic::Ordering;
+
+use meantime_spec::regs::{Cmbloc, Cmbmsc, Cmbsts, Cmbsz};
+
+use super::Controller;
+use super::regs::RegisterFile;
+use crate::hostmem::{PAGE_BYTES, Ring};
+
+/// The BAR that holds it.
+const BAR: u8 = 2;
+
+impl RegisterFile {
+    pub(super) fn cmbmsc(&self) -> Cmbmsc {
+        Cmbmsc(self.cmbmsc.load(Ordering::Acquire))
+    }
+
+    /// CMBLOC.
+    pub(super) fn cmbloc(&self) -> u32 {
+        if self.cmbmsc().cre() { Cmbloc(0).with_bir(BAR).0 } else { 0 }
+    }
+
+    /// CMBSZ: in pages.
+    pub(super) fn cmbsz(&self) -> u32 {
+        let pages = self.cmb_bytes / PAGE_BYTES as u32;
+        if self.cmbmsc().cre() { Cmbsz(0).with_sqs(true).with_sz(pages).0 } else { 0 }
+    }
+
+    /// CMBSTS.
+    pub(super) fn cmbsts(&self) -> u32 {
+        let control = self.cmbmsc();
+        let wraps = control.cba().checked_add(u64::from(self.cmb_bytes)).is_none();
+        Cmbsts(0).with_cbai(control.cmse() && wraps).0
+    }
+}
+
+impl Controller {
+    pub(super) fn write_cmbmsc(&mut self, value: u64) {
+        if self.config.cmb_bytes == 0 {
+            self.bad_register("write to a register that is read-only or reserved");
+            return;
+        }
+        // Bits 11:2 are reserved.
+        let control = Cmbmsc(value & !0xffc);
+        let moved = control.cba() != self.regs.cmbmsc().cba() || !control.cmse();
+        if moved && self.sqs.iter().any(|sq| self.host.is_controller_memory(sq.ring.iova())) {
+            self.counters.bad_registers.add(1);
+            self.fatal("the controller memory buffer was taken away from a queue in it");
+        }
+        self.regs.cmbmsc.store(control.0, Ordering::Release);
+        let usable = control.cmse() && self.regs.cmbsts() == 0;
+        self.host.place_controller_memory(usable.then(|| control.cba()));
+    }
+
+    /// The memory of a new submission queue, in the host's memory or the controller's own.
+    pub(super) fn sq_ring(&self, base: u64, entries: u32) -> Option<Ring> {
+        if self.host.is_controller_memory(base) {
+            return self.host.ring_in_controller_memory(base, entries, 64);
+        }
+        self.host.ring(base, entries, 64)
+    }
+}

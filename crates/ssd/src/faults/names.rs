@@ -1,0 +1,143 @@
+//! Names and times as a plan writes them.
+
+use meantime_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_spec::status::StatusCode;
+
+use super::rule::OpcodeSet;
+
+/// An hour: no time in a plan is longer, which keeps sums far from overflow.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// The specification's words as one: `Unrecovered Read Error` as `unrecovered-read-error`.
+pub(super) fn kebab(words: &str) -> String {
+    let mut text = String::with_capacity(words.len());
+    for word in words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
+        if !text.is_empty() {
+            text.push('-');
+        }
+        text.push_str(&word.to_ascii_lowercase());
+    }
+    text
+}
+
+/// Whether both are the same name, however its words are joined and capitalised.
+fn same(a: &str, b: &str) -> bool {
+    fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
+        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase())
+    }
+    letters(a).eq(letters(b))
+}
+
+/// The status code that is called so in the specification.
+pub(super) fn status_code(name: &str) -> Result<StatusCode, String> {
+    let found = StatusCode::ALL.iter().copied().find(|code| same(code.name(), name));
+    found.ok_or_else(|| {
+        let word = name.split(|c: char| !c.is_ascii_alphabetic()).max_by_key(|word| word.len());
+        let word = word.unwrap_or_default().to_ascii_lowercase();
+        let alike: Vec<String> = StatusCode::ALL
+            .iter()
+            .map(|code| kebab(code.name()))
+            .filter(|text| word.len() > 2 && text.contains(&word))
+            .take(8)
+            .collect();
+        let hint = match alike.is_empty() {
+            true => "write it as the specification does, e.g. unrecovered-read-error".to_owned(),
+            false => format!("there are {}", alike.join(", ")),
+        };
+        format!("no status is called {name:?}; {hint}; or give sct and sc")
+    })
+}
+
+/// The set of the opcodes with these names.
+pub(super) fn opcodes<'a>(names: impl Iterator<Item = &'a str>) -> Result<OpcodeSet, String> {
+    let mut set: Option<OpcodeSet> = None;
+    for name in names {
+        let name = match name {
+            "deallocate" | "trim" => "dataset-management",
+            other => other,
+        };
+        let io = IoOpcode::ALL.iter().find(|opcode| same(opcode.name(), name)).map(|opcode| *opcode as u8);
+        let admin =
+            AdminOpcode::ALL.iter().find(|opcode| same(opcode.name(), name)).map(|opcode| *opcode as u8);
+        let (opcode, empty) = match (io, admin) {
+            (Some(opcode), _) => (opcode, OpcodeSet::io(&[])),
+            (None, Some(opcode)) => (opcode, OpcodeSet::admin(&[])),
+            (None, None) => {
+                return Err(format!("no command is called {name:?}; there are {}", all_opcodes()));
+            }
+        };
+        let so_far = set.unwrap_or(empty);
+        if so_far.is_admin() != empty.is_admin() {
+            return Err("names I/O and admin commands; make two rules of it".into());
+        }
+        set = Some(so_far.with(opcode));
+    }
+    set.ok_or_else(|| format!("names no command; there are {}", all_opcodes()))
+}
+
+fn all_opcodes() -> String {
+    let io = IoOpcode::ALL.iter().map(|opcode| kebab(opcode.name()));
+    let admin = AdminOpcode::ALL.iter().map(|opcode| kebab(opcode.name()));
+    format!(
+        "{}; and the admin commands {}",
+        io.collect::<Vec<_>>().join(", "),
+        admin.collect::<Vec<_>>().join(", ")
+    )
+}
+
+const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+/// `250ns`, `5us`, `3ms`, `2s`.
+pub(super) fn parse_ns(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = UNITS.iter().find(|(name, _)| *name == unit.trim());
+    let ns = unit.and_then(|(_, ns)| number.parse::<u64>().ok()?.checked_mul(*ns));
+    ns.filter(|&ns| ns <= LONGEST_NS)
+        .ok_or_else(|| format!("{text:?} is no time of up to an hour; write it as 250ns, 5us, 3ms or 2s"))
+}
+
+/// As [`parse_ns`] reads it.
+pub(super) fn text_of_ns(ns: u64) -> String {
+    let (unit, divisor) =
+        UNITS.iter().rev().find(|(_, divisor)| ns > 0 && ns.is_multiple_of(*divisor)).unwrap_or(&UNITS[0]);
+    format!("{}{unit}", ns / divisor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_the_specification_is_its_own() {
+        for code in StatusCode::ALL {
+            assert_eq!(status_code(code.name()), Ok(*code));
+            assert_eq!(status_code(&kebab(code.name())), Ok(*code));
+        }
+        for opcode in IoOpcode::ALL {
+            let set = opcodes([opcode.name()].into_iter()).unwrap();
+            assert!(!set.is_admin() && set.contains(*opcode as u8), "{opcode:?}");
+        }
+        for opcode in AdminOpcode::ALL {
+            let set = opcodes([kebab(opcode.name()).as_str()].into_iter()).unwrap();
+            assert!(set.is_admin() && set.contains(*opcode as u8), "{opcode:?}");
+        }
+    }
+
+    #[test]
+    fn times_round_trip() {
+        for (text, ns) in [
+            ("0ns", 0),
+            ("1ns", 1),
+            ("1001ns", 1001),
+            ("5us", 5_000),
+            ("3ms", 3_000_000),
+            ("3600s", LONGEST_NS),
+        ] {
+            assert_eq!((parse_ns(text), text_of_ns(ns).as_str()), (Ok(ns), text));
+        }
+        for text in ["", "5", "ms", "5 m", "5m", "-5ms", "1.5ms", "3601s", "99999999999999999999s"] {
+            assert!(parse_ns(text).unwrap_err().contains("3ms"), "{text}");
+        }
+    }
+}

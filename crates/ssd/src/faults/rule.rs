@@ -1,0 +1,281 @@
+//! A rule: what is to happen, and to which commands.
+
+use std::fmt;
+
+use meantime_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_spec::status::Status;
+
+use super::names::{kebab, text_of_ns};
+
+/// What a device does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The command ends with this status, unexecuted.
+    Status(Status),
+    /// The command is executed; its completion is never written.
+    LostCompletion,
+    /// Its completion is written so much later, in ns.
+    LateCompletion(u64),
+    /// Its completion is written twice.
+    DuplicateCqe,
+    /// Its completion is followed by one with a CID that is not outstanding.
+    StrayCqe,
+    /// Its completion has the wrong phase tag: the host never sees it, nor any later one of that queue.
+    WrongPhase,
+    /// Its completion says this SQ head.
+    WrongSqhd(u16),
+    /// What it reads has so many bits flipped, one after the other; status success.
+    CorruptRead(u32),
+    /// What it wrote is stored with so many bits flipped; status success.
+    CorruptWrite(u32),
+    /// A power cut may leave what it wrote in part, below AWUPF and within a block: its first bytes. Only what is in a
+    /// volatile write cache.
+    TornWrite,
+    /// CSTS.CFS is set instead of fetching the command.
+    FatalStatus,
+    /// The device leaves the bus instead of fetching the command.
+    SurpriseRemoval,
+    /// CSTS.RDY does not follow CC.EN. (The conditions count enablings.)
+    NeverReady,
+    /// Admin commands are answered so much later, in ns.
+    SlowAdmin(u64),
+    /// Admin commands are fetched and never answered.
+    StuckAdmin,
+}
+
+impl Fault {
+    /// Its name in a plan.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Status(_) => "status",
+            Self::LostCompletion => "lost-completion",
+            Self::LateCompletion(_) => "late-completion",
+            Self::DuplicateCqe => "duplicate-cqe",
+            Self::StrayCqe => "stray-cqe",
+            Self::WrongPhase => "wrong-phase",
+            Self::WrongSqhd(_) => "wrong-sqhd",
+            Self::CorruptRead(_) => "corrupt-read",
+            Self::CorruptWrite(_) => "corrupt-write",
+            Self::TornWrite => "torn-write",
+            Self::FatalStatus => "fatal-status",
+            Self::SurpriseRemoval => "surprise-removal",
+            Self::NeverReady => "never-ready",
+            Self::SlowAdmin(_) => "slow-admin",
+            Self::StuckAdmin => "stuck-admin",
+        }
+    }
+
+    /// Whether it happens to admin commands and nothing else.
+    pub(super) const fn is_admin(&self) -> bool {
+        matches!(self, Self::SlowAdmin(_) | Self::StuckAdmin)
+    }
+}
+
+/// A set of opcodes, of admin or of I/O commands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct OpcodeSet {
+    admin: bool,
+    bits: [u64; 4],
+}
+
+impl OpcodeSet {
+    /// These I/O commands.
+    #[must_use]
+    pub const fn io(opcodes: &[IoOpcode]) -> Self {
+        let mut set = Self { admin: false, bits: [0; 4] };
+        let mut i = 0;
+        while i < opcodes.len() {
+            set = set.with(opcodes[i] as u8);
+            i += 1;
+        }
+        set
+    }
+
+    /// These admin commands.
+    #[must_use]
+    pub const fn admin(opcodes: &[AdminOpcode]) -> Self {
+        let mut set = Self { admin: true, bits: [0; 4] };
+        let mut i = 0;
+        while i < opcodes.len() {
+            set = set.with(opcodes[i] as u8);
+            i += 1;
+        }
+        set
+    }
+
+    pub(super) const fn with(mut self, opcode: u8) -> Self {
+        self.bits[(opcode >> 6) as usize] |= 1 << (opcode & 63);
+        self
+    }
+
+    /// Whether it is of admin commands.
+    #[must_use]
+    pub const fn is_admin(&self) -> bool {
+        self.admin
+    }
+
+    /// Whether `opcode` is among them.
+    #[must_use]
+    pub const fn contains(&self, opcode: u8) -> bool {
+        self.bits[(opcode >> 6) as usize] & 1 << (opcode & 63) != 0
+    }
+
+    fn names(&self) -> Vec<String> {
+        let has = |opcode: u8| self.contains(opcode);
+        if self.admin {
+            AdminOpcode::ALL.iter().filter(|o| has(**o as u8)).map(|o| kebab(o.name())).collect()
+        } else {
+            IoOpcode::ALL.iter().filter(|o| has(**o as u8)).map(|o| kebab(o.name())).collect()
+        }
+    }
+}
+
+impl fmt::Debug for OpcodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+/// To which commands it happens: those that all conditions hold for. The default is every I/O command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    /// Only these commands.
+    pub opcodes: Option<OpcodeSet>,
+    /// Only of this namespace.
+    pub nsid: Option<u32>,
+    /// Only commands that reach into these logical blocks, the first and the last. Commands without blocks of their own (flush,
+    /// dataset management) never do.
+    pub lbas: Option<(u64, u64)>,
+    /// Only of this submission queue; 0 is the admin queue.
+    pub queue: Option<u16>,
+    /// Only so many of a million, at random.
+    pub probability_ppm: u32,
+    /// Only each such one of the commands that the conditions above hold for.
+    pub every: u64,
+    /// Not before so many of them, counted from 1.
+    pub from: u64,
+    /// Not more often than that.
+    pub times: Option<u64>,
+    /// Not earlier than so long after the rule first saw a command, in ns.
+    pub after_ns: u64,
+    /// Not later than so long after, in ns.
+    pub until_ns: Option<u64>,
+}
+
+impl When {
+    /// Every I/O command.
+    pub const ALWAYS: Self = Self {
+        opcodes: None,
+        nsid: None,
+        lbas: None,
+        queue: None,
+        probability_ppm: 1_000_000,
+        every: 1,
+        from: 1,
+        times: None,
+        after_ns: 0,
+        until_ns: None,
+    };
+
+    /// Once, to the next I/O command.
+    pub const ONCE: Self = Self { times: Some(1), ..Self::ALWAYS };
+
+    /// Whether the conditions are about admin commands.
+    pub(super) fn is_admin(&self) -> bool {
+        self.queue == Some(0) || self.opcodes.is_some_and(|set| set.is_admin())
+    }
+}
+
+impl Default for When {
+    fn default() -> Self {
+        Self::ALWAYS
+    }
+}
+
+/// What is to happen, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultRule {
+    /// What.
+    pub fault: Fault,
+    /// When.
+    pub when: When,
+}
+
+impl FaultRule {
+    /// `fault`, whenever `when` holds.
+    #[must_use]
+    pub const fn new(fault: Fault, when: When) -> Self {
+        Self { fault, when }
+    }
+}
+
+/// A rule in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultHits {
+    /// The rule.
+    pub rule: FaultRule,
+    /// Commands that its conditions, but for chance and number, held for.
+    pub seen: u64,
+    /// How often it has happened.
+    pub hits: u64,
+}
+
+/// As [`FaultRule::parse_line`](FaultRule::parse_line) reads it.
+impl fmt::Display for FaultRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.fault.name())?;
+        match self.fault {
+            Fault::Status(status) => {
+                match status.code() {
+                    Ok(code) => write!(f, " status={}", kebab(code.name()))?,
+                    Err(_) => write!(f, " sct={} sc={:#04x}", status.sct(), status.sc())?,
+                }
+                if status.dnr() {
+                    f.write_str(" dnr=true")?;
+                }
+                if status.crd() != 0 {
+                    write!(f, " crd={}", status.crd())?;
+                }
+            }
+            Fault::LateCompletion(by_ns) | Fault::SlowAdmin(by_ns) => write!(f, " by={}", text_of_ns(by_ns))?,
+            Fault::WrongSqhd(sqhd) => write!(f, " sqhd={sqhd:#x}")?,
+            Fault::CorruptRead(bits) | Fault::CorruptWrite(bits) => write!(f, " bits={bits}")?,
+            _ => {}
+        }
+        let When { opcodes, nsid, lbas, queue, probability_ppm, every, from, times, after_ns, until_ns } =
+            self.when;
+        if let Some(set) = opcodes {
+            write!(f, " opcode={}", set.names().join(","))?;
+        }
+        if let Some(nsid) = nsid {
+            write!(f, " nsid={nsid}")?;
+        }
+        if let Some((first, last)) = lbas {
+            write!(f, " lba={first}-{last}")?;
+        }
+        if let Some(queue) = queue {
+            write!(f, " queue={queue}")?;
+        }
+        if probability_ppm < 1_000_000 {
+            write!(f, " ppm={probability_ppm}")?;
+        }
+        if every > 1 {
+            write!(f, " every={every}")?;
+        }
+        if from > 1 {
+            write!(f, " from={from}")?;
+        }
+        if let Some(times) = times {
+            write!(f, " times={times}")?;
+        }
+        if after_ns > 0 {
+            write!(f, " after={}", text_of_ns(after_ns))?;
+        }
+        if let Some(until_ns) = until_ns {
+            write!(f, " until={}", text_of_ns(until_ns))?;
+        }
+        Ok(())
+    }
+}

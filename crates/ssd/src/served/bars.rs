@@ -1,0 +1,53 @@
+//! What lies where in the function's base address registers.
+//!
+//! BAR0: the registers, then the doorbells with the word that says whether the thread has parked, in whole pages that can be mapped.
+//! BAR4: the MSI-X table, and the pending bits in a page of their own. It is not in BAR0, so that nothing of it comes near what is mapped.
+
+use meantime_spec::pci::MSIX_ENTRY_BYTES;
+use meantime_spec::regs;
+use meantime_spec::seam::SOFT_DSTRD;
+
+use super::PAGE_BYTES;
+use super::mapping::doorbell_bytes;
+
+/// Sizes and places in BAR0 and BAR4.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bars {
+    /// Queue identifiers, the admin queue's included.
+    pub(super) queues: u16,
+    /// Interrupt vectors.
+    pub(super) vectors: u16,
+    /// Size of BAR0: a power of two.
+    pub(super) bar0_bytes: u64,
+    /// Size of BAR4: a power of two.
+    pub(super) msix_bytes: u64,
+}
+
+impl Bars {
+    pub(super) fn new(queues: u16, vectors: u16) -> Self {
+        let bar0_bytes = (u64::from(regs::DOORBELLS) + doorbell_bytes(queues)).next_power_of_two();
+        let table = (u64::from(vectors) * u64::from(MSIX_ENTRY_BYTES)).next_multiple_of(PAGE_BYTES);
+        let msix_bytes = (table + PAGE_BYTES).next_power_of_two();
+        Self { queues, vectors, bar0_bytes, msix_bytes }
+    }
+
+    /// The part of BAR0 that can be mapped: where it begins, and its length in bytes.
+    pub(super) fn mappable(&self) -> (u64, u64) {
+        (u64::from(regs::DOORBELLS), doorbell_bytes(self.queues))
+    }
+
+    /// Bytes of the MSI-X table.
+    pub(super) fn table_bytes(&self) -> usize {
+        usize::from(self.vectors) * MSIX_ENTRY_BYTES as usize
+    }
+
+    /// Where the pending bits are in BAR4.
+    pub(super) fn pba_offset(&self) -> u64 {
+        (self.table_bytes() as u64).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Where in BAR0 the word is that says whether the thread has parked.
+    pub(super) fn parked_offset(&self) -> u32 {
+        regs::DOORBELLS + u32::from(self.queues) * 2 * (4 << SOFT_DSTRD)
+    }
+}

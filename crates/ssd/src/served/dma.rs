@@ -1,0 +1,189 @@
+//! The client's DMA memory.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use meantime_spec::seam::{DmaRegion, SeamError};
+use meantime_spec::vfio_user::{DmaMap, DmaUnmap, dma};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs};
+use rustix::io::Errno;
+
+use super::mapping::ClientMemory;
+use super::message::{Refused, invalid};
+use super::{FunctionPort, MAX_DMA_MAPS, PAGE_BYTES};
+
+/// Of a FUSE file system (statfs(2)): a client could have it answer page faults never.
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+
+/// What a client has mapped.
+pub(super) struct DmaTable {
+    /// Sorted by address.
+    maps: Vec<Mapping>,
+    alarm: Arc<OwnedFd>,
+}
+
+struct Mapping {
+    iova: u64,
+    len: u64,
+    /// None: the controller cannot reach it. Held here until the controller has let go of it, so that it is unmapped by the server's thread.
+    memory: Option<Arc<ClientMemory>>,
+}
+
+impl Mapping {
+    fn last(&self) -> u64 {
+        self.iova + (self.len - 1)
+    }
+}
+
+impl DmaTable {
+    /// Empty. `alarm`, an eventfd, is signalled when a client's file turns out to have shrunk.
+    pub(super) fn new(alarm: Arc<OwnedFd>) -> Self {
+        Self { maps: Vec::new(), alarm }
+    }
+
+    /// What is signalled.
+    pub(super) fn alarm(&self) -> &Arc<OwnedFd> {
+        &self.alarm
+    }
+
+    /// DMA_MAP. Says why the controller cannot reach the memory, if it cannot: with no descriptor, or if the device may not both read and
+    /// write it, the mapping is known, but an access to it fails.
+    pub(super) fn map(
+        &mut self,
+        port: &dyn FunctionPort,
+        request: &DmaMap,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Option<&'static str>, Refused> {
+        let (iova, len, offset) = (request.iova.get(), request.len.get(), request.offset.get());
+        if (request.argsz.get() as usize) < size_of::<DmaMap>() {
+            return Err(invalid("DMA_MAP: argsz is too small"));
+        }
+        let flags = request.flags.get();
+        if flags & !(dma::READABLE | dma::WRITABLE) != 0 {
+            return Err(invalid("DMA_MAP: flags that are not known"));
+        }
+        if len == 0 || [iova, len, offset].iter().any(|n| !n.is_multiple_of(PAGE_BYTES)) {
+            return Err(invalid(
+                "DMA_MAP: address, length or offset is no multiple of 4 KiB, or length is 0",
+            ));
+        }
+        if iova.checked_add(len).is_none() {
+            return Err(invalid("DMA_MAP: the region ends beyond the last address"));
+        }
+        if fds.len() > 1 {
+            return Err(invalid("DMA_MAP: more than one descriptor"));
+        }
+        let at = self.maps.partition_point(|map| map.iova < iova);
+        if self.maps.get(at).is_some_and(|map| map.iova == iova && map.len == len) {
+            let why = "DMA_MAP: the region is mapped already";
+            return Err(Refused { errno: Errno::EXIST, why });
+        }
+        let before = at.checked_sub(1).is_some_and(|at| self.maps[at].last() >= iova);
+        if before || self.maps.get(at).is_some_and(|map| map.iova < iova + len) {
+            return Err(invalid("DMA_MAP: the region overlaps one that is mapped already"));
+        }
+        if self.maps.len() >= MAX_DMA_MAPS {
+            return Err(Refused { errno: Errno::NOSPC, why: "DMA_MAP: more mappings than max_dma_maps" });
+        }
+        let both = flags == dma::READABLE | dma::WRITABLE;
+        let (memory, unreachable) = match fds.first() {
+            Some(file) if both => (Some(self.open(port, file, iova, len, offset)?), None),
+            Some(_) => (None, Some("the device may not both read and write it")),
+            None => (None, Some("no descriptor came with it")),
+        };
+        self.maps.insert(at, Mapping { iova, len, memory });
+        Ok(unreachable)
+    }
+
+    /// Maps it here, and lets the controller reach it.
+    fn open(
+        &self,
+        port: &dyn FunctionPort,
+        file: &OwnedFd,
+        iova: u64,
+        len: u64,
+        offset: u64,
+    ) -> Result<Arc<ClientMemory>, Refused> {
+        let failed = |why| move |errno| Refused { errno, why };
+        let stat = fstat(file).map_err(failed("DMA_MAP: its descriptor cannot be asked for its size"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(invalid(
+                "DMA_MAP: its descriptor is no file of memory (memfd, shared memory, huge pages)",
+            ));
+        }
+        let system = fstatfs(file).map_err(failed("DMA_MAP: its descriptor's file system is not known"))?;
+        if system.f_type == FUSE_SUPER_MAGIC {
+            return Err(invalid("DMA_MAP: its descriptor is of a file system that another program serves"));
+        }
+        let access = fcntl_getfl(file).map_err(failed("DMA_MAP: its descriptor's mode is not known"))?;
+        if access & OFlags::ACCMODE != OFlags::RDWR {
+            let why = "DMA_MAP: its descriptor is not open for reading and writing";
+            return Err(Refused { errno: Errno::ACCESS, why });
+        }
+        let end = offset.checked_add(len).ok_or_else(|| invalid("DMA_MAP: beyond the end of its file"))?;
+        if end > stat.st_size as u64 {
+            return Err(invalid("DMA_MAP: beyond the end of its file"));
+        }
+        let bytes = usize::try_from(len).map_err(|_| invalid("DMA_MAP: the region is too long"))?;
+        let memory = ClientMemory::map(file, offset, bytes, &self.alarm).map_err(|error| Refused {
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::NOMEM),
+            why: "DMA_MAP: its file cannot be mapped",
+        })?;
+        let memory = Arc::new(memory);
+        let keepalive = Arc::clone(&memory) as Arc<_>;
+        port.map_dma(DmaRegion { iova, host_addr: memory.addr(), len: bytes, keepalive })?;
+        Ok(memory)
+    }
+
+    /// DMA_UNMAP: everything, or what is mapped from the address on for the length, in one mapping or several. Gives how many bytes that were.
+    /// When it returns nothing of them will be touched again.
+    pub(super) fn unmap(&mut self, port: &dyn FunctionPort, request: &DmaUnmap) -> Result<u64, Refused> {
+        let (iova, len, flags) = (request.iova.get(), request.len.get(), request.flags.get());
+        if (request.argsz.get() as usize) < size_of::<DmaUnmap>() {
+            return Err(invalid("DMA_UNMAP: argsz is too small"));
+        }
+        if flags & dma::DIRTY_BITMAP != 0 {
+            return Err(Refused { errno: Errno::NOTSUP, why: "DMA_UNMAP: nobody keeps a dirty bitmap" });
+        }
+        if flags & !dma::ALL != 0 {
+            return Err(invalid("DMA_UNMAP: flags that are not known"));
+        }
+        let range = if flags & dma::ALL != 0 {
+            if iova != 0 || len != 0 {
+                return Err(invalid("DMA_UNMAP: address and length of everything are 0"));
+            }
+            0..self.maps.len()
+        } else {
+            self.within(iova, len)?
+        };
+        let mut unmapped = 0;
+        for at in range.rev() {
+            let map = &self.maps[at];
+            if map.memory.is_some() {
+                match port.unmap_dma(map.iova) {
+                    // An earlier request, which was given up, may have come through after all.
+                    Ok(()) | Err(SeamError::NotMapped) => {}
+                    // The mapping stays, and with it the memory.
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            unmapped += self.maps.remove(at).len;
+        }
+        Ok(unmapped)
+    }
+
+    /// The mappings in `len` bytes from `iova`, all of them whole.
+    fn within(&self, iova: u64, len: u64) -> Result<std::ops::Range<usize>, Refused> {
+        let end = iova.checked_add(len).filter(|_| len > 0);
+        let end = end.ok_or_else(|| invalid("DMA_UNMAP: no such range"))?;
+        let first = self.maps.partition_point(|map| map.last() < iova);
+        let after = self.maps.partition_point(|map| map.iova < end);
+        let Some(maps) = self.maps.get(first..after).filter(|maps| !maps.is_empty()) else {
+            return Err(Refused { errno: Errno::NOENT, why: "DMA_UNMAP: nothing is mapped there" });
+        };
+        if maps.iter().any(|map| map.iova < iova || map.last() >= end) {
+            return Err(invalid("DMA_UNMAP: a part of a mapping"));
+        }
+        Ok(first..after)
+    }
+}

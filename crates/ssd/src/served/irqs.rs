@@ -1,0 +1,194 @@
+//! Interrupts: MSI-X vectors by eventfd.
+
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+
+use meantime_spec::vfio_user::{IrqInfo, SetIrqs, irq};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+use super::FunctionPort;
+use super::message::{Refused, invalid};
+use crate::sys;
+
+/// What is done with the vectors that a SET_IRQS names.
+const ACTIONS: u32 = irq::SET_ACTION_MASK | irq::SET_ACTION_UNMASK | irq::SET_ACTION_TRIGGER;
+/// What comes with it.
+const DATA: u32 = irq::SET_DATA_NONE | irq::SET_DATA_BOOL | irq::SET_DATA_EVENTFD;
+
+#[derive(Default)]
+struct Vector {
+    event: Option<Arc<OwnedFd>>,
+    masked: bool,
+}
+
+/// The eventfds that a client has installed.
+pub(super) struct Vectors(Vec<Vector>);
+
+impl Vectors {
+    pub(super) fn new(count: u16) -> Self {
+        Self((0..count).map(|_| Vector::default()).collect())
+    }
+
+    /// DEVICE_GET_IRQ_INFO.
+    pub(super) fn info(&self, request: &IrqInfo) -> Result<IrqInfo, Refused> {
+        if (request.argsz.get() as usize) < size_of::<IrqInfo>() {
+            return Err(invalid("DEVICE_GET_IRQ_INFO: argsz is too small"));
+        }
+        let index = request.index.get();
+        if index >= irq::COUNT {
+            return Err(invalid("DEVICE_GET_IRQ_INFO: no such kind of interrupt"));
+        }
+        let argsz = size_of::<IrqInfo>() as u32;
+        let (flags, count) =
+            if index == irq::MSIX { (irq::INFO_EVENTFD, self.0.len() as u32) } else { (0, 0) };
+        Ok(IrqInfo { argsz: argsz.into(), flags: flags.into(), index: index.into(), count: count.into() })
+    }
+
+    /// DEVICE_SET_IRQS, with the data and the descriptors that came with it.
+    pub(super) fn set(
+        &mut self,
+        port: &dyn FunctionPort,
+        request: &SetIrqs,
+        data: &[u8],
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), Refused> {
+        let (flags, start, count) = (request.flags.get(), request.start.get(), request.count.get());
+        let (action, kind) = (flags & ACTIONS, flags & DATA);
+        if (request.argsz.get() as usize) < size_of::<SetIrqs>() {
+            return Err(invalid("DEVICE_SET_IRQS: argsz is too small"));
+        }
+        if flags & !(ACTIONS | DATA) != 0 || action.count_ones() != 1 || kind.count_ones() != 1 {
+            return Err(invalid("DEVICE_SET_IRQS: not one action and one kind of data"));
+        }
+        let index = request.index.get();
+        if index >= irq::COUNT {
+            return Err(invalid("DEVICE_SET_IRQS: no such kind of interrupt"));
+        }
+        let there = if index == irq::MSIX { self.0.len() as u64 } else { 0 };
+        if u64::from(start) + u64::from(count) > there {
+            return Err(invalid("DEVICE_SET_IRQS: beyond the last vector"));
+        }
+        // Checked just above: at most as many as there are.
+        let range = start as usize..start as usize + count as usize;
+        let expected = if kind == irq::SET_DATA_BOOL { range.len() } else { 0 };
+        if data.len() != expected {
+            return Err(invalid("DEVICE_SET_IRQS: not as much data as there are vectors"));
+        }
+        if !fds.is_empty() && (kind != irq::SET_DATA_EVENTFD || fds.len() != range.len()) {
+            return Err(invalid("DEVICE_SET_IRQS: not as many descriptors as there are vectors"));
+        }
+        if range.is_empty() {
+            // The way to turn a kind of interrupt off.
+            return if kind == irq::SET_DATA_NONE && action == irq::SET_ACTION_TRIGGER {
+                self.clear(port)
+            } else {
+                Err(invalid("DEVICE_SET_IRQS: no vectors, but for turning all of them off"))
+            };
+        }
+        match (action, kind) {
+            (irq::SET_ACTION_TRIGGER, irq::SET_DATA_EVENTFD) => self.install(port, range, fds),
+            // Eventfds that mask and unmask are INTx's.
+            (_, irq::SET_DATA_EVENTFD) => Err(invalid("DEVICE_SET_IRQS: eventfds only trigger")),
+            _ => {
+                for (nth, vector) in range.enumerate() {
+                    if kind == irq::SET_DATA_NONE || data[nth] != 0 {
+                        self.act(port, vector, action)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Installs eventfds, or takes them away if none came.
+    fn install(
+        &mut self,
+        port: &dyn FunctionPort,
+        range: std::ops::Range<usize>,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), Refused> {
+        // Anything else could keep the SSD's thread waiting when it is written to.
+        if !fds.iter().all(is_eventfd) {
+            return Err(invalid("DEVICE_SET_IRQS: a descriptor that is no eventfd"));
+        }
+        let mut fds = fds.into_iter();
+        for vector in range {
+            self.replace(port, vector, fds.next().map(Arc::new))?;
+        }
+        Ok(())
+    }
+
+    /// Replaces a vector's eventfd. The former is kept if the controller has not let go of it: it may be in a write to it.
+    fn replace(
+        &mut self,
+        port: &dyn FunctionPort,
+        vector: usize,
+        event: Option<Arc<OwnedFd>>,
+    ) -> Result<(), Refused> {
+        let former = std::mem::replace(&mut self.0[vector].event, event);
+        let applied = self.apply(port, vector);
+        if applied.is_err() {
+            self.0[vector].event = former;
+        }
+        applied
+    }
+
+    fn act(&mut self, port: &dyn FunctionPort, vector: usize, action: u32) -> Result<(), Refused> {
+        let v = &mut self.0[vector];
+        if action != irq::SET_ACTION_TRIGGER {
+            v.masked = action == irq::SET_ACTION_MASK;
+            self.apply(port, vector)?;
+        }
+        let v = &self.0[vector];
+        // Nobody has counted what came while it was masked: one interrupt too many does no harm.
+        if action != irq::SET_ACTION_MASK
+            && let Some(event) = &v.event
+            && is_writable(event)
+        {
+            sys::signal(event);
+        }
+        Ok(())
+    }
+
+    /// Tells the controller what to signal.
+    fn apply(&self, port: &dyn FunctionPort, vector: usize) -> Result<(), Refused> {
+        let v = &self.0[vector];
+        let event = v.event.as_ref().filter(|_| !v.masked).map(Arc::clone);
+        // There are at most 2,048.
+        Ok(port.set_vector(vector as u16, event)?)
+    }
+
+    /// Takes all eventfds away.
+    fn clear(&mut self, port: &dyn FunctionPort) -> Result<(), Refused> {
+        for vector in 0..self.0.len() {
+            self.0[vector].masked = false;
+            if self.0[vector].event.is_some() {
+                self.replace(port, vector, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room in every eventfd: a client that filled one and left could keep the SSD's thread waiting in a write to it.
+    pub(super) fn drain(&self) {
+        for event in self.0.iter().filter_map(|vector| vector.event.as_ref()) {
+            if !is_writable(event) {
+                // As full as it is, reading does not block.
+                let _ = rustix::io::read(event, &mut [0; 8]);
+            }
+        }
+    }
+}
+
+/// Whether writing to `event` would not block.
+fn is_writable(event: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(event, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
+}
+
+fn is_eventfd(fd: &OwnedFd) -> bool {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
+}

@@ -1,0 +1,236 @@
+//! Memory shared with a client in another process: the doorbells, which are ours, and its DMA memory, which is the client's.
+//!
+//! The file behind the doorbells is sealed, so that nobody can take its pages away. A client's file may shrink at any time (or be of
+//! huge pages of which none is left); then touching the memory raises SIGBUS. A process that serves installs a handler which calls
+//! [`replace_faulted`]: the mapping becomes memory of zeroes that nobody else sees, the access is repeated, and the server ends that
+//! client. Without a handler the process ends.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use meantime_spec::regs;
+use meantime_spec::seam::{Doorbells, Line, Lines};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::PAGE_BYTES;
+
+/// Where the doorbells begin in BAR0, and in their file.
+const DOORBELLS_AT: u64 = regs::DOORBELLS as u64;
+
+/// As many mappings of clients' memory as a process can have.
+const MAPPINGS_MAX: usize = 4096;
+
+/// Doorbells in pages of their own.
+struct DoorbellPages {
+    base: NonNull<Line>,
+    lines: usize,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; what is in it is only accessed as atomics.
+unsafe impl Send for DoorbellPages {}
+// SAFETY: as above.
+unsafe impl Sync for DoorbellPages {}
+
+impl Lines for DoorbellPages {
+    fn lines(&self) -> &[Line] {
+        // SAFETY: `bytes` mapped bytes hold as many lines; they are aligned to a page, stay mapped as long as `self`, cannot be cut off
+        // (the file is sealed), and a `Line` is an atomic for which every value is valid, whoever else stores to it.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.lines) }
+    }
+}
+
+impl Drop for DoorbellPages {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which all references borrow `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Bytes that the doorbells of queue identifiers `0..queues` take, in whole pages.
+pub(super) const fn doorbell_bytes(queues: u16) -> u64 {
+    let bytes = (Doorbells::lines_for(queues) * size_of::<Line>()) as u64;
+    bytes.next_multiple_of(PAGE_BYTES)
+}
+
+/// Doorbells for queue identifiers `0..queues` in a file of memory, in which they begin where they do in BAR0.
+pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> {
+    let bytes = doorbell_bytes(queues);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("meantime-doorbells", flags)?;
+    rustix::fs::ftruncate(&file, DOORBELLS_AT + bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    let (protection, bytes) = (ProtFlags::READ | ProtFlags::WRITE, bytes as usize);
+    // SAFETY: a fresh mapping at an address that the kernel chooses.
+    let mapped = unsafe {
+        rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, DOORBELLS_AT)
+    }?;
+    let base = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+    let pages = DoorbellPages { base, lines: bytes / size_of::<Line>(), bytes };
+    let doorbells = Doorbells::in_memory(queues, Box::new(pages)).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((doorbells, file))
+}
+
+/// A client's memory, mapped for reading and writing.
+pub(super) struct ClientMemory {
+    base: NonNull<u8>,
+    bytes: usize,
+    place: &'static Place,
+    #[expect(dead_code, reason = "held so that the descriptor in `place` stays open")]
+    alarm: Arc<OwnedFd>,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; it is never accessed through this.
+unsafe impl Send for ClientMemory {}
+// SAFETY: as above.
+unsafe impl Sync for ClientMemory {}
+
+impl ClientMemory {
+    /// Maps `bytes` bytes of `file` from `offset`. `alarm`, an eventfd, is signalled when the file turns out to have lost them.
+    pub(super) fn map(file: &OwnedFd, offset: u64, bytes: usize, alarm: &Arc<OwnedFd>) -> io::Result<Self> {
+        let (protection, anywhere) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
+        // SAFETY: a fresh mapping at an address that the kernel chooses.
+        let mapped =
+            unsafe { rustix::mm::mmap(anywhere, bytes, protection, MapFlags::SHARED, file, offset) }?;
+        let base = NonNull::new(mapped.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let Some(place) = Place::take(base.as_ptr().expose_provenance(), bytes, alarm) else {
+            // SAFETY: mapped just above, and not yet known to anybody.
+            let _ = unsafe { rustix::mm::munmap(mapped, bytes) };
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        Ok(Self { base, bytes, place, alarm: Arc::clone(alarm) })
+    }
+
+    /// Where it is.
+    pub(super) fn addr(&self) -> usize {
+        self.base.as_ptr().expose_provenance()
+    }
+}
+
+impl Drop for ClientMemory {
+    fn drop(&mut self) {
+        self.place.give_back();
+        // SAFETY: our own mapping; whoever has its address holds a reference to `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Where a client's memory is mapped, for the handler of SIGBUS to find.
+struct Place {
+    taken: AtomicBool,
+    /// 0: none.
+    start: AtomicUsize,
+    end: AtomicUsize,
+    alarm: AtomicI32,
+}
+
+static PLACES: [Place; MAPPINGS_MAX] = [const {
+    Place {
+        taken: AtomicBool::new(false),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        alarm: AtomicI32::new(-1),
+    }
+}; MAPPINGS_MAX];
+
+/// Where to look for a free one first. Only for who takes one, never for the handler.
+static NEXT: Mutex<usize> = Mutex::new(0);
+
+impl Place {
+    fn take(start: usize, bytes: usize, alarm: &Arc<OwnedFd>) -> Option<&'static Self> {
+        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        for step in 0..MAPPINGS_MAX {
+            let at = (*next + step) % MAPPINGS_MAX;
+            let place = &PLACES[at];
+            if !place.taken.swap(true, Ordering::Acquire) {
+                *next = at + 1;
+                place.end.store(start + bytes, Ordering::SeqCst);
+                place.alarm.store(alarm.as_raw_fd(), Ordering::SeqCst);
+                place.start.store(start, Ordering::SeqCst);
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn give_back(&self) {
+        self.start.store(0, Ordering::SeqCst);
+        self.taken.store(false, Ordering::Release);
+    }
+}
+
+/// For a handler of SIGBUS, with the address of the fault: if it lies in a client's memory, puts memory of zeroes in its place, so that the
+/// access can be repeated, and tells the server. False if it does not: then the fault is another's. Async-signal-safe.
+pub fn replace_faulted(address: usize) -> bool {
+    for place in &PLACES {
+        let start = place.start.load(Ordering::SeqCst);
+        let end = place.end.load(Ordering::SeqCst);
+        let alarm = place.alarm.load(Ordering::SeqCst);
+        // Of the mapping that faulted nothing changes meanwhile, since the thread that touches it keeps it. Another one may be taken
+        // by a new mapping between the loads: then its start has changed, or everything is the new one's.
+        if start == 0 || address < start || address >= end || place.start.load(Ordering::SeqCst) != start {
+            continue;
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let at = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: replaces exactly the mapping that this place stands for, which is ours and only accessed by raw copies and atomics, for
+        // which the new memory is as good; mmap(2) is a bare system call, and so allowed in a signal handler.
+        let replaced = unsafe { rustix::mm::mmap_anonymous(at, end - start, protection, flags) };
+        // SAFETY: the descriptor is open as long as the place is taken.
+        let alarm = unsafe { BorrowedFd::borrow_raw(alarm) };
+        let _ = rustix::io::write(alarm, &1u64.to_ne_bytes());
+        return replaced.is_ok();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn doorbells_are_where_bar0_has_them_and_cannot_be_cut_off() {
+        let (doorbells, file) = shared_doorbells(65).unwrap();
+        assert_eq!(doorbell_bytes(65), 5 * 4096);
+        doorbells.sq_tail(3).unwrap().store(0x1234_5678, Ordering::Relaxed);
+        doorbells.parking().announce();
+        let mut bytes = [0; 4];
+        rustix::io::pread(&file, &mut bytes, 0x1000 + 6 * 128).unwrap();
+        assert_eq!(bytes, 0x1234_5678u32.to_le_bytes());
+        rustix::io::pread(&file, &mut bytes, 0x1000 + 130 * 128).unwrap();
+        assert_eq!(bytes, [1, 0, 0, 0]);
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+        assert!(rustix::fs::ftruncate(&file, 1 << 20).is_err());
+        assert_eq!(rustix::fs::fstat(file.as_fd()).unwrap().st_size, 0x1000 + 5 * 4096);
+    }
+
+    #[test]
+    fn a_fault_is_found_and_replaced() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let flags = rustix::event::EventfdFlags::NONBLOCK;
+        let alarm = Arc::new(rustix::event::eventfd(0, flags).unwrap());
+        let memory = ClientMemory::map(&file, 0, 8192, &alarm).unwrap();
+        rustix::io::pwrite(&file, &[7], 4096).unwrap();
+        let byte = memory.base.as_ptr().wrapping_add(4096);
+        // SAFETY: within the mapping.
+        assert_eq!(unsafe { byte.read_volatile() }, 7);
+        assert!(!replace_faulted(memory.addr() - 1) && !replace_faulted(memory.addr() + 8192));
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        assert!(replace_faulted(memory.addr() + 4096));
+        // SAFETY: as above; without the replacement this would be the fault.
+        assert_eq!(unsafe { byte.read_volatile() }, 0);
+        let mut count = [0; 8];
+        assert_eq!(rustix::io::read(&*alarm, &mut count), Ok(8));
+        let addr = memory.addr();
+        drop(memory);
+        assert!(!replace_faulted(addr));
+    }
+}

@@ -1,0 +1,112 @@
+//! A message and its reply, without the socket; refusals.
+
+use std::os::fd::OwnedFd;
+
+use meantime_spec::seam::SeamError;
+use meantime_spec::vfio_user::{Flags, Header, KIND_REPLY};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::MAX_DATA_XFER_BYTES;
+
+/// The longest message, header included, in bytes: data and what precedes it, generously.
+pub(super) const MESSAGE_BYTES_MAX: u32 = MAX_DATA_XFER_BYTES + 4096;
+
+/// A command as it came.
+#[derive(Debug)]
+pub struct Message {
+    /// Its header, of which nothing has been checked but the length.
+    pub header: Header,
+    /// What followed the header.
+    pub body: Vec<u8>,
+    /// Descriptors that came with it.
+    pub fds: Vec<OwnedFd>,
+    /// There were more of them than are accepted, or than this process may open; those are lost.
+    pub fds_lost: bool,
+}
+
+/// The answer to a command.
+#[derive(Debug)]
+pub struct Reply {
+    /// The whole message.
+    pub bytes: Vec<u8>,
+    /// A descriptor that goes with it.
+    pub fd: Option<OwnedFd>,
+}
+
+/// What a command is answered with, if it succeeds.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) body: Vec<u8>,
+    pub(super) fd: Option<OwnedFd>,
+}
+
+impl Answer {
+    /// A structure.
+    pub(super) fn of(wire: &(impl IntoBytes + Immutable)) -> Self {
+        Self { body: wire.as_bytes().to_vec(), fd: None }
+    }
+}
+
+/// Why a command is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) errno: Errno,
+    pub(super) why: &'static str,
+}
+
+/// A command that makes no sense.
+pub(super) fn invalid(why: &'static str) -> Refused {
+    Refused { errno: Errno::INVAL, why }
+}
+
+impl From<SeamError> for Refused {
+    fn from(error: SeamError) -> Self {
+        match error {
+            SeamError::Overlap => invalid("the DMA region overlaps one that is mapped already"),
+            SeamError::NotMapped => Self { errno: Errno::NOENT, why: "no such DMA mapping" },
+            SeamError::TooManyRegions => Self { errno: Errno::NOSPC, why: "too many DMA regions" },
+            SeamError::NoSuchVector => invalid("no such interrupt vector"),
+            SeamError::Gone => Self { errno: Errno::NODEV, why: "the SSD has ended" },
+            _ => Self { errno: Errno::IO, why: "the SSD did not answer in time" },
+        }
+    }
+}
+
+/// The structure that `body` begins with, and what follows it.
+pub(super) fn parse<T: FromBytes + KnownLayout + Immutable + Copy>(
+    body: &[u8],
+) -> Result<(T, &[u8]), Refused> {
+    let parsed = T::read_from_prefix(body).map_err(|_| invalid("the message is too short"))?;
+    Ok(parsed)
+}
+
+/// The structure that is all of `body`.
+pub(super) fn parse_all<T: FromBytes + KnownLayout + Immutable + Copy>(body: &[u8]) -> Result<T, Refused> {
+    match parse(body)? {
+        (parsed, []) => Ok(parsed),
+        _ => Err(invalid("the message is too long")),
+    }
+}
+
+/// The reply to the command with `header`.
+pub(super) fn reply(header: &Header, answer: Result<Answer, Refused>) -> Reply {
+    let flags = Flags(0).with_kind(KIND_REPLY);
+    let (flags, errno, answer) = match answer {
+        Ok(answer) => (flags, 0, answer),
+        Err(refused) => (flags.with_error(true), refused.errno.raw_os_error() as u32, Answer::default()),
+    };
+    let length = size_of::<Header>() + answer.body.len();
+    let header = Header {
+        id: header.id,
+        command: header.command,
+        // Bodies are a few structures, or as much data as was asked for, which is limited.
+        bytes: (length as u32).into(),
+        flags: flags.0.into(),
+        error: errno.into(),
+    };
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend_from_slice(&answer.body);
+    Reply { bytes, fd: answer.fd }
+}

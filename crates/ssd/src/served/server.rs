@@ -1,0 +1,293 @@
+//! The thread that serves the socket.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use meantime_spec::vfio_user::Command;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::SocketFlags;
+use rustix::net::sockopt::socket_peercred;
+
+use super::FunctionPort;
+use super::connection::{Connection, Received};
+use super::function::Function;
+use super::message::Message;
+use super::socket::Socket;
+use crate::sys;
+
+/// As many may be connected that have not said anything yet; of more, the oldest is sent away.
+const SILENT_MAX: usize = 16;
+
+/// Messages of a client between two looks at whether to stop.
+const MESSAGES_AT_ONCE: usize = 64;
+
+/// How long to wait before trying once more what will not do for now: without descriptors, or while the SSD does not answer.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// What happened, told from the server's thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A client has the function now.
+    Connected {
+        /// Its process, if the kernel says so.
+        pid: Option<i32>,
+    },
+    /// It is gone; the function is free for the next.
+    Ended {
+        /// Why.
+        why: String,
+    },
+    /// A message was answered with an error.
+    Refused {
+        /// The command.
+        command: Command,
+        /// The errno.
+        errno: i32,
+        /// The rule that was broken.
+        why: &'static str,
+    },
+    /// Something worth knowing.
+    Note(String),
+}
+
+/// Serves an SSD for as long as it lives; dropping it sends the client away, ends the thread and removes the socket. The SSD stays.
+pub struct Server {
+    path: PathBuf,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves the SSD behind `port` on `socket`, telling `tell` what happens.
+    ///
+    /// # Errors
+    /// If an eventfd or the thread cannot be made.
+    pub fn start(
+        socket: Socket,
+        port: Arc<dyn FunctionPort>,
+        tell: impl FnMut(Event) + Send + 'static,
+    ) -> io::Result<Self> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
+        let (stop, alarm) = (event()?, event()?);
+        let path = socket.path().to_owned();
+        let mut service = Service {
+            socket,
+            port,
+            stop: Arc::clone(&stop),
+            alarm,
+            silent: Vec::new(),
+            client: None,
+            tell: Box::new(tell),
+        };
+        let run = move || service.run();
+        let thread = std::thread::Builder::new().name("meantime-served".into()).spawn(run)?;
+        Ok(Self { path, stop, thread: Some(thread) })
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        sys::signal(&self.stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+struct Client {
+    connection: Connection,
+    function: Function,
+}
+
+struct Service {
+    socket: Socket,
+    port: Arc<dyn FunctionPort>,
+    stop: Arc<OwnedFd>,
+    /// Signalled when memory that the client has mapped turned out to be gone.
+    alarm: Arc<OwnedFd>,
+    /// Connected, but nothing was heard of them yet; oldest first.
+    silent: Vec<Connection>,
+    client: Option<Client>,
+    tell: Box<dyn FnMut(Event) + Send>,
+}
+
+impl Service {
+    fn run(&mut self) {
+        loop {
+            let Some(ready) = self.wait() else {
+                // Without a poll there is nothing to be done but not to burn a CPU.
+                std::thread::sleep(AGAIN_AFTER);
+                continue;
+            };
+            if ready[0] {
+                break;
+            }
+            if ready[1] {
+                let _ = rustix::io::read(&*self.alarm, &mut [0; 8]);
+                if self.client.is_some() {
+                    self.end("memory that it had mapped was taken away (its file has shrunk)".into());
+                }
+                continue;
+            }
+            match self.client {
+                Some(_) if ready[2] => self.serve(),
+                Some(_) => {}
+                None => {
+                    if ready[2] {
+                        self.accept();
+                    }
+                    self.hear();
+                }
+            }
+        }
+        if self.client.is_some() {
+            self.end("the server ends".into());
+        }
+    }
+
+    /// Whether to stop; the alarm; the client, or else the listener. Those that have said nothing wake as well.
+    fn wait(&self) -> Option<[bool; 3]> {
+        let mut fds = vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&*self.alarm, PollFlags::IN)];
+        match &self.client {
+            // Others wait, as long as the client is there.
+            Some(client) => {
+                fds.push(PollFd::new(client.connection.stream(), client.connection.interest()));
+            }
+            None => {
+                fds.push(PollFd::new(self.socket.listener(), PollFlags::IN));
+                fds.extend(self.silent.iter().map(|other| PollFd::new(other.stream(), PollFlags::IN)));
+            }
+        }
+        match poll(&mut fds, None) {
+            Ok(_) => Some(std::array::from_fn(|i| !fds[i].revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Some([false; 3]),
+            Err(_) => None,
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::accept_with(self.socket.listener(), flags) {
+            Ok(stream) => {
+                if self.silent.len() >= SILENT_MAX {
+                    self.silent.remove(0);
+                }
+                self.silent.push(Connection::new(stream));
+            }
+            // Without descriptors the listener stays ready: not at full speed.
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM) => {
+                std::thread::sleep(AGAIN_AFTER);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Looks whether one of those that are connected has sent its first message: the function is its own then.
+    fn hear(&mut self) {
+        let mut at = 0;
+        while at < self.silent.len() {
+            match self.silent[at].receive() {
+                Received::Message(first) => {
+                    let connection = self.silent.remove(at);
+                    return self.plug(connection, first);
+                }
+                Received::Later => at += 1,
+                Received::End(_) => {
+                    self.silent.remove(at);
+                }
+            }
+        }
+    }
+
+    fn plug(&mut self, connection: Connection, first: Message) {
+        // What an earlier client's memory has still raised is not this one's.
+        let _ = rustix::io::read(&*self.alarm, &mut [0; 8]);
+        match Function::plug(Arc::clone(&self.port), Arc::clone(&self.alarm)) {
+            Ok(function) => {
+                let peer = socket_peercred(connection.stream());
+                let pid = peer.ok().map(|peer| peer.pid.as_raw_nonzero().get());
+                self.client = Some(Client { connection, function });
+                (self.tell)(Event::Connected { pid });
+                if let Err(why) = self.answer(first) {
+                    self.end(why);
+                }
+            }
+            Err(error) => {
+                (self.tell)(Event::Note(format!(
+                    "a client was sent away, since the SSD is not there: {error}"
+                )));
+            }
+        }
+    }
+
+    /// Answers what the client has sent.
+    fn serve(&mut self) {
+        for _ in 0..MESSAGES_AT_ONCE {
+            let Some(client) = &mut self.client else { return };
+            let served = match client.connection.receive() {
+                Received::Message(message) => self.answer(message),
+                Received::Later => return,
+                Received::End(why) => Err(why),
+            };
+            if let Err(why) = served {
+                return self.end(why);
+            }
+        }
+    }
+
+    /// Answers a message. The error is why the connection is over.
+    fn answer(&mut self, message: Message) -> Result<(), String> {
+        let Some(Client { connection, function }) = &mut self.client else { return Ok(()) };
+        let reply = function.answer(message);
+        if let Some((command, errno, why)) = function.take_refusal() {
+            (self.tell)(Event::Refused { command, errno: errno.raw_os_error(), why });
+        }
+        if let Some(note) = function.take_note() {
+            (self.tell)(Event::Note(note));
+        }
+        if let Some(reply) = reply {
+            connection.send(reply).map_err(|error| format!("it cannot be written to: {error}"))?;
+        }
+        if function.is_over() { Err("it does not speak the protocol".into()) } else { Ok(()) }
+    }
+
+    /// The client is gone, or is to go: takes everything of it away. That has to succeed before there can be another one.
+    fn end(&mut self, why: String) {
+        let Some(mut client) = self.client.take() else { return };
+        let mut told = false;
+        while let Err(error) = client.function.unplug() {
+            if !told {
+                (self.tell)(Event::Note(format!(
+                    "the SSD does not let go of its client: {error}; trying on"
+                )));
+                told = true;
+            }
+            // An SSD that has ended touches nothing any more.
+            if self.port.read32(meantime_spec::regs::VS) == meantime_spec::regs::GONE {
+                break;
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
+        // Its connection last: whoever sees it closed finds everything taken away.
+        drop(client);
+        (self.tell)(Event::Ended { why });
+    }
+}
