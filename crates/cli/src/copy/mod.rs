@@ -94,7 +94,7 @@ fn fits(from: &Device, to: &Device) -> Result<(), Failure> {
 /// A channel for large I/Os in order.
 fn channel(device: &Device) -> Result<Channel, Failure> {
     let policy = if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
-    let options = ChannelOptions { depth: DEPTH, policy, interrupt: None };
+    let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
     device.channel(&options).map_err(|error| named(&device.info().uri, &error))
 }
 
