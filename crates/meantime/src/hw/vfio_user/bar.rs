@@ -123,6 +123,11 @@ impl Bar0 {
         Ok(bar)
     }
 
+    /// Whether the doorbell at `offset` is mapped.
+    pub(super) fn has(&self, offset: u32) -> bool {
+        self.cell(offset).is_some()
+    }
+
     fn cell(&self, offset: u32) -> Option<(NonNull<DoorbellCell>, &Arc<Window>)> {
         self.windows.iter().find_map(|window| Some((window.cell(offset)?, window)))
     }
