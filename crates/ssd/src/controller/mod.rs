@@ -297,7 +297,7 @@ impl Controller {
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
         self.host = HostMemory::default();
-        self.interrupts = Interrupts::new(self.config.vectors);
+        self.interrupts = Interrupts::of_stranger(self.config.vectors);
         self.doorbells = doorbells;
     }
 
