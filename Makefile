@@ -4,9 +4,11 @@
 # make build   the command, at target/release/meantime
 # make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
 # make bench   the figures that README and ARCHITECTURE.md quote
+# make test-guest    in a virtual machine, on NVMe controllers that are not ours (GUEST_TESTS=: names of scripts/guest/tests)
+# make bench-guest    there, the kernel's ways to wait beside ours: a quarter of an hour (BENCH_GUEST=: options)
 # make fuzz SECONDS=600    each fuzzer for so long
 
-.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench clean install uninstall
+.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench test-guest bench-guest clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -53,6 +55,12 @@ docs:
 
 bench: build
 	@scripts/bench.sh
+
+test-guest:
+	@scripts/guest.sh test $(GUEST_TESTS)
+
+bench-guest:
+	@scripts/guest.sh bench $(BENCH_GUEST)
 
 # The C library with crate types of its own, or there would be no link-time optimisation.
 install: build

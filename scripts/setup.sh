@@ -26,6 +26,15 @@ if [ "${1:-build}" = test ]; then
     want pkg-config pkg-config
     want readelf binutils
     want fio fio
+    # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh, and not installed.
+    want qemu-system-x86_64 qemu-system-x86
+    want cpio cpio
+    want timeout coreutils
+    want python3 python3
+    PATH=$PATH:/usr/sbin:/sbin want depmod kmod
+    # A busybox that needs libraries would not run in it.
+    readelf -l "$(command -v busybox)" 2>/dev/null | grep "Entry point" >/dev/null &&
+        ! readelf -l "$(command -v busybox)" | grep INTERP >/dev/null || packages+=(busybox-static)
     # What fio's own readers of its output need, which the tests run.
     for module in six numpy pandas; do
         /usr/bin/python3 -c "import $module" 2>/dev/null || packages+=("python3-$module")
@@ -75,5 +84,15 @@ if ! rust_is_new_enough; then
         echo "setup: Rust 1.$wanted_minor or later is needed; please install it with rustup" >&2
         exit 1
     }
+fi
+# What runs in the virtual machine is linked statically.
+musl=x86_64-unknown-linux-musl
+if [ -n "$testing" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then
+    if command -v rustup >/dev/null; then
+        echo "setup: installing Rust's standard library for $musl with rustup"
+        rustup --quiet target add "$musl"
+    else
+        echo "setup: no rustup here to install the target $musl with: 'make test-guest' needs it" >&2
+    fi
 fi
 echo "setup: ready ($(rustc --version))"

@@ -153,6 +153,21 @@ fn namespaces_json(device: &NvmeDevice) -> Value {
 
 /// The names of the bits of `bits` that are set, by (bit, name).
 fn names_of(bits: u64, names: &[(u64, &str)]) -> String {
-    let set: Vec<&str> = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
-    if set.is_empty() { "none".to_owned() } else { set.join(", ") }
+    let set = names.iter().filter(|(bit, _)| bits & bit != 0);
+    let set: Vec<String> = set.map(|(_, name)| (*name).to_owned()).collect();
+    if set.is_empty() { "none".to_owned() } else { in_lines(&set) }
+}
+
+/// A list in lines that are not too long.
+fn in_lines(words: &[String]) -> String {
+    const COLUMNS: usize = 90;
+    let mut lines = vec![String::new()];
+    for (n, word) in words.iter().enumerate() {
+        let part = format!("{word}{}", if n + 1 < words.len() { ", " } else { "" });
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + part.chars().count() <= COLUMNS => line.push_str(&part),
+            _ => lines.push(part),
+        }
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }

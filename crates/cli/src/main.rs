@@ -6,6 +6,7 @@ mod bind;
 mod calibrate;
 mod cli;
 mod competitor;
+mod copy;
 mod devices;
 mod failure;
 mod figures;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Report(args) => html::run(args),
         Command::Info(args) => info::run(args),
+        Command::Copy(args) => copy::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),

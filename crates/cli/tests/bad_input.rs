@@ -45,7 +45,7 @@ fn devices() {
         refused("mem:1M?model=no/such.toml", &["no/such.toml"]);
         refused("file:none.img", &["none.img", "No such file"]);
         refused("file:/dev/null", &["/dev/null", "regular file"]);
-        refused("vfio:0000:01:00.0", &["not supported"]);
+        refused("vfio:fffe:ff:1f.7", &["fffe:ff:1f.7", "no such PCI device"]);
     }
     refused(&["bench", "--device", "mem:1M?cpu=1000"], 1, &["cpu=1000"]);
     refused(&["bench", "--device", "file:a?create=1M,file:./a?create=1M"], 1, &["same file"]);

@@ -2,6 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
 /// Asks for the cache line at `address` for reading. A hint: harmless for any address.
 #[inline(always)]
 pub(crate) fn prefetch_read(address: *const u8) {
@@ -36,6 +39,13 @@ pub(crate) fn pin_to_cpu(cpu: usize) -> std::io::Result<()> {
     }
     set.set(cpu);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Whether writing to `event` would not block.
+pub(crate) fn is_writable(event: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(event, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
 }
 
 /// Adds one to an eventfd. Its counter full (nobody ever read it) is no error: the event is pending already.

@@ -2,6 +2,7 @@
 
 mod anatomy;
 mod bench;
+mod copy;
 mod pci;
 mod ssd;
 mod ssd_ctl;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
+pub use copy::CopyArgs;
 pub use pci::{BindArgs, DevicesArgs, UnbindArgs};
 pub use ssd::{SsdArgs, SsdCommand, SsdLog};
 pub use ssd_ctl::CtlArgs;
@@ -54,6 +56,9 @@ pub enum Command {
     /// Show what a device says of itself: identify, namespaces, features, SMART
     #[command(long_about = texts::INFO_ABOUT, after_long_help = texts::INFO_AFTER)]
     Info(InfoArgs),
+    /// Copy all of a device's data: to another device, or from or to a pipe
+    #[command(long_about = copy::ABOUT, after_long_help = copy::AFTER)]
+    Copy(CopyArgs),
     /// Measure what waiting costs on this machine
     #[command(long_about = texts::CALIBRATE_ABOUT, after_long_help = texts::CALIBRATE_AFTER)]
     Calibrate(CalibrateArgs),
@@ -147,7 +152,7 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
+        return "no command given: bench, report, info, copy, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
     }

@@ -136,8 +136,8 @@ fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
     };
     if let Some(first) = addresses(&free).first() {
         lines.push(format!(
-            "To use one: --device vfio:{first} as root, which takes it for as long as that runs. For other users, once: \
-             `sudo meantime bind {first} --owner USER`"
+            "To use one: --device vfio:{first} as root, which takes it for as long as that runs\n\
+             For other users, once: `sudo meantime bind {first} --owner USER`"
         ));
     }
     let bound = addresses(&|function| {
@@ -148,7 +148,8 @@ fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
     }
     if functions.iter().any(|function| function.group.is_none()) {
         lines.push(
-            "There is no IOMMU at work, and SSDs cannot be taken safely: switch it on in the firmware (VT-d, AMD-Vi), and boot with intel_iommu=on on Intel"
+            "There is no IOMMU at work, and SSDs cannot be taken safely: switch it on in the firmware (VT-d, AMD-Vi),\n\
+             and boot with intel_iommu=on on Intel"
                 .to_owned(),
         );
     }

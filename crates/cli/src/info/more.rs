@@ -6,7 +6,7 @@ use meantime_spec::log::CommandsSupportedLog;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
-use super::Fact;
+use super::{Fact, in_lines};
 
 /// How many entries of the error log are shown.
 const ERRORS_SHOWN: u16 = 4;
@@ -17,7 +17,7 @@ pub fn facts(device: &NvmeDevice) -> Vec<Fact> {
     let states = &controller.info().power_states;
     let in_words: Vec<String> = states.iter().map(power_words).collect();
     let as_json: Vec<Value> = states.iter().map(power_json).collect();
-    let mut rows = vec![Fact::new("power states", in_words.join("; "), "power_states", json!(as_json))];
+    let mut rows = vec![Fact::new("power states", in_words.join("\n"), "power_states", json!(as_json))];
     let classes = if controller.has_queue_classes() { "weighted round robin" } else { "round robin" };
     rows.push(Fact::new("arbitration", classes, "arbitration", json!(classes)));
     let sgls = controller.info().sgls & 3 != 0;
@@ -82,7 +82,7 @@ fn commands(device: &NvmeDevice) -> Fact {
     let (words, value) = match device.controller().commands_supported() {
         Ok(Some(log)) => {
             let (admin, io) = supported(&log);
-            (format!("{}; {}", admin.join(", "), io.join(", ")), json!({ "admin": admin, "io": io }))
+            (format!("{};\n{}", in_lines(&admin), in_lines(&io)), json!({ "admin": admin, "io": io }))
         }
         Ok(None) => ("not told".to_owned(), Value::Null),
         Err(error) => (error.to_string(), json!({ "error": error.to_string() })),
@@ -113,7 +113,7 @@ fn errors(device: &NvmeDevice) -> Fact {
                     format!("#{} queue {}: {}", entry.error_count.get(), entry.sqid.get(), entry.status())
                 })
                 .collect();
-            (words.join("; "), json!(words))
+            (words.join("\n"), json!(words))
         }
         Err(error) => (error.to_string(), json!({ "error": error.to_string() })),
     };
@@ -129,7 +129,7 @@ fn ids_words(ids: &NamespaceIds) -> (String, Value) {
     ];
     let words: Vec<String> =
         named.iter().filter_map(|(name, id)| Some(format!("{name} {}", id.as_ref()?))).collect();
-    let words = if words.is_empty() { "no identifiers".to_owned() } else { words.join(", ") };
+    let words = if words.is_empty() { "no identifiers".to_owned() } else { words.join("\n") };
     let [eui64, nguid, uuid] = named.map(|(_, id)| id);
     (words, json!({ "eui64": eui64, "nguid": nguid, "uuid": uuid }))
 }

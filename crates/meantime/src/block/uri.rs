@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::hw::pci::{PciAddress, PciAddressError};
+use crate::nvme::ControllerOptions;
 
 /// A parsed device URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,8 +87,6 @@ pub struct NvmeUri {
     pub nsid: u32,
     /// Describe data by SGLs instead of PRPs, if the controller has them.
     pub sgl: bool,
-    /// Submission queues in the controller's own memory, if it has any.
-    pub cmb: bool,
     /// Shadow doorbells. `None`: if the controller has them and its doorbells are slow.
     pub shadow: Option<bool>,
     /// Go on without an IOMMU (`vfio:` only): the device can then write anywhere in this machine's memory.
@@ -96,7 +95,15 @@ pub struct NvmeUri {
 
 impl Default for NvmeUri {
     fn default() -> Self {
-        Self { nsid: 1, sgl: false, cmb: false, shadow: None, no_iommu: false }
+        Self { nsid: 1, sgl: false, shadow: None, no_iommu: false }
+    }
+}
+
+impl NvmeUri {
+    /// `options` with what the URI asks for.
+    pub(crate) fn options(&self, options: ControllerOptions) -> ControllerOptions {
+        let shadow_doorbells = self.shadow.or(options.shadow_doorbells);
+        ControllerOptions { sgl: options.sgl || self.sgl, shadow_doorbells, ..options }
     }
 }
 
@@ -165,8 +172,8 @@ const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. 
                        vfio:0000:01:00.0), vfio-user:SOCKET (e.g. vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str =
     "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create";
-const VFIO_PARAMETERS: &str = "nsid, sgl, cmb, shadow, no-iommu";
-const VFIO_USER_PARAMETERS: &str = "nsid, sgl, cmb, shadow";
+const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, no-iommu";
+const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
 
 impl FromStr for Uri {
@@ -294,7 +301,6 @@ fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
                 nvme.nsid = nsid.ok_or_else(|| format!("{key}={value}: a number from 1"))?;
             }
             "sgl" => nvme.sgl = flag()?,
-            "cmb" => nvme.cmb = flag()?,
             "shadow" => nvme.shadow = Some(flag()?),
             "no-iommu" if known == VFIO_PARAMETERS => nvme.no_iommu = flag()?,
             _ => return Err(format!("unknown parameter {key:?}; parameters are {known}")),

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
@@ -179,10 +179,11 @@ impl Drop for Pages {
     }
 }
 
-/// A file of `len` bytes in memory.
+/// A file of `len` bytes in memory, for good: whoever gets it could make it shorter, and touching our buffers would end this process (SIGBUS).
 fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
-    let file = memfd_create("meantime-dma", flags)?;
+    let file = memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, len as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
 
@@ -231,5 +232,9 @@ mod tests {
         rustix::io::pread(pages.file().unwrap(), &mut byte, 5000).unwrap();
         assert_eq!(byte, [7]);
         assert!(Pages::map(1, &DmaLimits::default()).unwrap().file().is_none());
+        // Who has the file cannot take our memory away with it.
+        for len in [0, 4096, 2 * HUGE_PAGE as u64] {
+            assert!(ftruncate(pages.file().unwrap(), len).is_err(), "{len}");
+        }
     }
 }

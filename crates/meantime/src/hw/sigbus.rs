@@ -76,7 +76,8 @@ pub unsafe fn guard(start: NonNull<c_void>, len: usize, event: Option<EventFd>) 
     let slot = &SLOTS[index];
     slot.lost.store(false, Ordering::Relaxed);
     slot.event.store(event.as_ref().map_or(-1, AsRawFd::as_raw_fd), Ordering::Relaxed);
-    slot.len.store(len, Ordering::Relaxed);
+    // Release: whoever sees this length, but not yet the start below, at least sees that the slot was free before.
+    slot.len.store(len, Ordering::Release);
     // Release: whoever sees the start sees the rest.
     slot.start.store(start.as_ptr() as usize, Ordering::Release);
     Ok(Guard { slot: index, _event: event })
@@ -166,8 +167,13 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 fn take_over(address: usize) -> bool {
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::Acquire);
-        let len = slot.len.load(Ordering::Relaxed);
+        let len = slot.len.load(Ordering::Acquire);
         if start == 0 || !(start..start.saturating_add(len)).contains(&address) {
+            continue;
+        }
+        // The mapping that faulted stays in its slot, since whoever stores to it holds its guard. But another slot may be freed and taken
+        // again between the two loads: one mapping's start with another's length would reach into what lies behind the first.
+        if slot.start.load(Ordering::Relaxed) != start {
             continue;
         }
         let Some(place) = NonNull::new(start as *mut c_void) else { continue };

@@ -6,7 +6,7 @@ use meantime_spec::regs::{CSTS, GONE};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
-use super::controller::is_alive;
+use super::enable::is_alive;
 use super::queue::{CommandError, Outcome, QueuePair};
 use super::{Error, Result};
 use crate::hw::{Clock, DmaBuf, Transport};

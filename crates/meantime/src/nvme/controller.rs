@@ -3,19 +3,21 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::features::{Arbitration, NumberOfQueues, fid};
-use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, oacs, oncs};
+use meantime_spec::features::Arbitration;
+use meantime_spec::identify::{oacs, oncs};
 use meantime_spec::log::AsyncEvent;
 use meantime_spec::regs::{
-    ACQ, AQA, ASQ, Aqa, CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs, ams,
-    cq_head_doorbell, sq_tail_doorbell,
+    AQA, CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, CC, CSTS, Cap, Cc, GONE, ams, cq_head_doorbell, sq_tail_doorbell,
 };
 use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode;
-use zerocopy::FromBytes;
 
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
+use super::enable::{
+    admin_attributes, check_capabilities, clear_enable, disable, identify, is_alive, set_queue_count, start,
+    wait_for,
+};
 use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
@@ -95,6 +97,8 @@ pub struct Controller {
     epoch: AtomicU32,
     /// Once gone: whether the device was cut off from our memory.
     memory_released: AtomicBool,
+    /// Held while the device is released. Taken after `admin`, if both are.
+    releasing: Mutex<()>,
     /// How often the controller was found disabled, with a volatile cache, though it was not us.
     cache_losses: AtomicU32,
     /// Up to which of them a flush has failed, of whichever channel.
@@ -185,6 +189,7 @@ impl Controller {
             admin: Mutex::new(Admin { queue: Some(admin), qids, vectors, features }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
+            releasing: Mutex::default(),
             cache_losses: AtomicU32::new(0),
             losses_told: AtomicU32::new(0),
         });
@@ -462,7 +467,7 @@ impl Controller {
                 tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
                 // Whatever state it is in: without EN it has no business with our memory.
                 let _ = clear_enable(self.transport.as_ref(), &self.clock, self.cap);
-                self.abandon(&mut admin);
+                self.abandon(admin);
             }
         }
     }
@@ -482,11 +487,11 @@ impl Controller {
         self.epoch.store(epoch | 1, Ordering::Release);
         self.restore_features(&mut admin);
         let _ = self.shut_down();
-        self.abandon(&mut admin);
+        self.abandon(admin);
     }
 
     /// The end of a controller that is disabled, or beyond reach.
-    fn abandon(&self, admin: &mut Admin) {
+    fn abandon(&self, mut admin: MutexGuard<'_, Admin>) {
         let released = self.heap.unmap_all();
         self.memory_released.store(released, Ordering::Relaxed);
         if !released {
@@ -497,9 +502,23 @@ impl Controller {
         {
             queue.quarantine();
         }
-        self.transport.release();
+        // Before anybody can see that it is gone: see `wait_until_released`.
+        let releasing = self.releasing();
         // Release: `memory_released` before it.
         self.epoch.store(EPOCH_GONE, Ordering::Release);
+        // Giving the device back to the kernel's driver may take minutes. Whoever waits for an I/O has a deadline, and need not wait for that.
+        drop(admin);
+        self.transport.release();
+        drop(releasing);
+    }
+
+    fn releasing(&self) -> MutexGuard<'_, ()> {
+        self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a device that is gone was given back: for the end of whoever used it, lest the process ends in the middle of that.
+    pub(crate) fn wait_until_released(&self) {
+        drop(self.releasing());
     }
 
     /// Sets features to what they were before.
@@ -666,87 +685,6 @@ impl Admin {
     }
 }
 
-/// Whether CSTS is that of a controller that takes commands.
-pub(crate) fn is_alive(csts: u32) -> bool {
-    csts != GONE && Csts(csts).rdy() && !Csts(csts).cfs()
-}
-
-/// What of CAP the driver cannot do without (NVMe Base 1.4 §3.1.1).
-fn check_capabilities(cap: Cap) -> Result<()> {
-    let unsupported = |what: String| Err(Error::Unsupported(what));
-    if cap.css() & 1 == 0 {
-        return unsupported(format!("it does not have the NVM command set (CAP.CSS {:#x})", cap.css()));
-    }
-    if cap.mpsmin() != 0 {
-        return unsupported(format!("its smallest page is {} bytes; 4096 is needed", cap.min_page_size()));
-    }
-    if cap.max_queue_entries() < 2 {
-        return unsupported(format!("its queues have {} entries", cap.max_queue_entries()));
-    }
-    Ok(())
-}
-
-/// Waits for CSTS to satisfy `done`, at most `timeout_ms`.
-fn wait_for(
-    transport: &dyn Transport,
-    clock: &Clock,
-    what: &'static str,
-    timeout_ms: u64,
-    done: impl Fn(Csts) -> bool,
-) -> Result<()> {
-    let start_ns = clock.now_ns();
-    loop {
-        let csts = transport.read32(CSTS);
-        if csts == GONE {
-            return Err(Error::Gone);
-        }
-        if done(Csts(csts)) {
-            return Ok(());
-        }
-        if clock.now_ns().saturating_sub(start_ns) >= timeout_ms * 1_000_000 {
-            return Err(Error::NotReady { what, timeout_ms, csts });
-        }
-        clock.sleep_ns(100_000);
-    }
-}
-
-/// CAP.TO, never less than one of its units: some controllers say 0.
-fn ready_timeout_ms(cap: Cap) -> u64 {
-    u64::from(cap.timeout_ms()).max(500)
-}
-
-/// Clears CC.EN and waits until the controller has forgotten every queue (NVMe Base 1.4 §3.1.5).
-fn disable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
-    let timeout_ms = ready_timeout_ms(cap);
-    let cc = Cc(transport.read32(CC));
-    if cc.0 == GONE {
-        return Err(Error::Gone);
-    }
-    if cc.en() {
-        // EN must not be cleared before RDY has followed it, unless the controller has failed; or does not come up in
-        // its own time, which is to be ended somehow.
-        let ready = |csts: Csts| csts.rdy() || csts.cfs();
-        match wait_for(transport, clock, "become ready", timeout_ms, ready) {
-            Ok(()) | Err(Error::NotReady { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    clear_enable(transport, clock, cap)
-}
-
-/// As [`disable`], without waiting for a controller that is on its way up.
-fn clear_enable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
-    let cc = Cc(transport.read32(CC));
-    if cc.0 == GONE {
-        return Err(Error::Gone);
-    }
-    if cc.en() {
-        transport.write32(CC, cc.with_en(false).with_shn(0).0);
-    }
-    let timeout_ms = ready_timeout_ms(cap);
-    wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
-}
-
 /// Sets the features of a controller that was just enabled.
 fn apply(
     features: &mut Features,
@@ -778,102 +716,4 @@ fn wants_shadows(info: &ControllerInfo, transport: &dyn Transport, options: &Con
 fn arbitration(cap: Cap, options: &ControllerOptions) -> u8 {
     let weighted = options.weighted_round_robin && cap.ams() & CAP_AMS_WEIGHTED_ROUND_ROBIN != 0;
     if weighted { ams::WEIGHTED_ROUND_ROBIN } else { ams::ROUND_ROBIN }
-}
-
-/// The sizes of the admin queues.
-fn admin_attributes(admin: &AdminQueue) -> Aqa {
-    let entries = u32::from(admin.queue().ring().entries());
-    Aqa::new(entries, entries)
-}
-
-/// Programs the admin queue and sets CC.EN (NVMe Base 1.4 §7.6.1, steps 3 to 5).
-fn start(
-    transport: &dyn Transport,
-    clock: &Clock,
-    cap: Cap,
-    arbitration: u8,
-    admin: &AdminQueue,
-) -> Result<()> {
-    let ring = admin.queue().ring();
-    transport.write32(AQA, admin_attributes(admin).0);
-    transport.write64(ASQ, ring.sq_iova().0);
-    transport.write64(ACQ, ring.cq_iova().0);
-    // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, NVM command set.
-    let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_ams(arbitration);
-    transport.write32(CC, cc.with_en(true).0);
-    let ready = |csts: Csts| csts.rdy() || csts.cfs();
-    wait_for(transport, clock, "become ready (CSTS.RDY = 1)", ready_timeout_ms(cap), ready)?;
-    let csts = transport.read32(CSTS);
-    if Csts(csts).cfs() {
-        return Err(Error::Fatal { csts, what: "being enabled" });
-    }
-    Ok(())
-}
-
-/// Asks for `wanted` I/O queue pairs; how many were granted.
-fn set_queue_count(context: &AdminContext<'_>, admin: &mut AdminQueue, wanted: u16) -> Result<u16> {
-    let value = NumberOfQueues::new(wanted, wanted);
-    let sqe = Sqe::set_features(0, 0, fid::NUMBER_OF_QUEUES, false, value.0);
-    let (dw0, _) = admin.execute(context, "Set Features (Number of Queues)", sqe, None)?;
-    let granted = NumberOfQueues(dw0);
-    Ok(granted.sq().min(granted.cq()).min(u32::from(wanted)) as u16)
-}
-
-type Identified = (ControllerInfo, Vec<NamespaceInfo>, Vec<(u32, String)>);
-
-fn identify(
-    transport: &dyn Transport,
-    clock: &Clock,
-    heap: &DmaHeap,
-    cap: Cap,
-    options: &ControllerOptions,
-    admin: &mut AdminQueue,
-) -> Result<Identified> {
-    let context = AdminContext { transport, clock, timeout_ns: options.admin_timeout_ns };
-    let page = |nsid: u32, cns: u8, what: &'static str, admin: &mut AdminQueue| -> Result<Vec<u8>> {
-        let data = heap.alloc(4096)?;
-        let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);
-        let (_, data) = admin.execute(&context, what, sqe, Some(data))?;
-        Ok(data.map(|data| data.to_vec()).unwrap_or_default())
-    };
-    let short = |structure: &'static str| Error::Invalid { structure, what: "too short".into() };
-
-    let bytes = page(0, cns::CONTROLLER, "Identify (controller)", admin)?;
-    let raw = IdentifyController::read_from_bytes(&bytes).map_err(|_| short("Identify Controller data"))?;
-    let mut info = ControllerInfo::validate(&raw, cap, Vs(transport.read32(VS)))?;
-    info.vectors = transport.vectors();
-    info.io_queues = set_queue_count(&context, admin, options.io_queues.max(1))?;
-
-    // Controllers before 1.1 have no active list; every identifier is tried then (1.4 §5.15.2.2).
-    let ids: Vec<u32> = match page(0, cns::ACTIVE_NAMESPACE_LIST, "Identify (active namespaces)", admin) {
-        Ok(bytes) => {
-            let list =
-                ActiveNamespaceList::read_from_bytes(&bytes).map_err(|_| short("active namespace list"))?;
-            list.iter().collect()
-        }
-        Err(error) if is_code(&error, StatusCode::InvalidFieldInCommand) => {
-            (1..=info.namespace_count.min(1024)).collect()
-        }
-        Err(error) => return Err(error),
-    };
-    let (mut usable, mut unusable) = (Vec::new(), Vec::new());
-    for nsid in ids {
-        let bytes = match page(nsid, cns::NAMESPACE, "Identify (namespace)", admin) {
-            Ok(bytes) => bytes,
-            Err(error @ Error::Admin { .. }) => {
-                unusable.push((nsid, error.to_string()));
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let raw = IdentifyNamespace::read_from_bytes(&bytes).map_err(|_| short("Identify Namespace data"))?;
-        if raw.nsze.get() == 0 {
-            continue; // Inactive: all zeroes (1.4 §5.15.2.1).
-        }
-        match NamespaceInfo::validate(nsid, &raw, info.max_transfer_bytes) {
-            Ok(ns) => usable.push(ns),
-            Err(error) => unusable.push((nsid, error.to_string())),
-        }
-    }
-    Ok((info, usable, unusable))
 }

@@ -506,8 +506,11 @@ impl Drop for IoQueue {
             }
         }
         self.controller.release_queue(self.qid(), self.vector);
-        if self.controller.gone() == Some(false) {
-            self.pair.quarantine();
+        if let Some(memory_released) = self.controller.gone() {
+            if !memory_released {
+                self.pair.quarantine();
+            }
+            self.controller.wait_until_released();
         }
     }
 }

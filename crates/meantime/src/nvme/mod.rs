@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod arbitration;
 pub mod controller;
+mod enable;
 mod features;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -64,3 +64,36 @@ impl Controller {
         self.host.ring(base, entries, 64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use meantime_spec::regs;
+    use meantime_spec::seam::Doorbells;
+
+    use super::*;
+    use crate::config::{NamespaceConfig, SsdConfig};
+    use crate::medium::Medium;
+
+    const CBA: u64 = 0x55_0000_0000;
+
+    #[test]
+    fn it_has_no_address_after_a_function_reset_and_is_there_for_the_next_host() {
+        let namespaces = vec![NamespaceConfig { bytes: 1 << 20, lba_bytes: 512 }];
+        let config = SsdConfig { cmb_bytes: 65536, namespaces, ..SsdConfig::default() };
+        let mut controller = Controller::new(config, Medium::dram(1 << 20).unwrap());
+        let doorbells = Doorbells::new(u16::try_from(controller.doorbells().len() / 2).unwrap());
+        let enable = |controller: &mut Controller| {
+            controller.write64(regs::CMBMSC, Cmbmsc::enabled(CBA).0, 0);
+            assert!(controller.sq_ring(CBA, 16).is_some());
+        };
+        enable(&mut controller);
+        controller.reset_function();
+        assert!(controller.sq_ring(CBA, 16).is_none());
+        enable(&mut controller);
+        controller.power_cycle(Arc::new(doorbells));
+        assert!(controller.sq_ring(CBA, 16).is_none());
+        enable(&mut controller);
+    }
+}

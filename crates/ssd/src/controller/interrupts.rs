@@ -27,12 +27,19 @@ pub(super) struct Interrupts {
     pub(super) coalescing: InterruptCoalescing,
     /// Vectors with completions held back.
     holding: u32,
+    /// Whether the eventfds are a stranger's, who may have made writing to them wait.
+    guarded: bool,
 }
 
 impl Interrupts {
     pub(super) fn new(vectors: u16) -> Self {
         let vectors = (0..vectors).map(|_| Vector::default()).collect();
-        Self { vectors, coalescing: InterruptCoalescing(0), holding: 0 }
+        Self { vectors, coalescing: InterruptCoalescing(0), holding: 0, guarded: false }
+    }
+
+    /// For a host in another process, which may fill an eventfd of its own and have it block.
+    pub(super) fn of_stranger(vectors: u16) -> Self {
+        Self { guarded: true, ..Self::new(vectors) }
     }
 
     pub(super) fn len(&self) -> u16 {
@@ -65,7 +72,9 @@ impl Interrupts {
             vector.held = 0;
             self.holding -= 1;
         }
-        vector.event.as_deref().is_some_and(sys::signal)
+        let Some(event) = vector.event.as_deref() else { return false };
+        // A full one is signalled already.
+        (self.guarded && !sys::is_writable(event)) || sys::signal(event)
     }
 
     /// `n` more completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was sent.
@@ -107,5 +116,31 @@ impl Interrupts {
         for v in &mut self.vectors {
             (v.held, v.coalescing_disabled) = (0, false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn a_full_eventfd_of_a_stranger_does_not_keep_the_controller() {
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let count = || {
+            let mut bytes = [0; 8];
+            rustix::io::read(&*event, &mut bytes).unwrap();
+            u64::from_ne_bytes(bytes)
+        };
+        let mut interrupts = Interrupts::of_stranger(1);
+        interrupts.set_event(0, Some(Arc::clone(&event))).unwrap();
+        assert!(interrupts.signal(0));
+        assert_eq!(count(), 1);
+        // eventfd(2): the most that it holds; a write would wait for a read.
+        rustix::io::write(&*event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let (sender, done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(interrupts.signal(0)));
+        assert_eq!(done.recv_timeout(std::time::Duration::from_secs(60)), Ok(true));
+        assert_eq!(count(), u64::MAX - 1);
     }
 }

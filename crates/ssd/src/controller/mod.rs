@@ -289,15 +289,15 @@ impl Controller {
     /// Function level reset: everything but the host's memory and interrupts as after power-on. No data is lost.
     pub(crate) fn reset_function(&mut self) {
         self.reset();
-        self.regs.power_on();
+        self.power_on();
     }
 
     /// The same, and the host is gone with its memory and interrupts. The next one rings `doorbells`, which the former
     /// has never seen and cannot reach.
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
-        self.host = HostMemory::default();
-        self.interrupts = Interrupts::new(self.config.vectors);
+        self.host = HostMemory::with_own(self.host.own().cloned());
+        self.interrupts = Interrupts::of_stranger(self.config.vectors);
         self.doorbells = doorbells;
     }
 

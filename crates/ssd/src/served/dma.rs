@@ -15,6 +15,9 @@ use super::{FunctionPort, MAX_DMA_MAPS, PAGE_BYTES};
 /// Of a FUSE file system (statfs(2)): a client could have it answer page faults never.
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 
+/// Of hugetlbfs (statfs(2)), whose block size is that of its pages.
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
 /// What a client has mapped.
 pub(super) struct DmaTable {
     /// Sorted by address.
@@ -125,7 +128,10 @@ impl DmaTable {
             return Err(invalid("DMA_MAP: beyond the end of its file"));
         }
         let bytes = usize::try_from(len).map_err(|_| invalid("DMA_MAP: the region is too long"))?;
-        let memory = ClientMemory::map(file, offset, bytes, &self.alarm).map_err(|error| Refused {
+        let is_huge = system.f_type == HUGETLBFS_MAGIC;
+        let page_bytes = if is_huge { system.f_bsize as u64 } else { PAGE_BYTES };
+        let mapped = ClientMemory::map(file, offset, bytes, page_bytes, &self.alarm);
+        let memory = mapped.map_err(|error| Refused {
             errno: Errno::from_io_error(&error).unwrap_or(Errno::NOMEM),
             why: "DMA_MAP: its file cannot be mapped",
         })?;

@@ -4,8 +4,6 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use meantime_spec::vfio_user::{IrqInfo, SetIrqs, irq};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::Timespec;
 
 use super::FunctionPort;
 use super::message::{Refused, invalid};
@@ -144,7 +142,7 @@ impl Vectors {
         // Nobody has counted what came while it was masked: one interrupt too many does no harm.
         if action != irq::SET_ACTION_MASK
             && let Some(event) = &v.event
-            && is_writable(event)
+            && sys::is_writable(event)
         {
             sys::signal(event);
         }
@@ -173,19 +171,12 @@ impl Vectors {
     /// Makes room in every eventfd: a client that filled one and left could keep the SSD's thread waiting in a write to it.
     pub(super) fn drain(&self) {
         for event in self.0.iter().filter_map(|vector| vector.event.as_ref()) {
-            if !is_writable(event) {
+            if !sys::is_writable(event) {
                 // As full as it is, reading does not block.
                 let _ = rustix::io::read(event, &mut [0; 8]);
             }
         }
     }
-}
-
-/// Whether writing to `event` would not block.
-fn is_writable(event: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(event, PollFlags::OUT)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
 }
 
 fn is_eventfd(fd: &OwnedFd) -> bool {

@@ -77,8 +77,12 @@ pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> 
 
 /// A client's memory, mapped for reading and writing.
 pub(super) struct ClientMemory {
+    /// Where the mapping begins: a multiple of the file's page size.
     base: NonNull<u8>,
+    /// Its length: whole pages of the file.
     bytes: usize,
+    /// Where in it the memory begins.
+    head: usize,
     place: &'static Place,
     #[expect(dead_code, reason = "held so that the descriptor in `place` stays open")]
     alarm: Arc<OwnedFd>,
@@ -91,24 +95,42 @@ unsafe impl Sync for ClientMemory {}
 
 impl ClientMemory {
     /// Maps `bytes` bytes of `file` from `offset`. `alarm`, an eventfd, is signalled when the file turns out to have lost them.
-    pub(super) fn map(file: &OwnedFd, offset: u64, bytes: usize, alarm: &Arc<OwnedFd>) -> io::Result<Self> {
+    ///
+    /// Of a file of huge pages, whose size is `page_bytes`, the kernel maps whole ones only, and takes no part of one away again, nor puts
+    /// something else in its place. So the mapping is of whole pages, though what the client shares may be less (guests have a hole
+    /// below 1 MiB).
+    pub(super) fn map(
+        file: &OwnedFd,
+        offset: u64,
+        bytes: usize,
+        page_bytes: u64,
+        alarm: &Arc<OwnedFd>,
+    ) -> io::Result<Self> {
+        let (from, head, bytes) = whole_pages(offset, bytes, page_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, anywhere) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
         // SAFETY: a fresh mapping at an address that the kernel chooses.
-        let mapped =
-            unsafe { rustix::mm::mmap(anywhere, bytes, protection, MapFlags::SHARED, file, offset) }?;
+        let mapped = unsafe { rustix::mm::mmap(anywhere, bytes, protection, MapFlags::SHARED, file, from) }?;
         let base = NonNull::new(mapped.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let Some(place) = Place::take(base.as_ptr().expose_provenance(), bytes, alarm) else {
             // SAFETY: mapped just above, and not yet known to anybody.
             let _ = unsafe { rustix::mm::munmap(mapped, bytes) };
             return Err(io::ErrorKind::OutOfMemory.into());
         };
-        Ok(Self { base, bytes, place, alarm: Arc::clone(alarm) })
+        Ok(Self { base, bytes, head, place, alarm: Arc::clone(alarm) })
     }
 
     /// Where it is.
     pub(super) fn addr(&self) -> usize {
-        self.base.as_ptr().expose_provenance()
+        self.base.as_ptr().expose_provenance() + self.head
     }
+}
+
+/// The whole pages, of `page_bytes` bytes, that hold `bytes` bytes from `offset`: where in the file they begin, how far into them `offset` is,
+/// and their length.
+fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Option<(u64, usize, usize)> {
+    let head = offset.checked_rem(page_bytes)?;
+    let len = u64::try_from(bytes).ok()?.checked_add(head)?.checked_next_multiple_of(page_bytes)?;
+    Some((offset - head, usize::try_from(head).ok()?, usize::try_from(len).ok()?))
 }
 
 impl Drop for ClientMemory {
@@ -217,7 +239,7 @@ mod tests {
         rustix::fs::ftruncate(&file, 8192).unwrap();
         let flags = rustix::event::EventfdFlags::NONBLOCK;
         let alarm = Arc::new(rustix::event::eventfd(0, flags).unwrap());
-        let memory = ClientMemory::map(&file, 0, 8192, &alarm).unwrap();
+        let memory = ClientMemory::map(&file, 0, 8192, PAGE_BYTES, &alarm).unwrap();
         rustix::io::pwrite(&file, &[7], 4096).unwrap();
         let byte = memory.base.as_ptr().wrapping_add(4096);
         // SAFETY: within the mapping.
@@ -232,5 +254,39 @@ mod tests {
         let addr = memory.addr();
         drop(memory);
         assert!(!replace_faulted(addr));
+    }
+    #[test]
+    fn of_large_pages_whole_ones_are_mapped() {
+        const HUGE: u64 = 2 << 20;
+        assert_eq!(whole_pages(0, 0xa_0000, HUGE), Some((0, 0, 2 << 20)));
+        assert_eq!(whole_pages(0xc_0000, 0x14_0000, HUGE), Some((0, 0xc_0000, 2 << 20)));
+        assert_eq!(whole_pages(0x3f_f000, 0x2000, HUGE), Some((0x20_0000, 0x1f_f000, 4 << 20)));
+        assert_eq!(whole_pages(0x3000, 0x2000, PAGE_BYTES), Some((0x3000, 0, 0x2000)));
+        assert_eq!(
+            whole_pages(u64::MAX - 0xfff, 0x1000, HUGE),
+            Some((u64::MAX - 0x1f_ffff, 0x1f_f000, 2 << 20))
+        );
+        assert_eq!(whole_pages(0x1000, usize::MAX, HUGE), None);
+        assert_eq!(whole_pages(0, 4096, 0), None);
+
+        // The same with a file whose pages are not huge, so that there need not be any.
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 2 * HUGE).unwrap();
+        rustix::io::pwrite(&file, &[7], 0xc_0000).unwrap();
+        let flags = rustix::event::EventfdFlags::NONBLOCK;
+        let alarm = Arc::new(rustix::event::eventfd(0, flags).unwrap());
+        let memory = ClientMemory::map(&file, 0xc_0000, 0x1000, HUGE, &alarm).unwrap();
+        let start = memory.addr() - 0xc_0000;
+        let byte = std::ptr::with_exposed_provenance::<u8>(memory.addr());
+        // SAFETY: within the mapping.
+        assert_eq!(unsafe { byte.read_volatile() }, 7);
+        // What is replaced is all that was mapped, and nothing else.
+        assert!(!replace_faulted(start - 1) && !replace_faulted(start + HUGE as usize));
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        assert!(replace_faulted(start + HUGE as usize - 1));
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte.read_volatile() }, 0);
+        drop(memory);
+        assert!(!replace_faulted(start));
     }
 }

@@ -14,6 +14,9 @@
 //!   looks at the word that [`ParkingCapability`](meantime_spec::pci::ParkingCapability) names, and wakes the SSD's thread by writing the
 //!   doorbell once more by message. For any other the thread does not park while there are queues: it naps, for 50 µs at first and 1 ms at most.
 //!
+//! What a hostile client can still do to the next: fill the eventfd that the SSD's thread is about to write to, again and again, from a process that
+//! outlives it; or lend a file on a file system that answers page faults late (those that programs serve, FUSE, are refused).
+//!
 //! This is no feature of the crate: it needs one more dependency, which the workspace has anyway, and what is not used is not linked.
 
 mod bars;

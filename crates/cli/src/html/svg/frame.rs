@@ -86,7 +86,12 @@ pub fn plot(
 
 /// How wide a text is at most, in the larger of its two sizes.
 pub fn text_width(text: &str) -> f64 {
-    text.chars().map(|c| if c == ' ' || c == '.' { 4.6 } else { 8.2 }).sum()
+    let width = |c| match c {
+        ' ' | '.' => 4.6,
+        'm' | 'M' | 'w' | 'W' | '%' => 12.8,
+        _ => 8.2,
+    };
+    text.chars().map(width).sum()
 }
 
 /// Text at a place.

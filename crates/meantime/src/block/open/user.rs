@@ -7,7 +7,7 @@ use super::super::device::NvmeDevice;
 use super::super::uri::NvmeUri;
 use super::{OpenError, OpenOptions, shared};
 use crate::hw::{UserOptions, UserTransport};
-use crate::nvme::{Controller, Error};
+use crate::nvme::Controller;
 
 /// A server takes one client at a time: namespaces of one controller share the connection.
 pub(super) fn open(
@@ -16,14 +16,11 @@ pub(super) fn open(
     nvme: NvmeUri,
     options: &OpenOptions,
 ) -> Result<NvmeDevice, OpenError> {
-    if nvme.sgl || nvme.cmb || nvme.shadow == Some(true) {
-        return Err(Error::Unsupported(format!("{uri}: sgl, cmb and shadow are not in this version")).into());
-    }
     let controller = shared::controller(&format!("vfio-user:{}", path.display()), || {
         // A server that is slow to answer is slow as a controller is slow with an admin command.
         let user = UserOptions { timeout_ns: options.controller.admin_timeout_ns };
         let transport = UserTransport::connect(path, &user)?;
-        Ok(Controller::enable(Arc::new(transport), options.controller)?)
+        Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)
     })?;
     Ok(NvmeDevice::new(controller, nvme.nsid, uri.to_owned())?)
 }

@@ -27,7 +27,7 @@ pub(super) fn open(
             allow_no_iommu: nvme.no_iommu,
         };
         let transport = VfioTransport::open(address, &wanted)?.keeping(Box::new(taken));
-        Ok(Controller::enable(Arc::new(transport), options.controller)?)
+        Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)
     })?;
     Ok(NvmeDevice::new(controller, nvme.nsid, uri.to_owned())?)
 }

@@ -16,6 +16,10 @@ use super::usage::Snapshot;
 /// take CAP.TO, 127.5 s at most, and mostly takes less than one.
 const DISKS_TIMEOUT: Duration = Duration::from_secs(150);
 
+/// How long somebody may have the device open who is about to close it: a child that was forked off and has not become another program yet, or
+/// another thread that was looking at the group.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The kernel's NVMe driver.
 const NVME: &str = "nvme";
 
@@ -70,9 +74,10 @@ pub(super) fn give_back(sysfs: &Sysfs, mut record: Record, choose: bool) -> Resu
 
 /// Refuses if somebody has the device open by VFIO: unbinding would not return before he closes it.
 fn check_idle(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
-    let Some(nodes) = Nodes::of(sysfs, address).filter(|nodes| sysfs.ops().is_open(&nodes.group)) else {
+    let Some(nodes) = Nodes::of(sysfs, address) else { return Ok(()) };
+    if sysfs.wait(IDLE_TIMEOUT, || !sysfs.ops().is_open(&nodes.group)) {
         return Ok(());
-    };
+    }
     let snapshot = Snapshot::take(sysfs);
     let mut by = snapshot.processes_with(sysfs, &nodes.group);
     by.extend(nodes.device.iter().flat_map(|node| snapshot.processes_with(sysfs, node)));

@@ -97,7 +97,7 @@ impl Taken {
     /// Gives it back, if it was taken; `None` if it was with `vfio-pci` before.
     ///
     /// # Errors
-    /// If the device is still open, or its driver does not take it back: [`repair`](super::repair) tries again.
+    /// If the device is still open, or its driver does not take it back: once this process has ended [`repair`](super::repair) tries again.
     pub fn give_back(mut self) -> Result<Option<GivenBack>, PciError> {
         self.end()
     }
@@ -119,7 +119,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::error!(
-                "{} could not be given back to the kernel's driver: {error}; run `meantime devices --repair`",
+                "{} could not be given back to the kernel's driver: {error}; when this process has ended, run \
+                 `meantime devices --repair`",
                 self.address
             );
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use meantime_spec::regs::DOORBELLS;
 use meantime_spec::seam::DoorbellCell;
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::connection::Connection;
@@ -21,6 +21,10 @@ use crate::hw::sigbus::{self, Guard};
 
 /// Beyond this there are no doorbells that anybody would use: 65,536 queues, 128 bytes from one doorbell to the next.
 const LAST_DOORBELL: u64 = DOORBELLS as u64 + (16 << 20);
+
+/// File systems, by statfs(2).
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// An area of BAR0 that is mapped.
 #[derive(Debug)]
@@ -44,6 +48,10 @@ impl Window {
         let stat = fstat(file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("not a file in memory"));
+        }
+        // A program behind a file system could keep a store waiting for ever. Huge pages are mapped, and replaced, as a whole only.
+        if let FUSE_SUPER_MAGIC | HUGETLBFS_MAGIC = fstatfs(file)?.f_type {
+            return Err(io::Error::other("a file that another program serves, or of huge pages"));
         }
         // Beyond the end of its file a mapping is a trap (SIGBUS). One that is made shorter later still is: see `guard`.
         let end = from + area.bytes;
@@ -123,6 +131,11 @@ impl Bar0 {
         Ok(bar)
     }
 
+    /// Whether the doorbell at `offset` is mapped.
+    pub(super) fn has(&self, offset: u32) -> bool {
+        self.cell(offset).is_some()
+    }
+
     fn cell(&self, offset: u32) -> Option<(NonNull<DoorbellCell>, &Arc<Window>)> {
         self.windows.iter().find_map(|window| Some((window.cell(offset)?, window)))
     }
@@ -164,5 +177,28 @@ impl<W: WriteDoorbell> Wake for Waker<W> {
         let value = unsafe { self.cell.as_ref() }.load(Ordering::Relaxed);
         // What this thread has stored; or whatever the server has put there, which is its own doorbell.
         self.message.write(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_replaced_is_not_mapped() {
+        let area = Area { offset: 0x1000, bytes: 0x1000, file: 0 };
+        let file = |flags| {
+            let file = memfd_create("bar", MemfdFlags::CLOEXEC | flags)?;
+            ftruncate(&file, 2 << 20)?;
+            Ok::<_, io::Error>(file)
+        };
+        assert!(Window::map(&file(MemfdFlags::empty()).unwrap(), 0x1000, &area).is_ok());
+        // It takes no page to make such a file; some kernels have none at all.
+        if let Ok(huge) = file(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB) {
+            let refusal = Window::map(&huge, 0, &area).unwrap_err().to_string();
+            assert!(refusal.contains("huge pages"), "{refusal}");
+        }
     }
 }

@@ -302,6 +302,11 @@ impl Transport for UserTransport {
         })
     }
 
+    fn has_slow_doorbells(&self) -> bool {
+        // Those that are not mapped are messages.
+        !self.bar.has(DOORBELLS)
+    }
+
     fn vectors(&self) -> u16 {
         self.interrupts.as_ref().map_or(0, |interrupts| interrupts.vectors)
     }

@@ -41,6 +41,8 @@ struct State {
     owners: HashMap<PathBuf, NodeOwner>,
     claimed: HashSet<String>,
     open: HashSet<PathBuf>,
+    /// Until when somebody has a node open.
+    open_until: HashMap<PathBuf, Duration>,
     /// Modules that can be loaded, and their drivers appear then.
     modules: HashSet<String>,
     /// Namespaces by controller: (disk, partitions).
@@ -175,6 +177,14 @@ impl Sim {
     /// Something has the disk exclusively.
     pub fn claim_for_other(&self, disk: &str) {
         self.state().claimed.insert(disk.to_owned());
+    }
+
+    /// A process has a node of `/dev/vfio` open for a moment.
+    pub fn hold_node_for(&self, name: &str, time: Duration) {
+        let node = self.root().join("dev/vfio").join(name);
+        let mut state = self.state();
+        let end = state.now + time;
+        state.open_until.insert(node, end);
     }
 
     /// A process opens a node of `/dev/vfio`, or closes it.
@@ -448,7 +458,8 @@ impl SysfsOps for Sim {
     }
 
     fn is_open(&self, node: &Path) -> bool {
-        self.state().open.contains(node)
+        let state = self.state();
+        state.open.contains(node) || state.open_until.get(node).is_some_and(|&end| state.now < end)
     }
 
     fn owner(&self, node: &Path) -> io::Result<NodeOwner> {

@@ -1,5 +1,7 @@
 //! Taking, binding and giving back when all goes well, and what is refused.
 
+use std::time::Duration;
+
 use super::super::node::NodeOwner;
 use super::super::{PciError, TakeOptions, bind, repair, take, unbind};
 use super::sim::{ADDRESS, Fault, Sim, address};
@@ -41,6 +43,19 @@ fn taken_for_the_time_of_use() {
     let given = take(&sysfs, address(ADDRESS), &options()).unwrap().give_back().unwrap().unwrap();
     assert_eq!((given.driver.as_deref(), given.disks.len()), (Some("nvme"), 2));
     sim.assert_untouched();
+}
+
+#[test]
+fn who_is_about_to_close_it_is_waited_for() {
+    let (sim, sysfs) = Sim::with_ssd();
+    let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
+    sim.hold_node_for("7", Duration::from_millis(300));
+    assert!(taken.give_back().is_ok());
+    sim.assert_untouched();
+    // Not for ever.
+    let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
+    sim.hold_node_for("7", Duration::from_secs(5));
+    assert!(matches!(taken.give_back(), Err(PciError::Busy { .. })));
 }
 
 #[test]

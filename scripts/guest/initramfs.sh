@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# initramfs.sh SUITE MEANTIME FILE: packs a guest's whole user space into FILE: busybox, the kernel's modules, the tests of this
+# directory, and MEANTIME (a statically linked `meantime`). Prints nothing.
+#
+# Not compressed: what the guest need not unpack under emulation is faster, and QEMU hands it over by memory copy.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+[ $# = 3 ] || { echo "usage: initramfs.sh SUITE MEANTIME FILE" >&2; exit 2; }
+suite=$1 meantime=$2 file=$3
+die() { echo "guest: $*" >&2; exit 1; }
+
+kernel=$PWD/target/guest/kernel/$suite
+[ -e "$kernel/vmlinux" ] || die "no kernel of $suite: run scripts/guest/kernel.sh $suite"
+version=$(basename "$kernel"/lib/modules/*)
+busybox=$(command -v busybox) || die "busybox is not installed (package busybox-static)"
+! readelf -l "$busybox" "$meantime" | grep INTERP >/dev/null || die "busybox and meantime must be statically linked"
+export PATH=$PATH:/usr/sbin:/sbin
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+# The guest's root directory is for every user.
+chmod 755 "$root"
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,tests,etc,run,"lib/modules/$version"}
+ln -s bin "$root/sbin"
+
+install -m 755 "$busybox" "$root/bin/busybox"
+for applet in $("$busybox" --list); do
+    [ -e "$root/bin/$applet" ] || ln -s busybox "$root/bin/$applet"
+done
+# Its figures are for people with the source beside them; and 20 MB less.
+install -m 755 "$meantime" "$root/bin/meantime"
+strip "$root/bin/meantime"
+install -m 755 scripts/guest/init "$root/init"
+install -m 644 scripts/guest/lib.sh "$root/lib.sh"
+install -m 644 scripts/guest/{tests,bench}/*.sh "$root/tests"
+printf 'root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n' >"$root/etc/passwd"
+printf 'root:x:0:\nuser:x:1000:\n' >"$root/etc/group"
+
+# A module that this kernel has not, or has built in, is none to copy.
+for module in nvme vfio-pci vfio_iommu_type1; do
+    modprobe -d "$kernel" -S "$version" --show-depends "$module" | sed -nE 's/^insmod ([^ ]+).*/\1/p'
+done | sort -u | while read -r path; do
+    install -D -m 644 "$path" "$root/lib/modules/${path#"$kernel/lib/modules/"}"
+done
+find "$root/lib" -name '*.ko' -exec strip --strip-debug {} +
+cp "$kernel/lib/modules/$version"/modules.{order,builtin,builtin.modinfo} "$root/lib/modules/$version"
+depmod -b "$root" "$version"
+
+mkdir -p "$(dirname "$file")"
+(cd "$root" && find . -print0 | sort -z | cpio --null --quiet -o -H newc -R 0:0) >"$file.new"
+mv "$file.new" "$file"
