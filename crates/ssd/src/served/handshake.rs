@@ -32,16 +32,19 @@ pub(super) fn agree(body: &[u8]) -> Result<(Agreed, Answer), Refused> {
     }
     let agreed = capabilities(text)?;
     let reply = Version { major: VERSION_MAJOR.into(), minor: version.minor.get().min(VERSION_MINOR).into() };
-    let limits = json!({
+    let mut limits = json!({
         "capabilities": {
             "max_msg_fds": MAX_MSG_FDS,
             "max_data_xfer_size": MAX_DATA_XFER_BYTES,
             "max_dma_maps": MAX_DMA_MAPS,
             "pgsizes": PAGE_BYTES,
             "write_multiple": false,
-            "meantime_parking": true,
         }
     });
+    // Others are warned by what they do not know (QEMU: "spurious capabilities").
+    if agreed.wakes {
+        limits["capabilities"]["meantime_parking"] = true.into();
+    }
     let mut answer = Answer::of(&reply);
     answer.body.extend_from_slice(limits.to_string().as_bytes());
     answer.body.push(0);
