@@ -1,5 +1,5 @@
 # make demo    set up, build, show what ways to wait cost on this machine beside its kernel, and write a report (a minute after building)
-# make test    set up, then everything `make check` does: what CI runs
+# make test    set up, then everything `make check` and `make test-guest` do: what CI runs
 # make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
 # make build   the command, at target/release/meantime
 # make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
@@ -29,7 +29,7 @@ setup-test:
 demo: setup build
 	@scripts/demo.sh
 
-test: setup-test check
+test: setup-test check test-guest
 
 check: format lint unit loom fuzz docs
 
