@@ -635,6 +635,31 @@ fn what_the_admin_queue_refuses_is_named_and_the_next_try_works() {
     }
 }
 
+/// One answer without DNR does not cost the device: a reset sets features and creates queues again.
+#[test]
+fn what_the_admin_queue_refuses_for_a_moment_is_asked_for_again() {
+    for opcode in [AdminOpcode::SetFeatures, AdminOpcode::CreateIoCq, AdminOpcode::CreateIoSq] {
+        for times in [1, 3] {
+            let mut case = Case::new();
+            let status = Status::from_code(StatusCode::InternalError);
+            case.order(Fault::Status(status), When { times: Some(times), ..admin(opcode) });
+            case.rig.controller.reset_now();
+            let ticket = case.read(5);
+            let (done, _) = case.end(ticket);
+            assert_eq!(
+                done.result.is_ok(),
+                times < 4 || opcode != AdminOpcode::SetFeatures,
+                "{opcode} {times}"
+            );
+            case.rest(done);
+            case.rig.ssd.clear_faults();
+            if times < 4 {
+                case.over_and_right();
+            }
+        }
+    }
+}
+
 /// What a controller says of itself is not trusted.
 #[test]
 fn corrupted_identify_data_are_refused_or_harmless() {

@@ -392,7 +392,12 @@ impl Table {
                 self.queued -= 1;
                 self.done.push_back(slot);
             }
-            Claim::Detached => drop(self.take_failed(slot)),
+            Claim::Detached => {
+                if lbio.failed {
+                    tracing::error!(lba = lbio.lba, "a request that nobody waits for any more has failed");
+                }
+                drop(self.take_failed(slot));
+            }
             Claim::TimedTicket => self.note_time(slot),
             Claim::TimedQueue => {
                 self.queued -= 1;

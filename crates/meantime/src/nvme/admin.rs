@@ -8,6 +8,7 @@ use meantime_spec::status::StatusCode;
 
 use super::enable::is_alive;
 use super::queue::{CommandError, Outcome, QueuePair};
+use super::retry::{Verdict, verdict};
 use super::{Error, Result};
 use crate::hw::{Clock, DmaBuf, Transport};
 
@@ -16,6 +17,9 @@ pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
 /// Owner of the event requests; commands have the owners below it.
 const EVENT_OWNER: u16 = u16::MAX;
+
+/// How long to wait before each further try of a command, in ns.
+const RETRY_PAUSES_NS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
 
 /// How many events are kept until somebody asks.
 const EVENTS_KEPT: usize = 64;
@@ -57,7 +61,8 @@ impl AdminQueue {
         &self.queue
     }
 
-    /// Sends `sqe` and waits for its completion; the value is CDW0 of the completion.
+    /// Sends `sqe` and waits for its completion; the value is CDW0 of the completion. If the controller says that it was not done and may
+    /// be repeated, it is, a few times.
     ///
     /// `data` is lent to the device. If the command is not answered in time the buffer stays with it until the
     /// controller is reset, and the caller gets none back.
@@ -70,28 +75,34 @@ impl AdminQueue {
     ) -> Result<(u32, Option<DmaBuf>)> {
         let timeout_ms = context.timeout_ns / 1_000_000;
         let timed_out = Error::AdminTimeout { command, timeout_ms };
-        let Some(owner) = self.taken.iter().position(|&taken| !taken) else { return Err(timed_out) };
-        // Full of commands that were never answered.
-        if self.queue.stage_raw(owner as u16, sqe).is_err() {
-            return Err(timed_out);
-        }
-        self.taken[owner] = true;
-        self.outcomes[owner] = None;
-        self.queue.ring_doorbell();
-        match self.wait(context, owner) {
-            Some(Ok(dw0)) => Ok((dw0, data)),
-            Some(Err(CommandError::Status(status))) => Err(Error::Admin { command, status }),
-            Some(Err(_)) => Err(Error::Gone),
-            None => {
-                self.abandoned[owner] = data;
-                let csts = context.transport.read32(CSTS);
-                Err(match csts {
-                    GONE => Error::Gone,
-                    _ if !is_alive(csts) => Error::Fatal { csts, what: command },
-                    _ => timed_out,
-                })
+        for pause_ns in RETRY_PAUSES_NS.into_iter().map(Some).chain([None]) {
+            let Some(owner) = self.taken.iter().position(|&taken| !taken) else { return Err(timed_out) };
+            // Full of commands that were never answered.
+            if self.queue.stage_raw(owner as u16, sqe).is_err() {
+                return Err(timed_out);
+            }
+            self.taken[owner] = true;
+            self.outcomes[owner] = None;
+            self.queue.ring_doorbell();
+            match self.wait(context, owner) {
+                Some(Ok(dw0)) => return Ok((dw0, data)),
+                Some(Err(CommandError::Status(status))) => match pause_ns {
+                    Some(pause_ns) if verdict(status) == Verdict::Retry => context.clock.sleep_ns(pause_ns),
+                    _ => return Err(Error::Admin { command, status }),
+                },
+                Some(Err(_)) => return Err(Error::Gone),
+                None => {
+                    self.abandoned[owner] = data;
+                    let csts = context.transport.read32(CSTS);
+                    return Err(match csts {
+                        GONE => Error::Gone,
+                        _ if !is_alive(csts) => Error::Fatal { csts, what: command },
+                        _ => timed_out,
+                    });
+                }
             }
         }
+        Err(timed_out)
     }
 
     fn wait(&mut self, context: &AdminContext<'_>, owner: usize) -> Option<Outcome> {

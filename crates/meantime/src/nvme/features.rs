@@ -103,8 +103,14 @@ impl Features {
             let result = self.stay_awake(to);
             if_it_likes("autonomous power state transitions off", result)?;
         }
-        for &(fid, nsid, value) in &self.set {
-            to.set(fid, nsid, value)?;
+        for &(id, nsid, value) in &self.set {
+            let result = to.set(id, nsid, value).map(drop);
+            // Whoever switched the cache off relies on it; of the rest a device that works is worth more.
+            if id == fid::VOLATILE_WRITE_CACHE {
+                result?;
+            } else {
+                if_it_likes("a feature that was set before the reset", result)?;
+            }
         }
         Ok(())
     }
