@@ -5,10 +5,11 @@
 # make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
 # make bench   the figures that README and ARCHITECTURE.md quote
 # make test-guest    in a virtual machine, on NVMe controllers that are not ours (GUEST_TESTS=: names of scripts/guest/tests)
+# make test-served    there, Linux on a software SSD of ours, by vfio-user (QEMU 10.1 or later, QEMU=COMMAND)
 # make bench-guest    there, the kernel's ways to wait beside ours: a quarter of an hour (BENCH_GUEST=: options)
 # make fuzz SECONDS=600    each fuzzer for so long
 
-.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench test-guest bench-guest clean install uninstall
+.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench test-guest test-served bench-guest clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -55,6 +56,9 @@ docs:
 
 bench: build
 	@scripts/bench.sh
+
+test-served:
+	@scripts/guest/served.sh
 
 test-guest:
 	@scripts/guest.sh test $(GUEST_TESTS)

@@ -32,7 +32,7 @@ install -m 755 "$meantime" "$root/bin/meantime"
 strip "$root/bin/meantime"
 install -m 755 scripts/guest/init "$root/init"
 install -m 644 scripts/guest/lib.sh "$root/lib.sh"
-install -m 644 scripts/guest/{tests,bench}/*.sh "$root/tests"
+install -m 644 scripts/guest/{tests,bench,peers}/*.sh "$root/tests"
 printf 'root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n' >"$root/etc/passwd"
 printf 'root:x:0:\nuser:x:1000:\n' >"$root/etc/group"
 
