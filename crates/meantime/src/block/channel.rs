@@ -1,5 +1,6 @@
 //! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the slots of its requests.
 
+mod lane;
 mod learn;
 mod steering;
 mod view;
@@ -15,12 +16,11 @@ use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use crate::completion::adaptive::{Estimate, SleepCosts};
 use crate::completion::steer::Helm;
-use crate::completion::{
-    DeferError, Deferred, Gap, GapCounters, Learning, Policy, Source, Way, WorkCounters,
-};
+use crate::completion::{DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters};
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
+use lane::Lane;
 use steering::{SAMPLED, Times};
 use view::{Both, View};
 
@@ -44,109 +44,6 @@ const TWO_PAGES: u32 = 8192;
 
 /// How often a wait looks before it reads a clock: about 200 ns' worth.
 const FIRST_LOOKS: u32 = 128;
-
-/// A queue, the state of waiting on it, and what waits to be sent to it.
-struct Lane {
-    queue: IoQueue,
-    gap: Gap,
-    /// Requests with commands still to be sent, since the queue was full or had to be recreated; each at most once.
-    backlog: VecDeque<u16>,
-}
-
-impl Lane {
-    /// Stages commands of `slot` until it has no more (true) or the queue takes no more (false).
-    #[inline(always)]
-    fn send(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
-        let lbio = table.get_mut(slot);
-        if lbio.covers_other_than(self.queue.controller()) {
-            table.cancel_rest(slot, CommandError::CacheLost);
-            return true;
-        }
-        while lbio.has_more() {
-            // The first command goes in the request's own slot.
-            let own = lbio.own_slot_free && self.queue.is_current();
-            let tag = if own { Some(Tag::assigned(slot)) } else { self.queue.take_tag() };
-            let Some(tag) = tag else { return false };
-            lbio.own_slot_free = false;
-            self.queue.stage_kept(tag, slot, &lbio.emit(ns));
-        }
-        true
-    }
-
-    /// Sends on what could not be sent before. A request whose queue is lost fails.
-    #[cold]
-    #[inline(never)]
-    fn send_backlog(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        while let Some(&slot) = self.backlog.front() {
-            if self.send(table, ns, slot) {
-                self.backlog.pop_front();
-                table.release(slot);
-                continue;
-            }
-            // Tell the device of what was staged, or it would never make room.
-            self.queue.ring_doorbell();
-            if self.queue.is_current() && self.queue.is_full() {
-                return;
-            }
-            // Not full: stale. Catch up with the reset.
-            let now_ns = self.queue.clock().now_ns();
-            self.queue.check(now_ns, &mut Requests { table, ns });
-            if self.queue.usable().is_err() {
-                // What was never sent the device never knew: the buffer is safe, unless another part of it was sent, and
-                // that part has failed with an error of its own.
-                let error = match self.queue.controller().gone() {
-                    Some(_) => CommandError::Gone { memory_released: true },
-                    None => CommandError::Reset,
-                };
-                table.cancel_rest(slot, error);
-            }
-        }
-        self.queue.ring_doorbell();
-    }
-
-    /// Sends what is in the backlog, since nobody would hear that it was not done: a write may have been detached. For as long as a command
-    /// may take; what is left then is given up.
-    fn send_rest(&mut self, table: &mut Table, ns: &NamespaceInfo, way: Way) {
-        let clock = self.queue.clock().clone();
-        let until_ns = clock.now_ns().saturating_add(8 * self.queue.sweep_interval_ns());
-        while !self.backlog.is_empty() && clock.now_ns() < until_ns {
-            self.send_backlog(table, ns);
-            if self.is_busy() && !self.backlog.is_empty() {
-                self.gap.wait(&mut View { queue: &mut self.queue, table, ns, probe: &() }, way);
-            }
-        }
-        if !self.backlog.is_empty() {
-            tracing::error!(requests = self.backlog.len(), "the channel ended before its requests were sent");
-        }
-    }
-
-    /// Whether anything is in flight.
-    fn is_busy(&self) -> bool {
-        self.queue.in_flight() > 0
-    }
-
-    /// After something ended: there is room for what waits.
-    #[inline(always)]
-    fn after_reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        if !self.backlog.is_empty() {
-            self.send_backlog(table, ns);
-        }
-    }
-
-    /// Takes what has completed, and sends on.
-    #[inline(always)]
-    fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        View { queue: &mut self.queue, table, ns, probe: &() }.reap();
-        self.after_reap(table, ns);
-    }
-
-    /// Deadlines and resets.
-    fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        let now_ns = self.queue.clock().now_ns();
-        View { queue: &mut self.queue, table, ns, probe: &() }.tick(now_ns);
-        self.after_reap(table, ns);
-    }
-}
 
 /// One thread's way to an NVMe namespace.
 ///
