@@ -86,10 +86,12 @@ pub fn plot(
 
 /// How wide a text is at most, in the larger of its two sizes.
 pub fn text_width(text: &str) -> f64 {
+    // Of DejaVu Sans, which is wide, and what a browser falls back to on many systems.
     let width = |c| match c {
         ' ' | '.' => 4.6,
-        'm' | 'M' | 'w' | 'W' | '%' => 12.8,
-        _ => 8.2,
+        'm' | 'M' | 'w' | 'W' | '%' => 13.7,
+        '=' => 11.8,
+        _ => 8.9,
     };
     text.chars().map(width).sum()
 }

@@ -72,7 +72,7 @@ pub fn free_place(
     taken: &[[f64; 4]],
 ) -> Option<(&'static str, (f64, f64), [f64; 4])> {
     // They are bold.
-    let width = text_width(label) * 1.06;
+    let width = text_width(label) * 1.1;
     let near = [-LINE, LINE, 0.0, -2.0 * LINE, 2.0 * LINE];
     let mut places = Vec::new();
     for down in near {
