@@ -16,7 +16,6 @@ pub mod queue;
 mod recovery;
 pub mod retry;
 mod ring;
-#[cfg(not(loom))]
 mod shadow;
 
 pub use arbitration::QueueClass;
