@@ -19,12 +19,15 @@ EXAMPLES
   meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
   meantime top
   meantime devices
+  meantime ssd --socket /tmp/ssd.sock 'mem:1G?model=optane'
 
 DEVICES
   mem:SIZE[?KEY=VALUE&…]    software SSD in this process, its medium in memory
   file:PATH[?KEY=VALUE&…]   the same, its medium a file
+  vfio:ADDRESS              a PCIe SSD, e.g. vfio:0000:01:00.0
+  vfio-user:SOCKET          a controller that another process serves, e.g. `meantime ssd`
   kernel:PATH[?KEY=VALUE&…] a file or block device by the kernel's own stack, e.g. kernel:/dev/nvme0n1
-  Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, create.
+  Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create.
   See `meantime bench --help`, option --device.";
 
 /// The device, wherever one is named.
@@ -80,14 +83,19 @@ Devices to measure. A comma separates URIs, and the option can be repeated. Defa
   mem:SIZE    software SSD in this process, its medium in memory; begins empty,
               and is filled with random data before it is read
   file:PATH   the same, its medium a file (create=SIZE makes it); keeps its contents
+  vfio:ADDRESS  a PCIe SSD, e.g. vfio:0000:01:00.0 (`meantime devices` lists them); taken from the
+              kernel's driver for as long as it is used, unless something uses it
+  vfio-user:SOCKET  a controller that another process serves (`meantime ssd`, SPDK's target)
   kernel:PATH a file or block device by the kernel's own stack, for comparison (create=SIZE
               makes a file); a disk that is mounted or in use is only read
 
-Parameters follow a question mark, joined by &. Of kernel: engine=io_uring (default) or preadv2, direct=0 (through the page cache), fixed=0 (memory \
+What a job writes on vfio:, vfio-user: and kernel: replaces what was there.
+
+Parameters follow a question mark, joined by &. Of vfio: and vfio-user: nsid=N, sgl=1 (data by SGLs), shadow=0 or 1 (shadow doorbells). Of kernel: engine=io_uring (default) or preadv2, direct=0 (through the page cache), fixed=0 (memory \
 not registered with io_uring), lba=512 or 4096, create=SIZE. Of the others: model=null (default, takes no time), fast12, dram-nvme, nvram, \
 optane, zssd, nand, or the path of a model file; lba=512 or 4096 (bytes per logical block); vwc=0 or 1 (volatile \
 write cache); cpu=N (the SSD's thread; default the last); mdts=BYTES (most data of one command); boundary=BLOCKS; \
-queues=N; vectors=N; lock=1 (lock the driver's memory); namespaces=N and nsid=N (mem: only).
+queues=N; vectors=N; lock=1 (lock the driver's memory); faults=FILE (a plan of faults); namespaces=N and nsid=N (mem: only).
 
 In a shell, quote URIs: ? and & mean something to it.";
 
