@@ -74,6 +74,8 @@ fn the_register_is_rung_when_the_event_index_is_passed() {
     assert!(!must_ring(0xffff, 9, 4), "a controller that polls");
     assert!(must_ring(0xffff, 0, 31), "and is told once around");
     assert!(must_ring(31, 0, 31), "asleep at the last entry");
+    assert!(must_ring(0, 1, 0) && must_ring(7, 8, 7) && must_ring(7, 0, 7) && must_ring(9, 2, 8));
+    assert!(!must_ring(7, 7, 5) && !must_ring(3, 3, 3) && !must_ring(9, 8, 7));
     assert!(must_ring(30, 2, 30));
     assert!(must_ring(31, 2, 30));
     assert!(must_ring(0xffff, 0, 0xffff), "a queue of 65536");
