@@ -1,15 +1,16 @@
 # make demo    set up, build, show what ways to wait cost on this machine beside its kernel, and write a report (a minute after building)
 # make test    set up, then everything `make check` and `make test-guest` do: what CI runs
 # make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
-# make build   the command, at target/release/meantime
+# make build   the command, at target/release/meantime, and the library that `meantime run` loads
 # make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
 # make bench   the figures that README and ARCHITECTURE.md quote
+# make bench-fs    reads of a file: ours, the kernel's ext4 on a loop device, fuse2fs (needs root; BENCH_FS=--quick)
 # make test-guest    in a virtual machine, on NVMe controllers that are not ours (GUEST_TESTS=: names of scripts/guest/tests)
 # make test-served    there, Linux on a software SSD of ours, by vfio-user (QEMU 10.1 or later, QEMU=COMMAND)
 # make bench-guest    there, the kernel's ways to wait beside ours: a quarter of an hour (BENCH_GUEST=: options)
 # make fuzz SECONDS=600    each fuzzer for so long
 
-.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench test-guest test-served bench-guest clean install uninstall
+.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench bench-fs test-guest test-served bench-guest clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -19,6 +20,7 @@ DESTDIR :=
 
 build:
 	$(CARGO) build --release --locked --bin meantime
+	$(CARGO) rustc --release --locked -p meantime-preload --lib --crate-type cdylib
 
 # What building needs; and what testing needs beside it.
 setup:
@@ -56,6 +58,9 @@ docs:
 
 bench: build
 	@scripts/bench.sh
+
+bench-fs: build
+	@scripts/bench-fs.sh $(BENCH_FS)
 
 test-served:
 	@scripts/guest/served.sh

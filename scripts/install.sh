@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # install.sh install|uninstall [--prefix DIR] [--destdir DIR] [--from DIR]
 #
-# Installs the command, the C library with header and pkg-config file, and the job files beneath PREFIX (/usr/local), or removes
+# Installs the command and the library it loads into programs, the C library with header and pkg-config file, and the job files beneath PREFIX (/usr/local), or removes
 # them. DESTDIR is put before every path that is written, and in no file. --from is where they were built (target/release).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,7 +40,7 @@ bin=$root/bin lib=$root/lib include=$root/include jobs=$root/share/meantime/jobs
 files=(
     "$bin/meantime"
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
-    "$lib/libmeantime.a" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
+    "$lib/libmeantime.a" "$lib/meantime/libmeantime_preload.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
 )
 shopt -s nullglob
 for job in jobs/*.fio; do
@@ -50,23 +50,25 @@ done
 if [ "$action" = uninstall ]; then
     rm -f -- "${files[@]}"
     # Unless somebody else has put something there.
-    rmdir -- "$jobs" "$root/share/meantime" 2>/dev/null || true
+    rmdir -- "$jobs" "$root/share/meantime" "$lib/meantime" 2>/dev/null || true
     echo "uninstalled Meantime from $root"
     exit 0
 fi
 
-for file in meantime libmeantime_c.so libmeantime_c.a; do
+for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_preload.so; do
     [ -e "$from/$file" ] || die "$from/$file is not there: run 'make install', which builds it"
 done
 # A library that is given another name than its soname says would not be found by the programs that are linked to it.
 soname=$(readelf -d "$from/libmeantime_c.so" | sed -nE 's/.*Library soname: \[(.*)\].*/\1/p')
 [ "$soname" = "libmeantime.so.$abi" ] || die "the soname of libmeantime_c.so is '$soname', not libmeantime.so.$abi: build it again"
 
-install -d "$bin" "$lib/pkgconfig" "$include"
+install -d "$bin" "$lib/pkgconfig" "$lib/meantime" "$include"
 install -m 755 "$from/meantime" "$bin/meantime"
 install -m 755 "$from/libmeantime_c.so" "$lib/libmeantime.so.$version"
 ln -sfn "libmeantime.so.$version" "$lib/libmeantime.so.$abi"
 ln -sfn "libmeantime.so.$abi" "$lib/libmeantime.so"
+# Loaded by `meantime run`, which looks for it there.
+install -m 755 "$from/libmeantime_preload.so" "$lib/meantime/libmeantime_preload.so"
 install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
 install -m 644 crates/capi/include/meantime.h "$include/meantime.h"
 # The static library needs nothing but what the C compiler adds by itself, and these, which are part of libc since glibc 2.34.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what building needs and is not there, or with "test" what testing needs as well, on Debian or Ubuntu, and says what it installs.
+# Installs what building needs and is not there, or with "test" what testing needs as well, or with "fs" what comparing file systems needs, on Debian or Ubuntu, and says what it installs.
 # Needs root (or sudo) only if something is missing.
 set -euo pipefail
 
@@ -18,14 +18,24 @@ want cc gcc
 want c++ g++
 want git git
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
+# e2fsprogs is in nobody's PATH who is not root.
+want_ext4() { PATH=$PATH:/usr/sbin:/sbin want mkfs.ext4 e2fsprogs; }
+if [ "${1:-build}" = fs ]; then
+    want_ext4
+    want fuse2fs fuse2fs
+    want python3 python3
+    want mountpoint util-linux
+fi
 testing=
 if [ "${1:-build}" = test ]; then
+    want_ext4
     testing=1
     want valgrind valgrind
     want strace strace
     want pkg-config pkg-config
     want readelf binutils
     want fio fio
+    want sqlite3 sqlite3
     # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh, and not installed.
     want qemu-system-x86_64 qemu-system-x86
     want cpio cpio

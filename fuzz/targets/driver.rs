@@ -184,6 +184,7 @@ fn command(input: &mut Input<'_>) -> Command {
         slba: u64::from(input.u8()),
         nlb: u32::from(input.u8()) + 1,
         data: Iova(0x7000_0000 + u64::from(input.u8() & 15) * 256),
+        second: Iova(0),
         fua: false,
     }
 }

@@ -151,8 +151,10 @@ impl Installed {
         for library in ["libmeantime_c.so", "libmeantime_c.a"] {
             std::os::unix::fs::symlink(built().join(library), from.join(library)).unwrap();
         }
-        // The command is another package's; anything will do.
-        std::fs::write(from.join("meantime"), "#!/bin/sh\n").unwrap();
+        // The command and the library it loads are other packages'; anything will do.
+        for other in ["meantime", "libmeantime_preload.so"] {
+            std::fs::write(from.join(other), "#!/bin/sh\n").unwrap();
+        }
         run(installed.script("install").arg("--from").arg(&from));
         installed
     }

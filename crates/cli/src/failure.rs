@@ -28,6 +28,12 @@ impl Failure {
         Self { message: one_line(&message.to_string()), code: USAGE }
     }
 
+    /// The same with the exit code that its command has for a failure; a usage error stays one.
+    pub fn with_code(self, code: u8) -> Self {
+        let code = if self.code == USAGE { USAGE } else { code };
+        Self { code, ..self }
+    }
+
     /// The line to stderr.
     pub fn show(&self) {
         eprintln!("meantime: {}", self.message);

@@ -10,13 +10,16 @@ mod copy;
 mod devices;
 mod failure;
 mod figures;
+mod fs;
 mod html;
 mod idle;
 mod info;
 mod job;
+mod location;
 mod machine;
 mod output;
 mod report;
+mod run;
 mod signal;
 mod ssd;
 mod top;
@@ -45,8 +48,10 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(args),
         Command::Waits(args) => waits::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Fs(args) => fs::run(args),
         Command::Bind(args) => bind::bind(args),
         Command::Unbind(args) => bind::unbind(args),
+        Command::Run(args) => run::run(args),
         Command::Ssd(args) => ssd::run(args),
         Command::Competitor(args) => competitor::run(args),
     };

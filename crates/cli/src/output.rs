@@ -10,12 +10,21 @@ use crate::failure::Failure;
 
 /// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest is dropped.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same of what need not be UTF-8: names of files.
+pub fn print_bytes(text: &[u8]) -> Result<(), Failure> {
+    print_while_read(text).map(drop)
+}
+
+/// The same; false if the reader has gone, and there is no use in going on.
+pub fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format_args!("cannot write the results to standard output: {error}")))
-        }
-        _ => Ok(()),
+    match stdout.write_all(text).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format_args!("cannot write the results to standard output: {error}"))),
+        Ok(()) => Ok(true),
     }
 }
 

@@ -193,8 +193,11 @@ fn a_closed_pipe_is_no_panic() {
 #[test]
 fn harmless_keys_are_a_warning() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("j.fio"), "[a]\nioengine=libaio\ndirect=1\nfilename=mem:1M\nsize=1m\n")
-        .unwrap();
+    std::fs::write(
+        dir.path().join("j.fio"),
+        "[a]\nioengine=libaio\ndirect=1\ninvalidate=1\nfilename=mem:1M\nsize=1m\n",
+    )
+    .unwrap();
     let ran = succeed(dir.path(), &["bench", "j.fio", "--completion", "poll"]);
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{}", ran.stderr);

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Lowest first.
-const RANKS: [&str; 4] = ["hw", "nvme", "completion", "block"];
+const RANKS: [&str; 6] = ["hw", "nvme", "completion", "block", "ext4", "posix"];
 
 /// Files that may contain `unsafe`, relative to the repository.
 const UNSAFE: &[&str] = &[
@@ -16,13 +16,16 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/mmio.rs",
     "crates/meantime/src/hw/pages.rs",
     "crates/meantime/src/hw/pause.rs",
+    "crates/meantime/src/hw/scatter.rs",
     "crates/meantime/src/hw/sched.rs",
     "crates/meantime/src/hw/sigbus.rs",
     "crates/meantime/src/hw/uring.rs",
+    "crates/meantime/src/hw/user_memory.rs",
     "crates/meantime/src/hw/vfio/ioctl.rs",
     "crates/meantime/src/hw/vfio/window.rs",
     "crates/meantime/src/hw/vfio_user/bar.rs",
     "crates/meantime/src/hw/vfio_user/peer.rs",
+    "crates/meantime/src/hw/view.rs",
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/src/nvme/shadow.rs",
     "crates/meantime/tests",
@@ -34,6 +37,7 @@ const UNSAFE: &[&str] = &[
     "crates/cli/src/competitor/shared.rs",
     "crates/cli/src/signal.rs",
     "crates/cli/src/ssd/sigbus.rs",
+    "crates/preload/src",
     "crates/ssd/src/hostmem.rs",
     "crates/ssd/src/medium.rs",
     "crates/ssd/src/served/mapping.rs",

@@ -191,7 +191,11 @@ fn no_wake_up_is_lost_around_the_park_threshold() {
     let (ssd, device) = start(SsdConfig { park_after_ns, ..config("null") }, ControllerOptions::default());
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
     let mut rng = Rng(1);
-    for n in 0..2_000 {
+    // Beside other programs its thread may not run for long enough to see that it is idle: then it is tried for longer.
+    for n in 0..20_000 {
+        if n >= 2_000 && ssd.counters().parks > 100 {
+            break;
+        }
         let policy = if n % 4 == 0 { Policy::Interrupt } else { Policy::Poll };
         channel.set_policy(policy).expect("it has both queues");
         let start = Instant::now();
@@ -221,9 +225,13 @@ fn an_idle_device_costs_no_cpu() {
     put(&mut channel, 0..8, 1);
     // Whether it sleeps now, however often it did before.
     until("the SSD parks", || ssd.counters().parks > ssd.counters().wakes);
-    let before_ns = cpu_ns(ClockId::ProcessCPUTime);
-    std::thread::sleep(Duration::from_millis(300));
-    let used_ns = cpu_ns(ClockId::ProcessCPUTime) - before_ns;
+    // Other programs' interrupts are charged to whoever runs: of five stretches the quietest counts.
+    let used_ns = (0..5).map(|_| {
+        let before_ns = cpu_ns(ClockId::ProcessCPUTime);
+        std::thread::sleep(Duration::from_millis(300));
+        cpu_ns(ClockId::ProcessCPUTime) - before_ns
+    });
+    let used_ns = used_ns.min().unwrap_or(u64::MAX);
     assert!(used_ns < 3_000_000, "{used_ns} ns of CPU in 300 ms");
     verify(&mut channel, 0..8, 1);
 }

@@ -25,6 +25,7 @@ pub struct Medium {
     len: usize,
     file: Option<(File, PathBuf)>,
     created: bool,
+    read_only: bool,
 }
 
 /// How often, a ms apart, the creator of a file tries to lock it.
@@ -90,7 +91,42 @@ impl Medium {
         // SAFETY: the range was mapped just above. Huge pages are a wish; ordinary ones work as well.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
         let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
-        Ok(Self { base, len, file: None, created: false })
+        Ok(Self { base, len, file: None, created: false, read_only: false })
+    }
+
+    /// A regular file that is only read: mapped so that nothing can be written, and shared with other SSDs that only read it. Its
+    /// namespaces are write protected.
+    ///
+    /// # Errors
+    /// As [`file`](Self::file); [`SsdError::InUse`] if an SSD has it that may write.
+    pub fn file_read_only(path: impl AsRef<Path>) -> Result<Self, SsdError> {
+        let path = path.as_ref();
+        let io = |attempted| {
+            move |source: std::io::Error| SsdError::Io { path: path.to_owned(), attempted, source }
+        };
+        // Looked at before it is opened: opening a device or a FIFO can have effects, or hang.
+        let meta = std::fs::metadata(path).map_err(io("looking for the medium's file"))?;
+        if !meta.is_file() {
+            return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
+        }
+        let file = File::open(path).map_err(io("opening the medium's file for reading"))?;
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
+            Err(e) => return Err(io("locking the medium's file")(e.into())),
+        }
+        let meta = file.metadata().map_err(io("asking for the size of the medium's file"))?;
+        if !meta.is_file() {
+            return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
+        }
+        let len = checked_len(meta.len(), || path.display().to_string())?;
+        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open as long.
+        let mapped = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0)
+        };
+        let base = mapped.map_err(|e| io("mapping the medium's file into memory")(e.into()))?;
+        let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
+        Ok(Self { base, len, file: Some((file, path.to_owned())), created: false, read_only: true })
     }
 
     /// A regular file, mapped shared, locked against every other SSD.
@@ -184,7 +220,7 @@ impl Medium {
             created.keep();
         }
         drop(created);
-        Ok(Self { base, len, file: Some((file, path.to_owned())), created: was_created })
+        Ok(Self { base, len, file: Some((file, path.to_owned())), created: was_created, read_only: false })
     }
 
     /// Size in bytes.
@@ -209,6 +245,12 @@ impl Medium {
     #[must_use]
     pub fn was_created(&self) -> bool {
         self.created
+    }
+
+    /// Whether nothing can be written to it: the controller refuses every command that would.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// The `len` bytes at `offset`.
@@ -256,8 +298,8 @@ impl Medium {
 
     /// Makes what was written survive the machine (a file) or does nothing (memory).
     pub(crate) fn sync(&self) -> bool {
-        // fdatasync also writes back what was dirtied through a shared mapping.
-        self.file.as_ref().is_none_or(|(file, _)| file.sync_data().is_ok())
+        // fdatasync also writes back what was dirtied through a shared mapping; by one that only reads, nothing was.
+        self.read_only || self.file.as_ref().is_none_or(|(file, _)| file.sync_data().is_ok())
     }
 }
 

@@ -65,7 +65,7 @@ impl Store {
         let atomic = u32::from(config.atomic_write_lbas);
         let cache = config.volatile_write_cache.then(|| WriteCache::new(config.write_cache_bytes, atomic));
         let cache_enabled = cache.is_some();
-        let write_through = !cache_enabled;
+        let write_through = !cache_enabled && !medium.is_read_only();
         let (unflushed, failed) = (false, false);
         let uncorrectable = Uncorrectable::default();
         Self { medium, namespaces, uncorrectable, cache, cache_enabled, unflushed, failed, write_through }
@@ -77,6 +77,11 @@ impl Store {
         self.namespaces.get((nsid as usize).wrapping_sub(1))
     }
 
+    /// Whether all namespaces are write protected, since their medium is.
+    pub(crate) fn write_protected(&self) -> bool {
+        self.medium.is_read_only()
+    }
+
     pub(crate) fn namespace_count(&self) -> u32 {
         self.namespaces.len() as u32
     }
@@ -85,7 +90,8 @@ impl Store {
         self.namespaces.iter().map(Namespace::bytes).sum()
     }
 
-    /// Whether writes go straight to the medium, so that they need not be announced to the cache, and are complete then.
+    /// Whether writes go straight to the medium, so that they need not be announced to the cache, and are complete then. Not if there can
+    /// be none.
     #[inline(always)]
     pub(crate) fn write_through(&self) -> bool {
         self.write_through
@@ -188,7 +194,8 @@ impl Store {
             return false;
         }
         self.cache_enabled = on && self.cache.is_some();
-        self.write_through = self.cache.is_none() || (!self.cache_enabled && self.medium.path().is_none());
+        let through = self.cache.is_none() || (!self.cache_enabled && self.medium.path().is_none());
+        self.write_through = through && !self.medium.is_read_only();
         true
     }
 

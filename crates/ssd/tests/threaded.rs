@@ -247,6 +247,50 @@ fn file_media() {
 }
 
 #[test]
+fn a_medium_that_is_only_read() {
+    use meantime_spec::dsm::DsmRange;
+    use meantime_spec::status::StatusCode;
+    use zerocopy::IntoBytes as _;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let content: Vec<u8> = (0..1 << 20).map(|i| (i / 4096) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let writer = Medium::file(&path, None).unwrap();
+    assert!(matches!(Medium::file_read_only(&path), Err(SsdError::InUse { .. })));
+    drop(writer);
+    // Shared among readers, and nobody writes meanwhile.
+    let other = Medium::file_read_only(&path).unwrap();
+    assert!(matches!(Medium::file(&path, None), Err(SsdError::InUse { .. })));
+    for vwc in [false, true] {
+        let c = SsdConfig { volatile_write_cache: vwc, ..config(1 << 20, 4096) };
+        let ssd = Ssd::start(c, Medium::file_read_only(&path).unwrap(), MonotonicClock::new()).unwrap();
+        let mut host = Host::new(ssd.port());
+        host.enable();
+        host.create_queues(1, 16, None);
+        let buffer = host.alloc(4096);
+        ok(host.io(1, Sqe::read(0, 1, 5, 1, buffer, 0)));
+        ok(host.io(1, Sqe::read_fua(0, 1, 5, 1, buffer, 0)));
+        assert_eq!(host.read(buffer, 4096), [5; 4096]);
+        ok(host.io(1, Sqe::flush(0, 1)));
+        let mut range = DsmRange::default();
+        range.length.set(1);
+        host.write(buffer, range.as_bytes());
+        for sqe in [
+            Sqe::write(0, 1, 5, 1, buffer, 0, false),
+            Sqe::write(0, 1, 5, 1, buffer, 0, true),
+            Sqe::write_zeroes(0, 1, 5, 1, false, false),
+            Sqe::write_uncorrectable(0, 1, 5, 1),
+            Sqe::dsm_deallocate(0, 1, 1, buffer, 0),
+        ] {
+            refused(host.io(1, sqe), StatusCode::NamespaceIsWriteProtected);
+        }
+        refused(host.admin(Sqe::format(0, 1, 0, 0)), StatusCode::NamespaceIsWriteProtected);
+    }
+    drop(other);
+    assert_eq!(std::fs::read(&path).unwrap(), content);
+}
+
+#[test]
 fn who_created_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");

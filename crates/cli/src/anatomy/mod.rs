@@ -130,7 +130,7 @@ pub fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     clash::check(&inputs, &outputs)?;
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open(&request.uris, true)?;
+    let mut devices = Devices::open_devices(&request.uris, true)?;
     let indices = devices.indices(&request.uris);
     let plans = plans(&request, &devices, &indices)?;
     check_commands(&plans, &devices)?;
@@ -223,7 +223,7 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
 /// A time line is that of one command.
 fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
     for (plan, index) in plans.iter().flat_map(|plan| plan.devices.iter().map(move |index| (plan, *index))) {
-        let info = devices.get(index).info();
+        let info = devices.device(index).info();
         let (bytes, most) = (plan.job.bs_max_bytes(), u64::from(info.max_transfer_bytes));
         if bytes > most {
             return Err(Failure::new(format_args!(
@@ -282,7 +282,7 @@ fn measure(
     let alone = take_turns(request.runtime, &mut cells, devices, competitor.as_mut(), progress)?;
     let bars = cells.into_iter().filter(|cell| cell.alone.ios() > 0).map(|cell| Bar {
         device: devices.uri(cell.device).to_owned(),
-        stamped: devices.get(cell.device).stamps().is_some(),
+        stamped: devices.device(cell.device).stamps().is_some(),
         bytes: cell.bytes,
         policy: cell.policy,
         alone: cell.alone,
@@ -302,7 +302,7 @@ fn measure(
 fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
     let mut cells = Vec::new();
     for device in &plans[0].devices {
-        let (opened, uri) = (devices.get(*device), devices.uri(*device));
+        let (opened, uri) = (devices.device(*device), devices.uri(*device));
         let can = |policy: &Policy| opened.can_wait(*policy);
         let refused: Vec<_> = plans[0].policies.iter().filter_map(|policy| can(policy).err()).collect();
         match refused.first() {
@@ -361,7 +361,7 @@ fn take_turns(
             if last_device.replace(cell.device).is_some_and(|last| last != cell.device) {
                 std::thread::sleep(PARK_PAUSE);
             }
-            let device = devices.get(cell.device);
+            let device = devices.device(cell.device);
             progress.cell(devices.uri(cell.device), cell.policy);
             let learns = round == 0 && cell.policy.learns();
             meter.warm_up(cell, device, if learns { FIRST_MEAN } else { WARM_UP })?;

@@ -1,12 +1,12 @@
 //! The threads of a job, with what each needs in each cell.
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions};
+use meantime::block::ChannelOptions;
 use meantime::hw::cpu;
 use meantime::hw::floor::Floor;
 use meantime::nvme::QueueClass;
 
 use super::devices::Devices;
-use super::engine::{Plain, Slots};
+use super::engine::Plain;
 use super::group::{self, Cell, Group};
 use super::logs::{Log, LogSpec};
 use super::pattern::{Pattern, PatternSpec};
@@ -57,10 +57,7 @@ pub fn start_threads(
             // Any of the device's channels can allocate for all of them.
             let Some(work) = works.iter().find(|work| work.slots == device) else { continue };
             let (depth, bytes) = (plan.job.iodepth as usize, plan.job.bs_max_bytes() as usize);
-            slots.push(
-                Slots::new(&work.channel, depth, bytes)
-                    .map_err(|error| named(devices.uri(*index), &error))?,
-            );
+            slots.push(work.channel.slots(depth, bytes).map_err(|error| named(devices.uri(*index), &error))?);
         }
         let mut floors = Vec::new();
         for index in plan.devices.iter().filter(|_| floor && thread == 0) {

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use meantime::block::{BlockDevice, BlockInfo, Device, KernelEngine, NvmeDevice, Uri};
+use meantime::block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
 use meantime::hw::{PmQos, SchedClass, pm_qos};
 
 use super::cells;
 use super::devices::Devices;
 use super::group::{Group, PmQosSetting};
 use super::plan::JobPlan;
+use super::target::Target;
 use crate::failure::Failure;
 use crate::figures;
 use crate::job::{Distribution, Job};
@@ -20,13 +21,13 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failur
         for index in &plan.devices {
             let device = devices.get(*index);
             check_ranges(plan, device.info())?;
-            check_writable(plan, device)?;
+            check_writable(plan, device, devices.is_mounted(*index))?;
             check_depth(plan, device)?;
         }
         check_cpus(&plan.job)?;
     }
     for index in group.devices() {
-        if let Device::Nvme(device) = devices.get(index) {
+        if let Some(device) = devices.get(index).as_nvme() {
             check_queues(group, index, device)?;
         }
     }
@@ -44,31 +45,47 @@ pub fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Failure {
 }
 
 /// A depth that is none would be queueing.
-fn check_depth(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
-    let one_by_one = matches!(
-        device.info().uri.parse(),
-        Ok(Uri::Kernel { kernel, .. }) if kernel.engine == KernelEngine::Preadv2
-    );
-    if one_by_one && plan.job.iodepth > 1 {
+fn check_depth(plan: &JobPlan, device: &Target) -> Result<(), Failure> {
+    let instead = match device {
+        Target::File(_) => Some("several threads (numjobs), or the device itself"),
+        Target::Device(_) => match device.info().uri.parse() {
+            Ok(Uri::Kernel { kernel, .. }) if kernel.engine == KernelEngine::Preadv2 => {
+                Some("engine=io_uring")
+            }
+            _ => None,
+        },
+    };
+    if let Some(instead) = instead
+        && plan.job.iodepth > 1
+    {
         let uri = &device.info().uri;
         return Err(wrong(
             &plan.job.name,
-            format_args!("iodepth={}: {uri} does one I/O at a time; use engine=io_uring", plan.job.iodepth),
+            format_args!("iodepth={}: {uri} does one I/O at a time; use {instead}", plan.job.iodepth),
         ));
     }
     Ok(())
 }
 
-fn check_writable(plan: &JobPlan, device: &Device) -> Result<(), Failure> {
-    match device {
-        Device::Kernel(kernel) if plan.job.writes() => match kernel.read_only() {
-            Some(why) => {
-                let uri = &device.info().uri;
-                Err(wrong(&plan.job.name, format_args!("{uri} cannot be written: {why}")))
-            }
-            None => Ok(()),
-        },
-        _ => Ok(()),
+fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), Failure> {
+    if !plan.job.writes() {
+        return Ok(());
+    }
+    let why = match device {
+        Target::File(_) => Some("the file system is mounted for reading only".to_owned()),
+        Target::Device(_) if mounted => {
+            Some("its file system is mounted in this run, and would be overwritten under way".to_owned())
+        }
+        Target::Device(_) => {
+            device.as_kernel().and_then(|kernel| kernel.read_only()).map(|why| why.to_string())
+        }
+    };
+    match why {
+        Some(why) => {
+            let uri = &device.info().uri;
+            Err(wrong(&plan.job.name, format_args!("{uri} cannot be written: {why}")))
+        }
+        None => Ok(()),
     }
 }
 

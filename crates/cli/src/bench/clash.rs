@@ -7,6 +7,7 @@ use meantime::block::Uri;
 
 use super::group::Group;
 use super::log_files;
+use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
 
@@ -63,10 +64,14 @@ pub fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result<(), Fa
     Ok(())
 }
 
-/// Of a run of `groups` on `uris`.
-pub fn check_run(args: &BenchArgs, uris: &[String], groups: &[Group]) -> Result<(), Failure> {
-    let inputs: Vec<PathBuf> =
-        args.job_file.iter().cloned().chain(uris.iter().flat_map(|uri| files_of(uri))).collect();
+/// Of a run of `groups` on what is `wanted`.
+pub fn check_run(args: &BenchArgs, wanted: &[Wanted], groups: &[Group]) -> Result<(), Failure> {
+    let inputs: Vec<PathBuf> = args
+        .job_file
+        .iter()
+        .cloned()
+        .chain(wanted.iter().flat_map(|wanted| files_of(&wanted.device)))
+        .collect();
     let named = |what: &str, path: Option<&Path>| {
         path.filter(|path| *path != Path::new("-")).map(|path| (what.to_owned(), path.to_owned()))
     };

@@ -3,16 +3,19 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use meantime::block::{BlockDevice, Device, OpenOptions, Uri};
+use meantime::block::{BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri};
+use meantime::ext4::{FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, Overlap};
 use meantime::hw::cpu;
 
 use super::checks;
+use super::target::{HowRead, Target, Wanted};
 use crate::failure::{Failure, named};
 
 struct Opened {
-    device: Device,
-    uri: String,
+    target: Target,
+    wanted: Wanted,
     /// The CPU of its software SSD's thread, if it is bound to one.
     ssd_cpu: Option<usize>,
     /// Its medium begins empty: memory, or a file of the kernel's that was created.
@@ -27,6 +30,25 @@ pub struct Devices {
     // Dropped in this order: files are removed while their SSDs still have them locked.
     created: Created,
     opened: Vec<Opened>,
+    mounts: Vec<Mount>,
+}
+
+/// A mounted file system.
+struct Mount {
+    device: String,
+    cache_bytes: usize,
+    overlap: Overlap,
+    fs: FileSystem,
+}
+
+impl Opened {
+    /// The device, of a file the one below it.
+    fn device(&self) -> &Device {
+        match &self.target {
+            Target::Device(device) => device,
+            Target::File(file) => file.file().device(),
+        }
+    }
 }
 
 /// Files that opening the devices created. They are removed again if nothing is run on them after all.
@@ -67,91 +89,179 @@ impl Drop for Created {
 }
 
 impl Devices {
-    /// Opens each of `uris` once; with `stamps`, software SSDs take time stamps of every command.
-    pub fn open(uris: &[String], stamps: bool) -> Result<Self, Failure> {
-        let mut distinct: Vec<&String> = Vec::new();
+    /// Opens each of `uris`, which are devices, once; with `stamps`, software SSDs take time stamps of every command.
+    pub fn open_devices(uris: &[String], stamps: bool) -> Result<Self, Failure> {
+        let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
+        Self::open(&wanted, stamps)
+    }
+
+    /// Opens each of `wanted` once, and each device under them; with `stamps`, software SSDs take time stamps of every command.
+    pub fn open(wanted: &[Wanted], stamps: bool) -> Result<Self, Failure> {
+        let mut distinct: Vec<&Wanted> = Vec::new();
         let mut files: Vec<(String, PathBuf)> = Vec::new();
-        let mut parsed = Vec::new();
-        for uri in uris {
-            if distinct.contains(&uri) {
+        let mut under: Vec<(&str, Uri)> = Vec::new();
+        for one in wanted.iter() {
+            if !distinct.contains(&one) {
+                distinct.push(one);
+            }
+            if under.iter().any(|(device, _)| *device == one.device) {
                 continue;
             }
-            let what: Uri = uri.parse().map_err(Failure::new)?;
+            let what: Uri = one.device.parse().map_err(Failure::new)?;
             if let Uri::File { path, .. } | Uri::Kernel { path, .. } = &what {
-                files.push((uri.clone(), path.clone()));
+                files.push((one.device.clone(), path.clone()));
             }
-            distinct.push(uri);
-            parsed.push(what);
+            under.push((&one.device, what));
         }
         checks::check_files(&files)?;
-        let allowed = cpu::allowed();
         let mut devices = Self::default();
-        for (uri, what) in distinct.into_iter().zip(parsed) {
-            let (soft, begins_empty) = match &what {
-                Uri::Mem { soft, .. } => (Some(soft), true),
-                Uri::File { soft, .. } => (Some(soft), false),
-                _ => (None, false),
-            };
-            // As the library chooses it: told to it, so that the two cannot differ.
-            let default = allowed.last().copied().filter(|_| allowed.len() > 1);
-            let ssd_cpu = soft.and_then(|soft| soft.cpu.or(default));
-            if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
-                let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
-                return Err(Failure::new(format_args!("device {uri}: {what}")));
+        for (uri, what) in under {
+            let mut first = Some(devices.open_device(uri, what, stamps)?);
+            for one in distinct.iter().filter(|one| one.device == uri) {
+                let (device, ssd_cpu, begins_empty) = match first.take() {
+                    Some(first) => first,
+                    None => devices.open_again(uri)?,
+                };
+                let target = match &one.file {
+                    None => Target::Device(device),
+                    Some((path, how)) => devices.open_file(one, path, *how, device)?,
+                };
+                let begins_empty = begins_empty && one.file.is_none();
+                let wanted = (*one).clone();
+                devices.opened.push(Opened { target, wanted, ssd_cpu, begins_empty, filled: Vec::new() });
             }
-            let options = OpenOptions { ssd_cpu, stamps, ..OpenOptions::default() };
-            // The library creates it exclusively, and locks it: what was not there before, and is ours after, is new.
-            let creates = match &what {
-                Uri::File { path, soft } if soft.create_bytes.is_some() => Some(path),
-                Uri::Kernel { path, kernel } if kernel.create_bytes.is_some() => Some(path),
-                _ => None,
-            };
-            let is_new = creates.is_some_and(|path| is_free(path));
-            let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
-            if let (true, Uri::File { path, .. } | Uri::Kernel { path, .. }) = (is_new, what) {
-                devices.created.add(path);
-            }
-            // Blocks that were only allocated read as zeroes, which the file system does not ask the disk for.
-            let begins_empty = match &device {
-                Device::Nvme(_) => begins_empty,
-                Device::Kernel(device) => device.was_created(),
-            };
-            devices.opened.push(Opened {
-                device,
-                uri: uri.clone(),
-                ssd_cpu,
-                begins_empty,
-                filled: Vec::new(),
-            });
         }
         Ok(devices)
+    }
+
+    /// A device, the CPU of its software SSD, and whether its medium begins empty.
+    fn open_device(
+        &mut self,
+        uri: &str,
+        what: Uri,
+        stamps: bool,
+    ) -> Result<(Device, Option<usize>, bool), Failure> {
+        let allowed = cpu::allowed();
+        let (soft, begins_empty) = match &what {
+            Uri::Mem { soft, .. } => (Some(soft), true),
+            Uri::File { soft, .. } => (Some(soft), false),
+            _ => (None, false),
+        };
+        // As the library chooses it: told to it, so that the two cannot differ.
+        let default = allowed.last().copied().filter(|_| allowed.len() > 1);
+        let ssd_cpu = soft.and_then(|soft| soft.cpu.or(default));
+        if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
+            let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
+            return Err(Failure::new(format_args!("device {uri}: {what}")));
+        }
+        let options = OpenOptions { ssd_cpu, stamps, ..OpenOptions::default() };
+        // The library creates it exclusively, and locks it: what was not there before, and is ours after, is new.
+        let creates = match &what {
+            Uri::File { path, soft } if soft.create_bytes.is_some() => Some(path),
+            Uri::Kernel { path, kernel } if kernel.create_bytes.is_some() => Some(path),
+            _ => None,
+        };
+        let is_new = creates.is_some_and(|path| is_free(path));
+        let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
+        if let (true, Uri::File { path, .. } | Uri::Kernel { path, .. }) = (is_new, what) {
+            self.created.add(path);
+        }
+        // Blocks that were only allocated read as zeroes, which the file system does not ask the disk for.
+        let begins_empty = match &device {
+            Device::Nvme(_) => begins_empty,
+            Device::Kernel(device) => device.was_created(),
+        };
+        Ok((device, ssd_cpu, begins_empty))
+    }
+
+    /// A device that is open, once more: the same controller, or the kernel's file.
+    fn open_again(&self, uri: &str) -> Result<(Device, Option<usize>, bool), Failure> {
+        let Some(first) = self.opened.iter().find(|opened| opened.wanted.device == uri) else {
+            return Err(Failure::new(format_args!("{uri} is not open: this is a bug, please report it")));
+        };
+        let device = match first.device() {
+            Device::Nvme(device) => {
+                let again =
+                    NvmeDevice::new(Arc::clone(device.controller()), device.namespace().nsid, uri.to_owned());
+                let again = again.map_err(|error| named(uri, &error))?;
+                Device::Nvme(again.with_stamps(device.stamps()).with_medium(device.info().medium.clone()))
+            }
+            Device::Kernel(_) => {
+                meantime::block::open(uri, &OpenOptions::default()).map_err(|error| named(uri, &error))?
+            }
+        };
+        Ok((device, first.ssd_cpu, first.begins_empty))
+    }
+
+    /// The file at `path` on `device`, on a mount that is shared by all that want the same of it.
+    fn open_file(
+        &mut self,
+        wanted: &Wanted,
+        path: &Path,
+        how: HowRead,
+        device: Device,
+    ) -> Result<Target, Failure> {
+        let failed = |error: meantime::ext4::Error| Failure::new(format_args!("{}: {error}", wanted.uri));
+        let same = |mount: &&Mount| {
+            mount.device == wanted.device
+                && mount.cache_bytes == how.cache_bytes
+                && mount.overlap == how.overlap
+        };
+        let fs = match self.mounts.iter().find(same) {
+            Some(mount) => mount.fs.clone(),
+            None => {
+                let (cache_bytes, overlap) = (how.cache_bytes, how.overlap);
+                let options = MountOptions { cache_bytes, overlap, ..MountOptions::default() };
+                let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
+                let mount = Mount { device: wanted.device.clone(), cache_bytes, overlap, fs: fs.clone() };
+                self.mounts.push(mount);
+                fs
+            }
+        };
+        let file = fs.open(path).map_err(failed)?;
+        if file.metadata().file_type == FileType::Directory {
+            return Err(failed(meantime::ext4::Error::IsDirectory));
+        }
+        file.advise(0, 0, how.advice).map_err(failed)?;
+        let name = Some(wanted.uri.clone());
+        let options = FileDeviceOptions { direct: how.direct, name, ..FileDeviceOptions::default() };
+        FileDevice::new(file, options).map(Target::File).map_err(failed)
     }
 
     /// From now on the files hold results; those of the kernel's once they are filled, since until then they cannot be read from.
     pub fn keep_created(&mut self) {
         let kernels = |path: &Path| {
-            self.opened
-                .iter()
-                .any(|opened| matches!(opened.uri.parse(), Ok(Uri::Kernel { path: its, .. }) if its == path))
+            let is = |opened: &Opened| matches!(opened.wanted.device.parse(), Ok(Uri::Kernel { path: its, .. }) if its == path);
+            self.opened.iter().any(is)
         };
         self.created.0.retain(|(path, _)| kernels(path));
     }
 
     /// The device of that index is filled.
     pub fn keep_filled(&mut self, index: usize) {
-        if let Ok(Uri::Kernel { path, .. }) = self.opened[index].uri.parse() {
+        if let Ok(Uri::Kernel { path, .. }) = self.opened[index].wanted.device.parse() {
             self.created.0.retain(|(created, _)| *created != path);
         }
     }
 
     /// The device of that index.
-    pub fn get(&self, index: usize) -> &Device {
-        &self.opened[index].device
+    pub fn get(&self, index: usize) -> &Target {
+        &self.opened[index].target
+    }
+
+    /// The same itself; of a file, the device below it.
+    pub fn device(&self, index: usize) -> &Device {
+        self.opened[index].device()
+    }
+
+    /// Whether a file system on the device of that index is mounted in this run.
+    pub fn is_mounted(&self, index: usize) -> bool {
+        self.mounts.iter().any(|mount| mount.device == self.opened[index].wanted.device)
     }
 
     /// The URI as it was given.
     pub fn uri(&self, index: usize) -> &str {
-        &self.opened[index].uri
+        &self.opened[index].wanted.uri
     }
 
     /// The CPU of the device's software SSD.
@@ -159,9 +269,16 @@ impl Devices {
         self.opened[index].ssd_cpu
     }
 
-    /// Indices of `uris`, which were opened before.
+    /// Indices of devices, which were opened before.
     pub fn indices(&self, uris: &[String]) -> Vec<usize> {
-        uris.iter().filter_map(|uri| self.opened.iter().position(|opened| opened.uri == *uri)).collect()
+        let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
+        self.indices_of(&wanted)
+    }
+
+    /// Indices of what is `wanted`, which was opened before.
+    pub fn indices_of(&self, wanted: &[Wanted]) -> Vec<usize> {
+        let index = |one: &Wanted| self.opened.iter().position(|opened| opened.wanted == *one);
+        wanted.iter().filter_map(index).collect()
     }
 
     /// Memory that the floors of `indices` need.
@@ -184,6 +301,6 @@ impl Devices {
 
     /// What the DMA memory is made of.
     pub fn page_kind(&self) -> Option<&'static str> {
-        self.opened.first().and_then(|opened| opened.device.heap().page_kind()).map(|kind| kind.name())
+        self.opened.first().and_then(|opened| opened.target.heap().page_kind()).map(|kind| kind.name())
     }
 }

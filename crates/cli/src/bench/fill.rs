@@ -3,7 +3,7 @@
 //! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays in the cache: reads of
 //! them would be faster than any device's.
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, Device, KernelDevice};
+use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, KernelDevice};
 use meantime::completion::Policy;
 use meantime::hw::Clock;
 
@@ -29,7 +29,7 @@ pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Resul
         let (last_bytes, last_len) = plan.range(info, plan.job.numjobs as usize - 1);
         let bytes = last_bytes + last_len - offset_bytes;
         let Some((offset_bytes, bytes)) = devices.take_unfilled(*index, offset_bytes, bytes) else {
-            if let Device::Kernel(device) = devices.get(*index) {
+            if let Some(device) = devices.get(*index).as_kernel() {
                 check_holes(plan, device, offset_bytes, bytes)?;
             }
             continue;
@@ -70,7 +70,7 @@ fn check_holes(plan: &JobPlan, device: &KernelDevice, offset_bytes: u64, bytes: 
 }
 
 fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {
-    let (device, uri) = (devices.get(index), devices.uri(index));
+    let (device, uri) = (devices.device(index), devices.uri(index));
     let policy = if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
     let options = ChannelOptions { depth: DEPTH, policy, interrupt: None, ..ChannelOptions::default() };
     let mut channel = device.channel(&options).map_err(|error| named(uri, &error))?;

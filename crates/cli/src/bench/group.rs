@@ -221,7 +221,6 @@ fn share_log_memory(groups: &mut [Group]) {
 
 /// How many I/Os thread `thread` of a job does on a device at most, if it ends by that.
 pub fn ios_max(plan: &JobPlan, devices: &Devices, index: usize, thread: usize) -> Option<u64> {
-    use meantime::block::BlockDevice as _;
     let spec = plan.pattern(devices.get(index).info(), thread);
     let by_amount = super::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
     [by_amount, plan.job.number_ios].into_iter().flatten().min()

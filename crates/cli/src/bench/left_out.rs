@@ -1,7 +1,6 @@
 //! Devices that cannot be waited for by a policy: that cell of the comparison is left out, and the report says why. It is an error if nothing is left
 //! of the device, or if the policy was asked for and no device of the job has it.
 
-use meantime::block::BlockDevice;
 use meantime::completion::Policy;
 use serde_json::{Value, json};
 

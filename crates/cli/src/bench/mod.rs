@@ -23,6 +23,7 @@ mod series;
 mod shape;
 mod spread;
 pub mod tally;
+pub mod target;
 mod thread;
 pub mod usage;
 pub mod varied;
@@ -67,7 +68,7 @@ struct Measured {
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let (jobs, warnings) = plan::jobs(args)?;
-    let uris = jobs.iter().map(|job| plan::uris(job, args)).collect::<Result<Vec<_>, _>>()?;
+    let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
     let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
     let page_target = args.html.as_deref().map(HtmlTarget::prepare).transpose()?;
     if target == Some(JsonTarget::Stdout) && page_target == Some(HtmlTarget::Stdout) {
@@ -77,15 +78,15 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open(&uris.concat(), false)?;
-    let jobs = jobs.into_iter().zip(&uris).map(|(job, uris)| (job, devices.indices(uris)));
+    let mut devices = Devices::open(&wanted.concat(), false)?;
+    let jobs = jobs.into_iter().zip(&wanted).map(|(job, wanted)| (job, devices.indices_of(wanted)));
     let mut groups = group::groups(jobs.collect())?;
     let mut measured = Measured::default();
     for group in &mut groups {
         measured.left_out.extend(left_out::leave_out(group, &devices)?);
         checks::check(group, &devices, args.floor)?;
     }
-    clash::check_run(args, &uris.concat(), &groups)?;
+    clash::check_run(args, &wanted.concat(), &groups)?;
     log_files::prepare(&groups)?;
     devices.keep_created();
     warnings.iter().for_each(warn);

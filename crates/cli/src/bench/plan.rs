@@ -8,6 +8,7 @@ use meantime::completion::Policy;
 use meantime::hw::SchedClass;
 
 use super::pattern::PatternSpec;
+use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
 use crate::job::{self, Job, Origin, Verify};
@@ -155,7 +156,7 @@ pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
 }
 
 /// The URIs of a job's devices.
-pub fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
+fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
     let uris: Vec<String> = match (&args.device[..], &job.filename) {
         ([], Some(uri)) => vec![uri.clone()],
         ([], None) => {
@@ -166,6 +167,11 @@ pub fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
         (uris, _) => uris.to_vec(),
     };
     distinct(&uris)
+}
+
+/// What a job does I/O on.
+pub fn wanted(job: &Job, args: &BenchArgs) -> Result<Vec<Wanted>, Failure> {
+    uris(job, args)?.iter().map(|uri| Wanted::of(job, uri)).collect()
 }
 
 /// The URIs of a list, each of which is to be there and to be there once.

@@ -18,7 +18,6 @@ use crate::competitor::{Crowd, Sample};
 use crate::failure::{Failure, warn};
 use crate::report::Settings;
 use crate::signal;
-use meantime::block::BlockDevice;
 use meantime::completion::Policy;
 use meantime::hw::PmQos;
 

@@ -11,6 +11,7 @@ use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
 use super::logs::Log;
 use super::shape::Shape;
 use super::tally::{Logged, Record, Tally, Unrecorded};
+use super::target::Way;
 use super::usage::Usage;
 use super::varied::Varied;
 use super::verify::{Findings, Verified};
@@ -51,7 +52,7 @@ pub struct Task {
 /// One device and policy, as one thread sees it.
 pub struct CellWork {
     /// The way to the device.
-    pub channel: Channel,
+    pub channel: Way,
     /// Which of the worker's [`Slots`].
     pub slots: usize,
     /// The thread's scheduling class in its turns.
@@ -77,7 +78,7 @@ struct Visited {
 
 impl CellWork {
     /// A cell at its beginning.
-    pub fn new(channel: Channel, slots: usize, sched: Option<SchedClass>, task: Task) -> Self {
+    pub fn new(channel: Way, slots: usize, sched: Option<SchedClass>, task: Task) -> Self {
         Self {
             channel,
             slots,
@@ -326,8 +327,9 @@ impl Worker {
         let _class = sched.map(SchedClass::apply_to_this_thread).transpose()?;
         // The one place where the kind of channel is asked for: the loop inside knows it.
         Ok(match channel {
-            Channel::Nvme(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
-            Channel::Kernel(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
+            Way::Device(Channel::Nvme(channel)) => visited.visit(channel, slots, clock, visit, *total_ns),
+            Way::Device(Channel::Kernel(channel)) => visited.visit(channel, slots, clock, visit, *total_ns),
+            Way::File(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
         })
     }
 
@@ -336,8 +338,9 @@ impl Worker {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         match channel {
-            Channel::Nvme(channel) => visited.read_back(channel, &mut slots[*device], clock),
-            Channel::Kernel(channel) => visited.read_back(channel, &mut slots[*device], clock),
+            Way::Device(Channel::Nvme(channel)) => visited.read_back(channel, &mut slots[*device], clock),
+            Way::Device(Channel::Kernel(channel)) => visited.read_back(channel, &mut slots[*device], clock),
+            Way::File(channel) => visited.read_back(channel, &mut slots[*device], clock),
         }
     }
 
@@ -346,8 +349,9 @@ impl Worker {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         match channel {
-            Channel::Nvme(channel) => visited.flush(channel, &mut slots[*device], clock),
-            Channel::Kernel(channel) => visited.flush(channel, &mut slots[*device], clock),
+            Way::Device(Channel::Nvme(channel)) => visited.flush(channel, &mut slots[*device], clock),
+            Way::Device(Channel::Kernel(channel)) => visited.flush(channel, &mut slots[*device], clock),
+            Way::File(channel) => visited.flush(channel, &mut slots[*device], clock),
         }
     }
 

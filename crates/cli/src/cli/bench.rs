@@ -176,6 +176,19 @@ pub struct JobArgs {
     /// limit, is compared [without a value: 0]
     #[arg(long, value_name = "LIST", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
     pm_qos: Option<String>,
+    /// Read files past the page cache [default: 0, through it]; devices have none
+    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    direct: Option<String>,
+    /// Which steps of a file's read path are taken while the device works: preload, pool, lazy-insert, lazy-unmap; or all,
+    /// or none [default: all]
+    #[arg(long, value_name = "LIST")]
+    overlap: Option<String>,
+    /// Memory of a file system's page cache [default: 256m]
+    #[arg(long, value_name = "BYTES")]
+    cache: Option<String>,
+    /// What to say of a file's reads beforehand: 0 (nothing), 1 (by --rw), random, sequential [default: 1]
+    #[arg(long, value_name = "KIND")]
+    fadvise_hint: Option<String>,
     /// How many times to transfer the size [default: 1]
     #[arg(long, value_name = "N")]
     loops: Option<String>,
@@ -229,6 +242,10 @@ impl JobArgs {
             ("hog", &self.hog),
             ("sched", &self.sched),
             ("pm-qos", &self.pm_qos),
+            ("direct", &self.direct),
+            ("overlap", &self.overlap),
+            ("cache", &self.cache),
+            ("fadvise-hint", &self.fadvise_hint),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))).collect()
     }

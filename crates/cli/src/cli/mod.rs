@@ -3,7 +3,9 @@
 mod anatomy;
 mod bench;
 mod copy;
+mod fs;
 mod pci;
+mod run;
 mod ssd;
 mod ssd_ctl;
 mod texts;
@@ -20,7 +22,9 @@ use clap::{Args, Parser, Subcommand};
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
+pub use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs};
 pub use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub use run::RunArgs;
 pub use ssd::{SsdArgs, SsdCommand, SsdLog};
 pub use ssd_ctl::CtlArgs;
 pub use top::TopArgs;
@@ -59,6 +63,12 @@ pub enum Command {
     /// Copy all of a device's data: to another device, or from or to a pipe
     #[command(long_about = copy::ABOUT, after_long_help = copy::AFTER)]
     Copy(CopyArgs),
+    /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
+    #[command(long_about = fs::ABOUT, after_long_help = fs::AFTER)]
+    Fs(FsArgs),
+    /// Run a program that finds a device's ext4 file system at a directory, read by us
+    #[command(long_about = run::ABOUT, after_long_help = run::AFTER)]
+    Run(RunArgs),
     /// Measure what waiting costs on this machine
     #[command(long_about = texts::CALIBRATE_ABOUT, after_long_help = texts::CALIBRATE_AFTER)]
     Calibrate(CalibrateArgs),
@@ -152,7 +162,7 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, copy, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
+        return "no command given: bench, report, info, copy, fs, run, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
     }
@@ -225,6 +235,8 @@ mod tests {
             "bind",
             "unbind",
             "ssd",
+            "run",
+            "fs",
         ] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();

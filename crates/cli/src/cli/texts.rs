@@ -15,10 +15,12 @@ EXAMPLES
   meantime bench jobs/qd1.fio --device mem:256M?model=optane
   meantime report before.json after.json --html report.html
   meantime info --device mem:1G?model=nand
+  meantime fs ls -l file:disk.img:/home
   meantime calibrate
   meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
   meantime top
   meantime devices
+  meantime run --device file:disk.img -- ls /mnt/meantime
   meantime ssd --socket /tmp/ssd.sock 'mem:1G?model=optane'
 
 DEVICES
@@ -27,7 +29,7 @@ DEVICES
   vfio:ADDRESS              a PCIe SSD, e.g. vfio:0000:01:00.0
   vfio-user:SOCKET          a controller that another process serves, e.g. `meantime ssd`
   kernel:PATH[?KEY=VALUE&…] a file or block device by the kernel's own stack, e.g. kernel:/dev/nvme0n1
-  Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create.
+  Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create, ro.
   See `meantime bench --help`, option --device.";
 
 /// The device, wherever one is named.
@@ -51,8 +53,9 @@ A fio job file. Obeyed, with fio's meaning and units, are:
 
   what        rw, rwmixread, rwmixwrite, bs, bsrange, bssplit, size, offset, io_size,
               number_ios, loops, verify=crc32c
-  where       filename (a device URI), random_distribution, norandommap,
+  where       filename (a device URI, or DEVICE:/PATH), random_distribution, norandommap,
               random_generator, randrepeat, randseed
+  files       direct, buffered, fadvise_hint, overlap and cache (as the options)
   how long    runtime, time_based, ramp_time
   how many    iodepth, iodepth_batch, iodepth_batch_complete_min,
               iodepth_batch_complete_max, iodepth_low, numjobs
@@ -82,12 +85,15 @@ Devices to measure. A comma separates URIs, and the option can be repeated. Defa
 
   mem:SIZE    software SSD in this process, its medium in memory; begins empty,
               and is filled with random data before it is read
-  file:PATH   the same, its medium a file (create=SIZE makes it); keeps its contents
+  file:PATH   the same, its medium a file (create=SIZE makes it); keeps its contents.
+              With ro=1 it is only read, and several processes may at once
   vfio:ADDRESS  a PCIe SSD, e.g. vfio:0000:01:00.0 (`meantime devices` lists them); taken from the
               kernel's driver for as long as it is used, unless something uses it
   vfio-user:SOCKET  a controller that another process serves (`meantime ssd`, SPDK's target)
   kernel:PATH a file or block device by the kernel's own stack, for comparison (create=SIZE
               makes a file); a disk that is mounted or in use is only read
+
+DEVICE:/PATH is a file in the ext4 file system on a device, e.g. file:disk.img:/data or kernel:/dev/sdb1:/data, read over our own file layer: through its page cache (--cache, --overlap, --fadvise-hint), or with --direct past it. Its reads are done one at a time, so that --iodepth is 1 and several need --numjobs. It can be compared with the device itself, in one run, and with the kernel's own file system (kernel:/mnt/data?direct=0&engine=preadv2).
 
 What a job writes on vfio:, vfio-user: and kernel: replaces what was there.
 
@@ -200,6 +206,10 @@ EXAMPLES
   What a program on the same CPU does to a thread that polls, and what cures it:
     meantime bench --rw randread --device 'mem:256M?model=nand' --completion poll,interrupt \\
         --hog 1 --sched other,rr:1,slice:100us
+
+  A file over our file layer, beside the device that it is on:
+    meantime bench --rw randread --completion poll --direct=1 \\
+        --device 'file:disk.img:/data,file:disk.img'
 
   How much of an interrupt's latency is the idle state:
     meantime bench --rw randread --device 'mem:256M?model=nand' --completion interrupt \\

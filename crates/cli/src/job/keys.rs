@@ -81,7 +81,16 @@ const OBEYED: &[Key] = &[
     flag("per_job_logs", &[]),
     key("verify", &[], "crc32c or none"),
     key("cpus_allowed", &[], "a list such as 0-1,3"),
-    key("filename", &[], "a device URI such as mem:1G?model=optane"),
+    key(
+        "filename",
+        &[],
+        "a device URI such as mem:1G?model=optane, or a file on one, such as file:disk.img:/path",
+    ),
+    key("direct", &[], "1 or 0"),
+    key("buffered", &[], "1 or 0"),
+    key("overlap", &[], "all, none, or a list of preload, pool, lazy-insert and lazy-unmap"),
+    key("cache", &[], "a size such as 64m"),
+    key("fadvise_hint", &[], "0 (none), 1 (by rw), random or sequential"),
     key("loops", &[], "a number"),
     flag("hipri", &[]),
     key("completion", &[], "a list such as interrupt,poll,hybrid"),
@@ -102,13 +111,12 @@ const FAMILIES: &[&[&str]] = &[
     &["rate", "rate_iops"],
     &["hipri", "completion"],
     &["rwmixread", "rwmixwrite"],
+    &["direct", "buffered"],
 ];
 
 /// Keys that ask for what we do anyway, or for something that has no counterpart here and changes no figure.
 const HARMLESS: &[&str] = &[
-    "buffered",
     "description",
-    "direct",
     "exitall",
     "fixedbufs",
     "gtod_reduce",
@@ -124,8 +132,6 @@ const HARMLESS: &[&str] = &[
 
 /// Harmless only with this value; otherwise, why not.
 const HARMLESS_IF: &[(&str, bool, &str)] = &[
-    ("direct", true, "there is no page cache under this I/O; say direct=1 or leave it out"),
-    ("buffered", false, "there is no page cache under this I/O; say buffered=0 or leave it out"),
     ("gtod_reduce", false, "latencies are always measured; leave it out"),
     ("exitall", false, "jobs end by themselves; give each a runtime"),
 ];
@@ -200,8 +206,8 @@ impl Job {
         let farther = |set: &SetKey| {
             set.inherited || *origin == Origin::CommandLine && set.origin != Origin::CommandLine
         };
-        // The two mix keys are one setting: the latter replaces the former.
-        let mix = key.starts_with("rwmix");
+        // The two mix keys are one setting, as direct and buffered are: the latter replaces the former.
+        let mix = key.starts_with("rwmix") || matches!(key, "direct" | "buffered");
         let replaced: Vec<&'static str> = self
             .set_keys
             .iter()
@@ -289,6 +295,7 @@ mod tests {
                 "bsrange" => "8k-16k",
                 "hipri" => "1",
                 "completion" => "poll",
+                "direct" | "buffered" => "1",
                 _ => "8k",
             };
             job.store(key, value).unwrap();

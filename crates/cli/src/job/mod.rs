@@ -28,8 +28,8 @@ use crate::competitor::Kind;
 pub use error::{JobError, Origin};
 pub use parse::parse;
 pub use settings::{
-    Batch, Distribution, Generator, LatencyTarget, LogKeys, LogName, Pace, Randomness, Sizes, Syncing,
-    ZONES_MAX, Zone,
+    Batch, Distribution, FileKeys, Generator, Hint, LatencyTarget, LogKeys, LogName, Pace, Randomness, Sizes,
+    Syncing, ZONES_MAX, Zone,
 };
 
 /// The largest queue depth a job may ask for.
@@ -183,6 +183,8 @@ pub struct Job {
     pub pm_qos_us: Vec<Option<u32>>,
     /// The device's URI. The whole value: `:` separates nothing here.
     pub filename: Option<String>,
+    /// How a file in a file system is read.
+    pub file: FileKeys,
     /// How many times to do the whole job; 1 unless set.
     pub loops: u64,
     /// Our own key: the completion policies to compare, as written (`interrupt,poll,hybrid=2us`).
@@ -253,6 +255,7 @@ impl Job {
             scheds: Vec::new(),
             pm_qos_us: Vec::new(),
             filename: None,
+            file: FileKeys::default(),
             loops: 1,
             completion: None,
             sizes: [None, None],

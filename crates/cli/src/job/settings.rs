@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use meantime::ext4::Overlap;
+
 /// The most zones of a zoned distribution, as in fio.
 pub const ZONES_MAX: usize = 256;
 
@@ -271,5 +273,38 @@ impl LogKeys {
     /// Whether there is any log.
     pub fn any(&self) -> bool {
         self.has_values() || self.hist.is_some()
+    }
+}
+
+/// `fadvise_hint`: what is said of a file's reads to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hint {
+    /// Nothing.
+    None,
+    /// What `rw` is, as in fio.
+    #[default]
+    ByPattern,
+    /// Random.
+    Random,
+    /// Sequential.
+    Sequential,
+}
+
+/// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileKeys {
+    /// Past the page cache; `None`: as fio, through it. A device has none.
+    pub direct: Option<bool>,
+    /// Our own key: which steps of the read path are taken while the device works.
+    pub overlap: Overlap,
+    /// Our own key: memory of the page cache.
+    pub cache_bytes: usize,
+    /// What is said of the reads to come.
+    pub hint: Hint,
+}
+
+impl Default for FileKeys {
+    fn default() -> Self {
+        FileKeys { direct: None, overlap: Overlap::ALL, cache_bytes: 256 << 20, hint: Hint::default() }
     }
 }

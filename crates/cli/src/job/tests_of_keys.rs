@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use meantime::ext4::Overlap;
+
 use super::*;
 
 fn one(lines: &str) -> Job {
@@ -277,4 +279,22 @@ fn what_the_threads_compete_with_and_how() {
     assert!(error("hog=65").contains("0 to 64"));
     assert!(invalid("hog=1\ncompetitor=tsc").contains("same CPU"));
     assert!(warnings("hog=1\ncompetitor=none").is_empty());
+}
+
+#[test]
+fn how_files_are_read() {
+    let one = |keys: &str| one(keys).file;
+    assert_eq!(one("rw=read"), FileKeys::default());
+    assert_eq!((one("direct=1").direct, one("buffered=1").direct), (Some(true), Some(false)));
+    assert_eq!(one("direct=1\nbuffered=1").direct, Some(false));
+    assert_eq!(one("cache=8m").cache_bytes, 8 << 20);
+    assert_eq!((one("overlap=all").overlap, one("overlap=none").overlap), (Overlap::ALL, Overlap::NONE));
+    let two = Overlap { pool: true, lazy_insert: true, ..Overlap::NONE };
+    assert_eq!(one("overlap=pool, lazy-insert").overlap, two);
+    assert_eq!((one("fadvise_hint=0").hint, one("fadvise_hint=random").hint), (Hint::None, Hint::Random));
+    for wrong in
+        ["overlap=pool,pool", "overlap=", "overlap=pools", "cache=512k", "fadvise_hint=2", "direct=2"]
+    {
+        error(wrong);
+    }
 }

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
+use meantime::ext4::Overlap;
 use meantime::hw::SchedClass;
 use meantime::hw::sched::ParseSchedClassError;
 
-use super::{CPU_MAX, Extent, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Verify};
+use super::{CPU_MAX, Extent, Hint, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Verify};
 use crate::competitor::Kind;
 
 /// Why a value is not accepted.
@@ -41,6 +42,52 @@ fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
         return Err("not a whole number; use a smaller unit".to_owned());
     }
     Ok((number, suffix))
+}
+
+/// Steps of the read path: `all`, `none` or a list.
+pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
+    match text {
+        "all" => return Ok(Overlap::ALL),
+        "none" => return Ok(Overlap::NONE),
+        _ => {}
+    }
+    let mut overlap = Overlap::NONE;
+    for step in text.split(',').map(str::trim) {
+        let flag = match step {
+            "preload" => &mut overlap.preload,
+            "pool" => &mut overlap.pool,
+            "lazy-insert" => &mut overlap.lazy_insert,
+            "lazy-unmap" => &mut overlap.lazy_unmap,
+            _ => {
+                return Err(format!(
+                    "{step:?} is no step; expected all, none, or a list of preload, pool, lazy-insert and lazy-unmap"
+                ));
+            }
+        };
+        if std::mem::replace(flag, true) {
+            return Err(format!("{step} is listed twice"));
+        }
+    }
+    Ok(overlap)
+}
+
+/// Memory of a page cache.
+pub(super) fn cache_bytes(text: &str) -> Result<usize, Why> {
+    match usize::try_from(size(text)?.bytes) {
+        Ok(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err("a page cache has at least 1m".to_owned()),
+    }
+}
+
+/// fio's `fadvise_hint`.
+pub(super) fn hint(text: &str) -> Result<Hint, Why> {
+    match text {
+        "0" | "none" => Ok(Hint::None),
+        "1" => Ok(Hint::ByPattern),
+        "random" => Ok(Hint::Random),
+        "sequential" => Ok(Hint::Sequential),
+        _ => Err("expected 0 (none), 1 (by rw), random or sequential".to_owned()),
+    }
 }
 
 /// A plain whole number within `min..=max`. fio's size suffixes are allowed (`loops=1k`).

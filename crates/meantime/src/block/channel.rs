@@ -17,6 +17,7 @@ use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket}
 use crate::completion::adaptive::{Estimate, SleepCosts};
 use crate::completion::steer::Helm;
 use crate::completion::{DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters};
+use crate::hw::dma::Iova;
 use crate::hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use crate::nvme::queue::Tag;
 use crate::nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
@@ -174,14 +175,15 @@ impl NvmeChannel {
         }
         let blocks = match (request.op, &request.buf) {
             (op, Some(buf)) if op.has_data() => {
-                if buf.is_empty() || buf.len() as u32 & self.block_mask != 0 {
+                let bytes = buf.transfer_bytes();
+                if bytes == 0 || bytes as u32 & self.block_mask != 0 {
                     let block_bytes = self.ns.block_bytes();
-                    return Err(SubmitError::PartialBlock { bytes: buf.len(), block_bytes });
+                    return Err(SubmitError::PartialBlock { bytes, block_bytes });
                 }
                 if !buf.is_of(&self.heap) {
                     return Err(SubmitError::ForeignBuffer);
                 }
-                (buf.len() >> self.ns.block_shift) as u64
+                (bytes >> self.ns.block_shift) as u64
             }
             (Op::Flush, None) => return Ok(()),
             (op, buf) if op.has_data() || buf.is_some() => return Err(SubmitError::Buffer),
@@ -224,6 +226,7 @@ impl NvmeChannel {
         let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
             return self.start_long(request, claim);
         };
+        // A scattered buffer has no length of its own, and so goes the long way.
         let (data, data_bytes) = (buf.iova(), buf.len() as u32);
         let nlb = data_bytes >> self.ns.block_shift;
         let Request { op, lba, fua, .. } = request;
@@ -237,7 +240,8 @@ impl NvmeChannel {
         }
         let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
         self.table.fill(slot, request, 0, Policy::Poll, claim);
-        let command = Command { op, nsid: self.ns.nsid, slba: lba, nlb, data, data_bytes, fua };
+        let (nsid, second) = (self.ns.nsid, Iova(0));
+        let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
         // The request's own slot in the queue: it has no other command, and no other request has this slot.
         self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
         if !self.attention.is_plugged() {
@@ -321,7 +325,7 @@ impl NvmeChannel {
         }
         let blocks = match (request.op, &request.buf) {
             (Op::Flush, _) => 1, // One command, though of no blocks.
-            (_, Some(buf)) => (buf.len() >> self.ns.block_shift) as u64,
+            (_, Some(buf)) => (buf.transfer_bytes() >> self.ns.block_shift) as u64,
             (_, None) => request.blocks,
         };
         let (op, bytes) = (request.op, blocks << self.ns.block_shift);

@@ -205,12 +205,25 @@ impl Lbio {
                 (ns.next_span(slba, self.left, false), 0)
             }
         };
-        let data = self.next_data;
+        let (data, second) = self.next_place(data_bytes);
         self.pending += 1;
         self.next_lba += u64::from(nlb);
         self.left -= u64::from(nlb.max(1));
         self.next_data.0 += u64::from(data_bytes);
-        Command { op: self.op, nsid: ns.nsid, slba, nlb, data, data_bytes, fua: self.fua }
+        Command { op: self.op, nsid: ns.nsid, slba, nlb, data, second, data_bytes, fua: self.fua }
+    }
+
+    /// Where the next command finds its data: see [`Command`].
+    #[inline]
+    fn next_place(&self, data_bytes: u32) -> (Iova, Iova) {
+        match &self.buf {
+            // Of those, it is counted how much was sent.
+            Some(buf) if buf.is_scattered() => {
+                let span = buf.span(self.next_data.0 as u32, data_bytes);
+                (span.data, span.second)
+            }
+            _ => (self.next_data, Iova(0)),
+        }
     }
 }
 
@@ -316,7 +329,8 @@ impl Table {
         lbio.left = blocks;
         if blocks > 0 {
             lbio.next_lba = request.lba;
-            lbio.next_data = request.buf.as_ref().map_or(Iova(0), DmaBuf::iova);
+            let contiguous = request.buf.as_ref().filter(|buf| !buf.is_scattered());
+            lbio.next_data = contiguous.map_or(Iova(0), DmaBuf::iova);
         }
         // There is nothing to drop, and the path must not look.
         std::mem::forget(std::mem::replace(&mut lbio.buf, request.buf));
@@ -534,10 +548,15 @@ impl Lbio {
     fn whole(&mut self, ns: &NamespaceInfo) -> Option<Command> {
         self.claim = self.claim.untimed();
         let buf = self.buf.as_ref().filter(|_| self.op.has_data())?;
-        let (data, data_bytes, blocks) = (buf.iova(), buf.len() as u32, buf.len() as u64 >> ns.block_shift);
+        let data_bytes = buf.transfer_bytes() as u32;
+        let blocks = u64::from(data_bytes) >> ns.block_shift;
         let nlb = ns.next_span(self.lba, blocks, true);
+        if u64::from(nlb) != blocks {
+            return None;
+        }
+        let (span, nsid) = (buf.span(0, data_bytes), ns.nsid);
         let Self { op, lba: slba, fua, .. } = *self;
-        (u64::from(nlb) == blocks).then_some(Command { op, nsid: ns.nsid, slba, nlb, data, data_bytes, fua })
+        Some(Command { op, nsid, slba, nlb, data: span.data, second: span.second, data_bytes, fua })
     }
 
     #[cold]

@@ -224,6 +224,9 @@ mod soft {
         let mut created = None;
         let (medium, soft, is_file) = match parsed {
             Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
+            Uri::File { path, soft } if soft.read_only => {
+                (Medium::file_read_only(path).map_err(failed)?, soft, false)
+            }
             Uri::File { path, soft } => {
                 let medium = Medium::file(&path, soft.create_bytes).map_err(failed)?;
                 created = medium.was_created().then(|| Created(path));

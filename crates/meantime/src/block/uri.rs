@@ -136,6 +136,8 @@ pub struct SoftUri {
     pub faults: Option<PathBuf>,
     /// Create the file with so many bytes if it does not exist.
     pub create_bytes: Option<u64>,
+    /// Only read the file, and share it with others who only read it (`file:` only).
+    pub read_only: bool,
 }
 
 impl Default for SoftUri {
@@ -154,6 +156,7 @@ impl Default for SoftUri {
             lock: false,
             faults: None,
             create_bytes: None,
+            read_only: false,
         }
     }
 }
@@ -171,7 +174,7 @@ pub struct UriError {
 const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd), vfio:ADDRESS (e.g. \
                        vfio:0000:01:00.0), vfio-user:SOCKET (e.g. vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str =
-    "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create";
+    "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create, ro";
 const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, no-iommu";
 const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
@@ -225,10 +228,16 @@ fn parse(text: &str) -> Result<Uri, String> {
         if soft.namespaces != 1 {
             return Err("a file holds one namespace; open several files instead".into());
         }
+        if soft.read_only && (soft.create_bytes.is_some() || soft.volatile_write_cache == Some(true)) {
+            return Err("ro=1 writes nothing: leave create= and vwc=1 out".into());
+        }
         return Ok(Uri::File { path: target.into(), soft });
     }
     if soft.create_bytes.is_some() {
         return Err("create= is for file: only; mem: always begins empty".into());
+    }
+    if soft.read_only {
+        return Err("ro=1 is for file: only; mem: begins empty".into());
     }
     let bytes =
         parse_bytes(target).ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
@@ -354,6 +363,7 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
         "queues" => soft.queues = Some(positive(1024)? as u16),
         "vectors" => soft.vectors = Some(positive(2048)? as u16),
         "lock" => soft.lock = flag()?,
+        "ro" => soft.read_only = flag()?,
         "faults" if value.is_empty() => return Err(wrong("a TOML file; docs/faults.md")),
         "faults" => soft.faults = Some(value.into()),
         "create" => {
@@ -384,7 +394,10 @@ impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mem { bytes, soft } => write!(f, "mem:{bytes}?model={}", soft.model),
-            Self::File { path, soft } => write!(f, "file:{}?model={}", path.display(), soft.model),
+            Self::File { path, soft } => {
+                let read_only = if soft.read_only { "&ro=1" } else { "" };
+                write!(f, "file:{}?model={}{read_only}", path.display(), soft.model)
+            }
             Self::Vfio { address, nvme } => write!(f, "vfio:{address}?nsid={}", nvme.nsid),
             Self::VfioUser { path, nvme } => write!(f, "vfio-user:{}?nsid={}", path.display(), nvme.nsid),
             Self::Kernel { path, .. } => write!(f, "kernel:{}", path.display()),
@@ -441,6 +454,9 @@ mod tests {
             ("mem:1G?queues=0", "from 1 to 1024"),
             ("mem:1G?namespaces=0", "from 1 to 1024"),
             ("mem:1G?create=1G", "file: only"),
+            ("mem:1G?ro=1", "file: only"),
+            ("file:x?ro=1&create=1G", "writes nothing"),
+            ("file:x?ro=1&vwc=1", "writes nothing"),
             ("mem:1G?faults=", "a TOML file"),
             ("mem:1G?mdts=5000", "power of two"),
             ("file:", "no file name"),

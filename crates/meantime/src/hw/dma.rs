@@ -22,6 +22,12 @@ pub const MAX_BUFFER: usize = 1 << 30;
 
 const CHUNK: usize = 8 << 20;
 
+/// As a buffer's capacity: it leads to a list of pages (see `scatter`). Other capacities are whole pages.
+pub(super) const SCATTERED: u32 = 1;
+
+/// With a number of bytes as a buffer's capacity: it stands for so much of a caller's memory (see `user_memory`).
+pub(super) const LENT: u32 = 2;
+
 /// After so many chunks they become twice as large: an IOMMU, or another process, takes a limited number.
 const CHUNKS_OF_A_SIZE: usize = 8;
 
@@ -33,15 +39,17 @@ pub struct Iova(pub u64);
 #[derive(Clone)]
 pub struct DmaHeap(Arc<Inner>);
 
-struct Inner {
-    map: Arc<dyn DmaMap>,
+pub(super) struct Inner {
+    pub(super) map: Arc<dyn DmaMap>,
     state: Mutex<State>,
     quarantined_bytes: AtomicUsize,
 }
 
-struct State {
+pub(super) struct State {
     chunks: Vec<Chunk>,
-    next_iova: u64,
+    pub(super) next_iova: u64,
+    /// Memory of callers that the controller may reach, by where it sees it.
+    pub(super) lent: BTreeMap<u64, Arc<Pages>>,
 }
 
 struct Chunk {
@@ -56,7 +64,8 @@ struct Chunk {
 impl DmaHeap {
     /// An empty heap, whose memory `map` makes known to the other side.
     pub fn new(map: Arc<dyn DmaMap>) -> Self {
-        let state = State { chunks: Vec::new(), next_iova: map.limits().iova_first };
+        let next_iova = map.limits().iova_first;
+        let state = State { chunks: Vec::new(), next_iova, lent: BTreeMap::new() };
         Self(Arc::new(Inner { map, state: Mutex::new(state), quarantined_bytes: AtomicUsize::new(0) }))
     }
 
@@ -69,22 +78,50 @@ impl DmaHeap {
             return Err(HwError::TooLarge { bytes, limit: MAX_BUFFER });
         }
         let capacity = bytes.next_multiple_of(DMA_PAGE);
+        let (ptr, iova) = self.take(capacity)?;
+        let (len, capacity) = (bytes as u32, capacity as u32);
+        let mut buf = DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity };
+        buf.fill(0);
+        Ok(buf)
+    }
+
+    /// Buffers of a page each, `count` of them, side by side, with whatever was there before in them.
+    ///
+    /// # Errors
+    /// As [`DmaHeap::alloc`] of all of them together.
+    pub fn alloc_pages(&self, count: usize) -> Result<Vec<DmaBuf>> {
+        let limit = MAX_BUFFER;
+        if count == 0 || count > limit / DMA_PAGE {
+            return Err(HwError::TooLarge { bytes: count.saturating_mul(DMA_PAGE), limit });
+        }
+        let (ptr, iova) = self.take(count * DMA_PAGE)?;
+        let page = |at: usize| {
+            let iova = Iova(iova.0 + (at * DMA_PAGE) as u64);
+            let (len, capacity) = (DMA_PAGE as u32, DMA_PAGE as u32);
+            // SAFETY: `take` gave `count` pages from `ptr` on; each goes into one buffer.
+            let ptr = unsafe { ptr.add(at * DMA_PAGE) };
+            DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity }
+        };
+        Ok((0..count).map(page).collect())
+    }
+
+    /// A range of `capacity` bytes, whole pages, that nobody else has.
+    fn take(&self, capacity: usize) -> Result<(NonNull<u8>, Iova)> {
         let mut state = self.0.lock();
         let mut found = state.take(capacity);
         if found.is_none() {
             self.0.grow(&mut state, capacity)?;
             found = state.take(capacity);
         }
-        let (chunk, offset) = found.ok_or(HwError::TooLarge { bytes, limit: MAX_BUFFER })?;
+        let (chunk, offset) = found.ok_or(HwError::TooLarge { bytes: capacity, limit: MAX_BUFFER })?;
         let home = &state.chunks[chunk];
         // SAFETY: `take` returns ranges inside the chunk.
         let ptr = unsafe { home.pages.as_ptr().add(offset) };
-        let iova = Iova(home.iova + offset as u64);
-        drop(state);
-        let (len, capacity) = (bytes as u32, capacity as u32);
-        let mut buf = DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity };
-        buf.fill(0);
-        Ok(buf)
+        Ok((ptr, Iova(home.iova + offset as u64)))
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.0
     }
 
     /// Makes sure that `bytes` more can be allocated without growing: for start-up.
@@ -119,15 +156,21 @@ impl DmaHeap {
     /// Takes every mapping back from the controller; true if it will touch none of the memory again.
     /// For a device that is gone: buffers stay valid for the host, but no I/O can use them.
     pub fn unmap_all(&self) -> bool {
+        let lent = self.take_back_all();
         let mut state = self.0.lock();
         // Every chunk is tried, whatever became of the one before.
         let stuck = state.chunks.iter_mut().filter_map(|chunk| self.0.unmap(chunk).err()).count();
-        stuck == 0
+        lent && stuck == 0
     }
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// So much is given up because a device that is gone might still write to it.
+    pub(super) fn note_quarantined(&self, bytes: usize) {
+        self.quarantined_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // Every update leaves the state consistent at each step, so a panic elsewhere does not spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,11 +262,13 @@ impl State {
 /// Whoever holds it may read and write it. [`submit`](crate::block::BlockChannel::submit) takes it away until the
 /// device is done with it. Dropping it gives it back to its heap.
 pub struct DmaBuf {
-    heap: Arc<Inner>,
-    ptr: NonNull<u8>,
-    iova: Iova,
-    len: u32,
-    capacity: u32,
+    pub(super) heap: Arc<Inner>,
+    /// The first byte; of a scattered one, its list; of a lent one, what counts it.
+    pub(super) ptr: NonNull<u8>,
+    pub(super) iova: Iova,
+    /// 0 of a scattered or lent one: there is nothing to be seen through its slice.
+    pub(super) len: u32,
+    pub(super) capacity: u32,
 }
 
 // It is moved with each request: half a cache line.
@@ -241,7 +286,7 @@ impl std::fmt::Debug for DmaBuf {
 }
 
 impl DmaBuf {
-    /// Where the controller sees the first byte.
+    /// Where the controller sees the first byte; of a scattered one nothing of use.
     #[inline(always)]
     pub fn iova(&self) -> Iova {
         self.iova
@@ -256,9 +301,15 @@ impl DmaBuf {
         self.len = len as u32;
     }
 
-    /// How long the buffer can be, in bytes.
+    /// How long the buffer can be, in bytes; 0 of a scattered one.
     pub fn capacity(&self) -> usize {
-        self.capacity as usize
+        if self.is_special() { 0 } else { self.capacity as usize }
+    }
+
+    /// Whether this is scattered or lent: nothing is to be seen through its slice.
+    #[inline(always)]
+    pub(super) fn is_special(&self) -> bool {
+        self.capacity & (SCATTERED | LENT) != 0
     }
 
     /// Whether the buffer belongs to `heap`, so that that heap's controller can reach it.
@@ -274,7 +325,14 @@ impl DmaBuf {
 
     /// Never reuses this memory: a device that is gone, and cannot be cut off, might still write to it.
     pub(crate) fn quarantine(self) {
-        self.heap.quarantined_bytes.fetch_add(self.capacity(), Ordering::Relaxed);
+        if self.is_scattered() {
+            return self.quarantine_list();
+        }
+        if self.is_lent() {
+            // Whoever lent the memory finds it missing, and cuts the device off.
+            return std::mem::forget(self);
+        }
+        self.heap.note_quarantined(self.capacity());
         std::mem::forget(self);
     }
 }
@@ -284,7 +342,8 @@ impl Deref for DmaBuf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes which only this value leads to; while
-        // a controller may write to them the value is in a request's slot, where nobody dereferences it.
+        // a controller may write to them the value is in a request's slot, where nobody dereferences it. (A scattered or lent one has none:
+        // `set_len` refuses any other length, and `ptr` is not null and aligned for bytes.)
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len as usize) }
     }
 }
@@ -298,6 +357,9 @@ impl DerefMut for DmaBuf {
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
+        if self.is_special() {
+            return if self.is_lent() { self.drop_lent() } else { self.drop_list() };
+        }
         self.heap.lock().give_back(self.iova, self.capacity());
     }
 }

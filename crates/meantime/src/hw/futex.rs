@@ -22,6 +22,13 @@ impl Futex {
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
     }
 
+    /// Makes the word another one than any that was seen of late, and wakes every thread that sleeps on it.
+    pub fn advance(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+        // Nobody sleeps: nobody to wake.
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
+    }
+
     /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, by a signal for one: look again.
     pub fn wait(&self, value: u32, timeout_ns: u64) {
         let timeout = Timespec {

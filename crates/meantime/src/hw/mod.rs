@@ -14,6 +14,7 @@ pub mod pages;
 pub mod pause;
 pub mod pci;
 pub mod pm_qos;
+pub mod scatter;
 pub mod sched;
 pub mod sigbus;
 pub mod sleep;
@@ -24,8 +25,10 @@ pub(crate) mod testing;
 pub mod transport;
 pub mod uring;
 pub mod usage;
+pub(crate) mod user_memory;
 pub mod vfio;
 pub mod vfio_user;
+pub mod view;
 
 pub use clock::Clock;
 pub use dma::{DmaBuf, DmaHeap};
@@ -36,11 +39,13 @@ pub use mmio::{Doorbell, Wake, WriteDoorbell};
 pub use pause::UserWait;
 pub use pci::PciAddress;
 pub use pm_qos::PmQos;
+pub use scatter::DmaPages;
 pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
 pub use transport::{DeviceEvent, DmaLimits, DmaMap, EventHandler, Transport};
 pub use vfio::{VfioError, VfioOptions, VfioTransport};
 pub use vfio_user::{UserError, UserOptions, UserTransport};
+pub use view::PageCell;
 
 use std::io;
 

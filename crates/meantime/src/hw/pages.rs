@@ -37,7 +37,7 @@ impl PageKind {
     }
 }
 
-/// A mapping of zeroed, faulted-in memory, aligned to 2 MiB.
+/// A mapping of zeroed, faulted-in memory, aligned to 2 MiB; or whole pages of somebody else's, lent for a read.
 #[derive(Debug)]
 pub struct Pages {
     addr: NonNull<c_void>,
@@ -45,6 +45,8 @@ pub struct Pages {
     kind: PageKind,
     /// What it is a mapping of, from offset 0; `None`: anonymous.
     file: Option<Arc<OwnedFd>>,
+    /// Unmapped in the end; else it is the memory of somebody else.
+    owned: bool,
 }
 
 // SAFETY: `Pages` only owns the mapping; who may access which bytes is the business of `DmaHeap`.
@@ -76,6 +78,11 @@ impl Pages {
         Ok(pages)
     }
 
+    /// The `len` bytes at `addr`, which belong to somebody else: see `user_memory`.
+    pub(super) fn of_another(addr: NonNull<u8>, len: usize) -> Self {
+        Self { addr: addr.cast(), len, kind: PageKind::Advised, file: None, owned: false }
+    }
+
     fn map_huge(len: usize, shared: bool) -> Option<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // MAP_HUGETLB reserves at once: it fails here, not at the first touch, when the pool is too small. (So does mapping a
@@ -92,7 +99,7 @@ impl Pages {
             // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
             (unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }.ok()?, None)
         };
-        Some(Self { addr: NonNull::new(addr)?, len, kind: PageKind::Huge, file })
+        Some(Self { addr: NonNull::new(addr)?, len, kind: PageKind::Huge, file, owned: true })
     }
 
     fn map_advised(len: usize, shared: bool) -> Result<Self> {
@@ -118,6 +125,7 @@ impl Pages {
             len,
             kind: PageKind::Advised,
             file: None,
+            owned: true,
         };
         if shared {
             let file = file_of(len, MemfdFlags::CLOEXEC).map_err(failed)?;
@@ -174,6 +182,9 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         // SAFETY: the mapping is ours, and whoever could reach it held a reference to `self`.
         let _ = unsafe { munmap(self.addr.as_ptr(), self.len) };
     }

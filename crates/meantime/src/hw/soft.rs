@@ -69,6 +69,11 @@ impl DmaMap for SoftTransport {
         }
     }
 
+    /// An SSD of this process writes to memory as any thread does. One whose memory is locked is to be like hardware.
+    fn lends(&self) -> bool {
+        !self.lock_memory
+    }
+
     fn limits(&self) -> DmaLimits {
         DmaLimits { lock: self.lock_memory, ..DmaLimits::default() }
     }

@@ -64,6 +64,9 @@ impl DmaMap for NullTransport {
         self.mapped.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
+    fn lends(&self) -> bool {
+        true
+    }
     fn limits(&self) -> DmaLimits {
         DmaLimits::default()
     }

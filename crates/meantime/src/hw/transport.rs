@@ -15,6 +15,13 @@ pub trait DmaMap: Send + Sync {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
     /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it again.
     fn unmap_dma(&self, iova: u64) -> Result<()>;
+    /// Whether memory of the program's own can be mapped for a while ([`Pages`] that own nothing), at a cost that a read can bear. Who says
+    /// so reaches memory by its address in this process at the moment of each access, and pins nothing: what is at an address may
+    /// change while it is mapped. And it keeps the `Arc` it was given for exactly as long as it may reach the memory, or has yet to
+    /// deal with a mapping that was asked for.
+    fn lends(&self) -> bool {
+        false
+    }
     /// What the memory must be, and where the other side may see it.
     fn limits(&self) -> DmaLimits;
 }

@@ -13,6 +13,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use super::dma::Iova;
 use super::pages::Pages;
+use super::scatter::Vectors;
 use super::transport::{DmaLimits, DmaMap};
 use super::{HwError, Result};
 
@@ -119,6 +120,8 @@ pub struct UringIo {
     pub bytes: u64,
     /// Where in memory, for a read or write.
     pub data: Iova,
+    /// The same if that is scattered over pages; `data` means nothing then.
+    pub(crate) vectors: Option<Vectors>,
 }
 
 /// An io_uring on one file, which belongs to one thread at a time.
@@ -210,8 +213,9 @@ impl Uring {
             }
         };
         let entry = entry.user_data(io.tag);
-        // SAFETY: the memory that `entry` names, if any, is inside a region whose pages this ring keeps mapped (see `transfer`); that nobody
-        // else touches it until the completion is the protocol of this layer, as with a controller that is given an IOVA.
+        // SAFETY: the memory that `entry` names, if any, is inside a region whose pages this ring keeps mapped (see `transfer`), or, with the
+        // vectors that name it, of a scattered buffer; that this stays, and nobody else touches it until the completion, is the protocol of
+        // this layer, as with a controller that is given an IOVA.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| HwError::Os {
             what: "the kernel takes no more I/O from this ring",
@@ -223,6 +227,9 @@ impl Uring {
 
     /// The entry of a read or write.
     fn transfer(&mut self, io: &UringIo) -> Result<squeue::Entry> {
+        if let Some(vectors) = io.vectors {
+            return Ok(scattered(io, vectors));
+        }
         let (fixed, ptr) = match self.find(io.data, io.bytes) {
             Some(found) => found,
             None => {
@@ -375,6 +382,16 @@ impl Uring {
                 _ => Err(error),
             },
         }
+    }
+}
+
+/// The entry of a read or write of pages that lie anywhere, by `readv` and `writev`: registered memory has no such thing.
+fn scattered(io: &UringIo, Vectors { first, count }: Vectors) -> squeue::Entry {
+    let (file, offset) = (Fixed(0), io.offset_bytes);
+    let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
+    match io.op {
+        UringOp::Read => opcode::Readv::new(file, first, count).offset(offset).build(),
+        _ => opcode::Writev::new(file, first, count).offset(offset).rw_flags(dsync).build(),
     }
 }
 

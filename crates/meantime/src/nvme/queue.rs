@@ -86,6 +86,8 @@ pub struct Command {
     pub nlb: u32,
     /// Where the data is; unused without data.
     pub data: Iova,
+    /// What PRP2 is to be if the data are scattered over pages: the second page, or a list; 0: they are contiguous.
+    pub second: Iova,
     /// Length of the data in bytes.
     pub data_bytes: u32,
     /// Durable when complete (Force Unit Access).
@@ -345,6 +347,9 @@ impl QueuePair {
 
     /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before [`QueuePair::ring_doorbell`].
     pub(crate) fn stage(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        if command.second.0 != 0 {
+            return self.stage_scattered(tag, owner, command);
+        }
         if self.sgl && command.op.has_data() && prp::needs_list(command.data, command.data_bytes) {
             return self.stage_sgl(tag, owner, command);
         }
@@ -366,7 +371,7 @@ impl QueuePair {
         self.ring.push(&sqe);
     }
 
-    /// The same for one with data, always by PRPs.
+    /// The same for one with contiguous data, always by PRPs.
     #[inline(always)]
     pub(crate) fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         debug_assert!(command.op.has_data());
@@ -382,10 +387,18 @@ impl QueuePair {
     /// The same, naming the data by one SGL descriptor, since they are contiguous in the controller's address space.
     fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
-        let &Command { op, nsid, slba, nlb, data, data_bytes, fua } = command;
+        let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
         let nlb = nlb.wrapping_sub(1) as u16;
         let sqe = Sqe::transfer(op as u8, cid, nsid, slba, nlb, 0, 0, fua);
         self.ring.push(&sqe.with_sgl(SglDescriptor::data_block(data.0, data_bytes)));
+    }
+
+    /// The same for data that bring a list of their pages, or are on two: always by PRPs, which every controller takes.
+    fn stage_scattered(&mut self, tag: u16, owner: u16, command: &Command) {
+        let cid = self.occupy(tag, owner);
+        let &Command { op, nsid, slba, nlb, data, second, fua, .. } = command;
+        let nlb = nlb.wrapping_sub(1) as u16;
+        self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, data.0, second.0, fua));
     }
 
     /// From now on [`QueuePair::stage`] names data that would need a list of their pages by an SGL. The controller has them (SGLS).

@@ -60,8 +60,16 @@ pub(super) fn micros(now_ns: u64) -> u32 {
 
 impl Recovery {
     pub(crate) fn new(slots: u16, clock: Clock, retries: Retries) -> Self {
-        const NOTHING: Command =
-            Command { op: Op::Flush, nsid: 0, slba: 0, nlb: 0, data: Iova(0), data_bytes: 0, fua: false };
+        const NOTHING: Command = Command {
+            op: Op::Flush,
+            nsid: 0,
+            slba: 0,
+            nlb: 0,
+            data: Iova(0),
+            second: Iova(0),
+            data_bytes: 0,
+            fua: false,
+        };
         let count = usize::from(slots);
         Self {
             clock,

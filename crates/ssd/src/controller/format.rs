@@ -28,6 +28,10 @@ impl Controller {
             let reason = "Format NVM: a secure erase that FNA does not offer, or a reserved one";
             return Err(self.at(41, 1).refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
         }
+        if self.store.write_protected() {
+            let reason = "Format NVM: the namespace is write protected";
+            return Err(self.refuse(0, cid, StatusCode::NamespaceIsWriteProtected, reason));
+        }
         // 1.4 §5.23: I/O commands being processed for the namespace are a reason to refuse.
         if self.pending.has_namespace(nsid) {
             let reason = "Format NVM: I/O commands of the namespace are outstanding";

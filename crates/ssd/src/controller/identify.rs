@@ -152,6 +152,7 @@ impl Controller {
         n.dlfeat = dlfeat::READ_ZEROES | dlfeat::WRITE_ZEROES_DEALLOCATE;
         n.noiob.set(self.config.optimal_io_boundary_lbas);
         n.nvmcap.set(u128::from(namespace.bytes()));
+        n.nsattr = u8::from(self.store.write_protected());
         n.nguid = self.nguid(nsid);
         n.eui64 = self.eui64(nsid);
         n

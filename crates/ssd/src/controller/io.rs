@@ -83,6 +83,10 @@ impl Controller {
         let Some(&namespace) = self.store.namespace(sqe.nsid.get()) else {
             return Err(self.refuse(qid, cid, StatusCode::InvalidNamespaceOrFormat, "no such namespace"));
         };
+        if self.store.write_protected() && changes_blocks(opcode, sqe) {
+            let reason = "the namespace is write protected: its medium was opened for reading only";
+            return Err(self.refuse(qid, cid, StatusCode::NamespaceIsWriteProtected, reason));
+        }
         match opcode {
             IoOpcode::Read => {
                 let extent = self.extent(qid, sqe, &namespace, true)?;
@@ -415,6 +419,16 @@ impl Controller {
             self.pending.push(due_ns, command);
             self.timed = true;
         }
+    }
+}
+
+/// Whether the command would change what is stored.
+fn changes_blocks(opcode: IoOpcode, sqe: &Sqe) -> bool {
+    match opcode {
+        IoOpcode::Write | IoOpcode::WriteZeroes | IoOpcode::WriteUncorrectable => true,
+        // Without the deallocate attribute it is advice.
+        IoOpcode::DatasetManagement => sqe.cdw11.get() & DSM_AD != 0,
+        _ => false,
     }
 }
 

@@ -56,8 +56,14 @@ impl Rings {
         let mut ring = ring(shared, 1, poll_kind(policy)).map_err(|error| error.to_string())?;
         let bytes = shared.file.block_bytes;
         let buf = shared.heap.alloc(bytes as usize).map_err(|error| error.to_string())?;
-        let io =
-            UringIo { op: UringOp::Read, tag: 0, offset_bytes: 0, bytes: bytes.into(), data: buf.iova() };
+        let io = UringIo {
+            op: UringOp::Read,
+            tag: 0,
+            offset_bytes: 0,
+            bytes: bytes.into(),
+            data: buf.iova(),
+            vectors: None,
+        };
         ring.stage(&io).map_err(|error| error.to_string())?;
         let (mut answer, mut tries) = (None, 100);
         while answer.is_none() {
@@ -255,14 +261,15 @@ impl KernelChannel {
                 return Err(SubmitError::Unsupported(lacks));
             }
             (Op::Read | Op::Write, Some(buf)) => {
-                if buf.is_empty() || !(buf.len() as u64).is_multiple_of(block_bytes) {
+                let bytes = buf.transfer_bytes();
+                if bytes == 0 || !(bytes as u64).is_multiple_of(block_bytes) {
                     let block_bytes = self.info.block_bytes;
-                    return Err(SubmitError::PartialBlock { bytes: buf.len(), block_bytes });
+                    return Err(SubmitError::PartialBlock { bytes, block_bytes });
                 }
                 if !buf.is_of(&self.shared.heap) {
                     return Err(SubmitError::ForeignBuffer);
                 }
-                (buf.len() as u64 / block_bytes, buf.iova())
+                (bytes as u64 / block_bytes, buf.iova())
             }
             (Op::Read | Op::Write, None) | (_, Some(_)) => return Err(SubmitError::Buffer),
             (Op::Flush, None) => (0, Iova(0)),
@@ -295,7 +302,7 @@ impl KernelChannel {
             Op::Compare | Op::Verify | Op::WriteUncorrectable => return Err(SubmitError::Unsupported(lacks)),
         };
         let (offset_bytes, bytes) = (request.lba * block_bytes, blocks * block_bytes);
-        Ok(UringIo { op, tag: 0, offset_bytes, bytes, data })
+        Ok(UringIo { op, tag: 0, offset_bytes, bytes, data, vectors: None })
     }
 
     /// Shows what this channel does, and changes its policy if somebody outside asks for that. Between two requests: with a depth of 1
@@ -463,8 +470,8 @@ fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandErr
         UringOp::Read | UringOp::Write { dsync: false } => {}
     }
     let Some(buf) = state.table.get_mut(slot).buf_mut() else { return Err(CommandError::os(libc::EFAULT)) };
-    while done < buf.len() {
-        let (offset, rest) = (io.offset_bytes + done as u64, &mut buf[done..]);
+    while done < buf.transfer_bytes() {
+        let (offset, rest) = (io.offset_bytes + done as u64, buf.stretch_mut(done));
         let moved = match io.op {
             UringOp::Read => rustix::io::preadv2(file, &mut [IoSliceMut::new(rest)], offset, flags),
             _ => rustix::io::pwritev2(file, &[IoSlice::new(rest)], offset, flags),

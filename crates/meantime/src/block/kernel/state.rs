@@ -43,7 +43,14 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(depth: u16) -> Self {
-        let io = UringIo { op: UringOp::Fdatasync, tag: 0, offset_bytes: 0, bytes: 0, data: Iova(0) };
+        let io = UringIo {
+            op: UringOp::Fdatasync,
+            tag: 0,
+            offset_bytes: 0,
+            bytes: 0,
+            data: Iova(0),
+            vectors: None,
+        };
         let idle = Flight {
             sequence: 0,
             io,
@@ -71,7 +78,8 @@ impl State {
     pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
         let flight = &mut self.flights[usize::from(slot)];
         let sequence = flight.sequence.wrapping_add(1);
-        let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, ..io };
+        let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(0));
+        let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, vectors, ..io };
         *flight =
             Flight { sequence, io, done_bytes: 0, polled, under_way: true, retries: 0, flushes, age: 0 };
         io
@@ -87,12 +95,15 @@ impl State {
     }
 
     /// What is left to be done of `slot`.
-    pub(super) fn rest(&self, slot: u16) -> UringIo {
+    pub(super) fn rest(&mut self, slot: u16) -> UringIo {
         let Flight { io, done_bytes, .. } = *self.flight(slot);
+        // The kernel is done with those it had.
+        let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(done_bytes));
         UringIo {
             offset_bytes: io.offset_bytes + done_bytes,
             bytes: io.bytes - done_bytes,
             data: Iova(io.data.0 + done_bytes),
+            vectors,
             ..io
         }
     }
@@ -207,7 +218,14 @@ mod tests {
 
     fn begin(heap: &DmaHeap, state: &mut State) -> (u16, UringIo) {
         let buf = heap.alloc(8192).unwrap();
-        let io = UringIo { op: UringOp::Read, tag: 0, offset_bytes: 4096, bytes: 8192, data: buf.iova() };
+        let io = UringIo {
+            op: UringOp::Read,
+            tag: 0,
+            offset_bytes: 4096,
+            bytes: 8192,
+            data: buf.iova(),
+            vectors: None,
+        };
         let slot = state.table.take_free().unwrap();
         state.table.fill(slot, Request::read(1, buf), 0, Policy::Interrupt, Claim::Ticket);
         (slot, state.begin(slot, io, false, false))
@@ -219,7 +237,8 @@ mod tests {
         state.ended(io.tag, -libc::EAGAIN);
         assert_eq!((state.again.pop(), state.rest(slot).bytes), (Some(slot), 8192));
         state.ended(io.tag, 512);
-        let rest = state.rest(state.again[0]);
+        let again = state.again[0];
+        let rest = state.rest(again);
         assert_eq!((rest.offset_bytes, rest.bytes, rest.data.0 - io.data.0), (4608, 7680, 512));
         state.again.clear();
         assert!(!state.table.is_done(slot));
@@ -240,6 +259,7 @@ mod tests {
             offset_bytes: 0,
             bytes: 4096,
             data: Iova(0),
+            vectors: None,
         };
         let io = state.begin(slot, io, false, true);
         state.ended(io.tag, 0);

@@ -1,0 +1,182 @@
+//! What a job does I/O on: a device, or a file in the file system of one.
+
+use meantime::block::{
+    BlockChannel as _, BlockDevice, BlockInfo, Channel, ChannelCounters, ChannelError, ChannelOptions,
+    Device, KernelDevice, NvmeDevice,
+};
+use meantime::completion::Policy;
+use meantime::ext4::{Advice, FileChannel, FileDevice, Overlap};
+use meantime::hw::{DmaHeap, HwError};
+
+use super::engine::Slots;
+use crate::failure::Failure;
+use crate::job::{Hint, Job};
+use crate::location::Location;
+
+/// What a job asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// As it was written.
+    pub uri: String,
+    /// The device's own URI.
+    pub device: String,
+    /// The file in its file system, if one is named, and how it is read.
+    pub file: Option<(std::path::PathBuf, HowRead)>,
+}
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HowRead {
+    /// Past the page cache.
+    pub direct: bool,
+    /// Which steps are taken while the device works.
+    pub overlap: Overlap,
+    /// Memory of the page cache.
+    pub cache_bytes: usize,
+    /// What is said of the reads to come.
+    pub advice: Advice,
+}
+
+impl Wanted {
+    /// A device.
+    pub fn device(uri: &str) -> Self {
+        Self { uri: uri.to_owned(), device: uri.to_owned(), file: None }
+    }
+
+    /// What `uri` is to `job`.
+    ///
+    /// # Errors
+    /// `job` wants the page cache of a device.
+    pub fn of(job: &Job, uri: &str) -> Result<Self, Failure> {
+        // What is wrong with a URI is said when it is opened.
+        let Ok(Location { device, path }) = Location::parse(uri.as_ref()) else {
+            return Ok(Self::device(uri));
+        };
+        let keys = &job.file;
+        let Some(path) = path else {
+            if keys.direct == Some(false) {
+                return Err(Failure::new(format_args!(
+                    "job {}: there is no page cache over {uri}; say direct=1 or leave it out, or name a file in a file system, as {uri}:/path",
+                    job.name
+                )));
+            }
+            return Ok(Self::device(uri));
+        };
+        let advice = match keys.hint {
+            Hint::None => Advice::Normal,
+            Hint::Random => Advice::Random,
+            Hint::ByPattern if job.rw.is_random() => Advice::Random,
+            Hint::Sequential | Hint::ByPattern => Advice::Sequential,
+        };
+        let how = HowRead {
+            direct: keys.direct == Some(true),
+            overlap: keys.overlap,
+            cache_bytes: keys.cache_bytes,
+            advice,
+        };
+        Ok(Self { uri: uri.to_owned(), device, file: Some((path, how)) })
+    }
+}
+
+/// What is opened of it.
+pub enum Target {
+    /// A device.
+    Device(Device),
+    /// A file.
+    File(FileDevice),
+}
+
+/// A thread's way to it. The loop is chosen by its kind, once for each turn.
+// There are few, and each lives long: the unused room does no harm.
+#[allow(clippy::large_enum_variant)]
+pub enum Way {
+    /// To a device.
+    Device(Channel),
+    /// To a file.
+    File(FileChannel),
+}
+
+impl Target {
+    /// What it is.
+    pub fn info(&self) -> &BlockInfo {
+        match self {
+            Self::Device(device) => device.info(),
+            Self::File(file) => file.info(),
+        }
+    }
+
+    /// Whether its I/O can be waited for by `policy`.
+    ///
+    /// # Errors
+    /// [`ChannelError::Policy`], with the reason.
+    pub fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
+        match self {
+            Self::Device(device) => device.can_wait(policy),
+            Self::File(file) => file.can_wait(policy),
+        }
+    }
+
+    /// A channel for one thread.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::channel`].
+    pub fn channel(&self, options: &ChannelOptions) -> Result<Way, ChannelError> {
+        Ok(match self {
+            Self::Device(device) => Way::Device(device.channel(options)?),
+            Self::File(file) => Way::File(file.channel(options)?),
+        })
+    }
+
+    /// Memory for its buffers.
+    pub fn heap(&self) -> &DmaHeap {
+        match self {
+            Self::Device(device) => device.heap(),
+            Self::File(file) => file.heap(),
+        }
+    }
+
+    /// The device behind our own driver, if it is one.
+    pub fn as_nvme(&self) -> Option<&NvmeDevice> {
+        match self {
+            Self::Device(device) => device.as_nvme(),
+            Self::File(_) => None,
+        }
+    }
+
+    /// The kernel's device, if it is one.
+    pub fn as_kernel(&self) -> Option<&KernelDevice> {
+        match self {
+            Self::Device(Device::Kernel(device)) => Some(device),
+            _ => None,
+        }
+    }
+}
+
+impl Way {
+    /// What it leads to.
+    pub fn info(&self) -> &BlockInfo {
+        match self {
+            Self::Device(channel) => channel.info(),
+            Self::File(channel) => channel.info(),
+        }
+    }
+
+    /// Buffers for I/O on it.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn slots(&self, depth: usize, bytes: usize) -> Result<Slots, HwError> {
+        match self {
+            Self::Device(channel) => Slots::new(channel, depth, bytes),
+            Self::File(channel) => Slots::new(channel, depth, bytes),
+        }
+    }
+
+    /// What the driver has counted; of a file's, nothing.
+    pub fn counters(&self) -> ChannelCounters {
+        match self {
+            Self::Device(channel) => channel.counters(),
+            Self::File(_) => ChannelCounters::default(),
+        }
+    }
+}

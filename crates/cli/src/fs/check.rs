@@ -1,0 +1,245 @@
+//! `meantime fs check`.
+
+use std::io::IsTerminal as _;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use meantime::block::OpenOptions;
+use meantime::ext4::check::{Event, Finding, Summary};
+use meantime::ext4::{Corruption, Error, FileSystem, MountError, MountOptions, VolumeInfo};
+use serde_json::{Map, Value, json};
+
+use super::names;
+use crate::cli::CheckArgs;
+use crate::failure::{Failure, named};
+use crate::location::Location;
+use crate::output;
+use crate::signal;
+
+/// Exit codes of e2fsck.
+const ERRORS_LEFT: u8 = 4;
+const OPERATIONAL: u8 = 8;
+const INTERRUPTED: u8 = 32;
+
+/// What is shown of a check.
+struct Report {
+    json: bool,
+    bar: ProgressBar,
+    findings: Vec<Value>,
+    count: u64,
+    /// Whoever reads it has gone.
+    closed: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let location = Location::parse(&args.location)?;
+    if location.path.as_deref().is_some_and(|path| path != "/") {
+        return Err(Failure::usage(format_args!(
+            "{location}: a file system is checked as a whole: leave the path out"
+        )));
+    }
+    let mut report = Report::new(args.json);
+    check(&location.device, args.superblock, &mut report).map_err(|failure| failure.with_code(OPERATIONAL))
+}
+
+fn check(device: &str, superblock: Option<u64>, report: &mut Report) -> Result<ExitCode, Failure> {
+    let fs = match mount(device, superblock, report)? {
+        Ok(fs) => fs,
+        // Damage that leaves nothing to go on by.
+        Err(corruption) => {
+            report.finding(&Finding { corruption, path: None })?;
+            return report.end(device, Summary::default(), None);
+        }
+    };
+    let mut printed = Ok(());
+    let summary = fs.check(&mut |event| {
+        match event {
+            Event::Found(finding) => printed = report.finding(finding),
+            Event::Progress { inodes, of } => report.progress(inodes, of),
+        }
+        if printed.is_err() || report.closed || signal::stopped() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    report.bar.finish_and_clear();
+    printed?;
+    let summary = summary.map_err(|error| Failure::new(format_args!("{device}: {error}")))?;
+    report.end(device, summary, Some(&fs.info()))
+}
+
+/// The file system on `device`, by a backup of the superblock if the primary one is damaged; or the damage that keeps it from being mounted.
+fn mount(
+    device: &str,
+    superblock: Option<u64>,
+    report: &mut Report,
+) -> Result<Result<FileSystem, Corruption>, Failure> {
+    let attempt = |superblock| -> Result<_, Failure> {
+        let opened = meantime::block::open(device, &OpenOptions::default());
+        let opened = opened.map_err(|error| named(device, &error))?;
+        Ok(FileSystem::mount(opened, &MountOptions { superblock, ..MountOptions::default() }))
+    };
+    let mounted = match attempt(superblock)? {
+        Err(MountError::Backup { corruption, block, .. }) if superblock.is_none() => {
+            report.finding(&Finding { corruption, path: None })?;
+            attempt(Some(block))?
+        }
+        mounted => mounted,
+    };
+    match mounted {
+        Ok(fs) => Ok(Ok(fs)),
+        Err(
+            MountError::Failed { error: Error::Corrupt(corruption), .. }
+            | MountError::Backup { corruption, .. },
+        ) => Ok(Err(corruption)),
+        Err(error) => Err(Failure::new(error)),
+    }
+}
+
+impl Report {
+    fn new(json: bool) -> Self {
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        // A constant template; without it the default look does as well.
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:25} {percent:>3} %  {pos} of {len} inodes  {elapsed}")
+        {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        Self { json, bar, findings: Vec::new(), count: 0, closed: false }
+    }
+
+    fn progress(&mut self, inodes: u64, of: u64) {
+        self.bar.set_length(of.max(inodes));
+        self.bar.set_position(inodes);
+    }
+
+    /// A line for `finding`, at once; of JSON, later.
+    fn finding(&mut self, finding: &Finding) -> Result<(), Failure> {
+        self.count += 1;
+        if self.json {
+            self.findings.push(finding_json(finding));
+            return Ok(());
+        }
+        let line = line(finding);
+        let mut printed = Ok(true);
+        self.bar.suspend(|| printed = output::print_while_read(line.as_bytes()));
+        self.closed |= !printed?;
+        Ok(())
+    }
+
+    /// What it came to, and the exit code.
+    fn end(
+        &mut self,
+        device: &str,
+        summary: Summary,
+        info: Option<&VolumeInfo>,
+    ) -> Result<ExitCode, Failure> {
+        let replayed = info.and_then(|info| info.recovered);
+        if self.json {
+            let report = json!({
+                "device": device,
+                "clean": self.count == 0 && summary.complete,
+                "complete": summary.complete,
+                "recovered": replayed.map(|found| json!({
+                    "transactions": found.transactions,
+                    "blocks": found.blocks,
+                    "revoked": found.revoked,
+                    "fast_commits": found.fast_commits,
+                })),
+                "inodes": summary.inodes,
+                "directories": summary.directories,
+                "files": summary.files,
+                "symlinks": summary.symlinks,
+                "others": summary.others,
+                "blocks": summary.blocks,
+                "unsupported": summary.unsupported,
+                "findings": std::mem::take(&mut self.findings),
+            });
+            output::print(&output::json_text(&report))?;
+        } else {
+            let mut text = String::new();
+            if let Some(found) = replayed {
+                text += &format!(
+                    "{device}: the journal was not finished; checked with its {} transaction(s) replayed into memory\n",
+                    found.transactions
+                );
+            }
+            let state = match (self.count, summary.complete) {
+                (0, true) => "clean".to_owned(),
+                (0, false) => "no defect found so far".to_owned(),
+                (count, _) => format!("{count} defect(s)"),
+            };
+            text += &format!(
+                "{device}: {state}; {} inodes ({} directories, {} files, {} symbolic links, {} others), {} blocks in use\n",
+                summary.inodes,
+                summary.directories,
+                summary.files,
+                summary.symlinks,
+                summary.others,
+                summary.blocks
+            );
+            if summary.unsupported > 0 {
+                text += &format!(
+                    "{device}: {} inode(s) use what is not supported here, and were not looked at whole\n",
+                    summary.unsupported
+                );
+            }
+            output::print(&text)?;
+        }
+        let code = match (signal::stopped(), self.count) {
+            (true, _) => INTERRUPTED,
+            (false, 0) => 0,
+            (false, _) => ERRORS_LEFT,
+        };
+        Ok(ExitCode::from(code))
+    }
+}
+
+/// `extent-checksum: inode 12 (/a/b), block 345: an extent node's checksum is wrong`.
+fn line(finding: &Finding) -> String {
+    let Corruption { defect, ino, block } = finding.corruption;
+    let path = finding.path.as_ref().map(|path| format!(" ({})", names::harmless(path.as_os_str())));
+    let ino = ino.map(|ino| format!("inode {ino}{}", path.unwrap_or_default()));
+    let place: Vec<String> = ino.into_iter().chain(block.map(|block| format!("block {block}"))).collect();
+    let place = if place.is_empty() { String::new() } else { place.join(", ") + ": " };
+    format!("{}: {place}{defect}\n", defect.kind())
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let mut object = Map::new();
+    object.insert("kind".to_owned(), json!(finding.corruption.defect.kind()));
+    object.insert("what".to_owned(), json!(finding.corruption.defect.to_string()));
+    object.insert("ino".to_owned(), json!(finding.corruption.ino));
+    object.insert("block".to_owned(), json!(finding.corruption.block));
+    match &finding.path {
+        Some(path) => names::insert(&mut object, "path", path.as_os_str()),
+        None => drop(object.insert("path".to_owned(), Value::Null)),
+    }
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use meantime::ext4::Defect;
+
+    use super::*;
+
+    #[test]
+    fn a_defect_is_a_line() {
+        let corruption = Corruption::new(Defect::ExtentChecksum).in_inode(12).in_block(345);
+        let finding = Finding { corruption, path: Some("/a/\nb".into()) };
+        let want = "extent-checksum: inode 12 (/a/?b), block 345: an extent node's checksum is wrong\n";
+        assert_eq!(line(&finding), want);
+        let finding = Finding { corruption: Corruption::new(Defect::SuperblockChecksum), path: None };
+        assert_eq!(line(&finding), "superblock-checksum: the superblock's checksum is wrong\n");
+        assert_eq!(finding_json(&finding)["ino"], Value::Null);
+    }
+}

@@ -1,0 +1,49 @@
+//! `meantime fs extents`.
+
+use std::process::ExitCode;
+
+use meantime::ext4::SegmentKind;
+use serde_json::{Map, Value, json};
+
+use super::{end, failed, mount, names};
+use crate::cli::PlaceArgs;
+use crate::failure::Failure;
+use crate::output;
+
+/// Runs the command.
+pub fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
+    let (fs, location) = mount(&args.location, &args.mount)?;
+    let at = |error| failed(&location, &error);
+    let file = fs.open(location.path()).map_err(at)?;
+    let segments = file.segments().map_err(at)?;
+    let kind = |kind: SegmentKind| match kind {
+        SegmentKind::Data(on_device) => ("data", Some(on_device)),
+        SegmentKind::Unwritten(on_device) => ("unwritten", Some(on_device)),
+        SegmentKind::Hole => ("hole", None),
+        SegmentKind::Inline => ("inline", None),
+    };
+    if args.json {
+        let mut report = Map::new();
+        report.insert("device".to_owned(), json!(location.device));
+        names::insert(&mut report, "path", location.path().as_os_str());
+        report.insert("size_bytes".to_owned(), json!(file.size()));
+        let extents = segments.iter().map(|segment| {
+            let (kind, on_device) = kind(segment.kind);
+            json!({
+                "offset_bytes": segment.offset,
+                "bytes": segment.bytes,
+                "kind": kind,
+                "device_offset_bytes": on_device,
+            })
+        });
+        report.insert("extents".to_owned(), extents.collect());
+        return end(output::json_text(&Value::Object(report)).as_bytes());
+    }
+    let mut text = format!("{:>16} {:>16} {:>18}  {}\n", "offset", "bytes", "on the device", "kind");
+    for segment in &segments {
+        let (kind, on_device) = kind(segment.kind);
+        let on_device = on_device.map_or_else(|| "–".to_owned(), |at| at.to_string());
+        text += &format!("{:>16} {:>16} {on_device:>18}  {kind}\n", segment.offset, segment.bytes);
+    }
+    end(text.as_bytes())
+}

@@ -1,0 +1,293 @@
+//! Where copies are put: below one directory, and never outside of it. Every step of a path is opened by itself from the directory
+//! above, without following a link, so that neither the image nor anybody who changes the destination meanwhile can lead us astray.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use meantime::ext4::{FileType, Metadata};
+use rustix::fs::{self, AtFlags, FileType as Kind, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::io::{Errno, Result};
+
+use super::times;
+use crate::failure::warn;
+
+/// Extended attributes: names and values.
+type Attributes = [(Vec<u8>, Vec<u8>)];
+
+/// The destination.
+pub struct Target {
+    base: OwnedFd,
+    force: bool,
+}
+
+/// What could not be kept, counted.
+pub struct Kept {
+    is_root: bool,
+    owners: u64,
+    attributes: u64,
+    specials: u64,
+    modes: u64,
+}
+
+impl Kept {
+    /// Nothing is lost yet.
+    pub fn new() -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        Self { is_root, owners: 0, attributes: 0, specials: 0, modes: 0 }
+    }
+
+    /// Says what was lost.
+    pub fn warn(&self) {
+        for (count, what) in [
+            (self.owners, "owners were not kept: that needs root"),
+            (
+                self.attributes,
+                "extended attributes were not kept: the destination's file system, or a missing right, forbids them",
+            ),
+            (self.specials, "device files were not made: that needs root"),
+            (
+                self.modes,
+                "files lost their set-user-ID or set-group-ID bit, since they have another owner now",
+            ),
+        ] {
+            if count > 0 {
+                warn(format_args!("{count} {what}"));
+            }
+        }
+    }
+}
+
+/// A file that is being written.
+pub struct NewFile(OwnedFd);
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Target {
+    /// Copies go below `path`, which is the user's own word and may be a link. `force`: what is there is replaced.
+    pub fn open(path: &Path, force: bool) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { base: fs::open(path, flags, Mode::empty())?, force })
+    }
+
+    /// The directory that `path` is in, and its name there.
+    fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        let mut fd =
+            self.base.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+        for step in path.parent().into_iter().flat_map(Path::components) {
+            let Component::Normal(step) = step else { return Err(Errno::INVAL) };
+            fd = fs::openat(&fd, step, OFlags::RDONLY | DIRECTORY, Mode::empty())?;
+        }
+        Ok((fd, name))
+    }
+
+    /// Has `make` make something that must be new; with `force` what is there goes first, unless it is a directory.
+    fn make(&self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<()>) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        match make(&parent, name) {
+            Err(Errno::EXIST) if self.force => {
+                fs::unlinkat(&parent, name, AtFlags::empty())?;
+                make(&parent, name)
+            }
+            made => made,
+        }
+    }
+
+    /// A directory that only we can use for the time being; with `force` it may be there.
+    pub fn make_directory(&self, path: &Path) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let make = || fs::mkdirat(&parent, name, Mode::RWXU);
+        match make() {
+            Err(Errno::EXIST) if self.force => {
+                match fs::openat(&parent, name, OFlags::RDONLY | DIRECTORY, Mode::empty()) {
+                    Ok(_) => Ok(()),
+                    Err(Errno::NOTDIR | Errno::LOOP) => {
+                        fs::unlinkat(&parent, name, AtFlags::empty())?;
+                        make()
+                    }
+                    Err(errno) => Err(errno),
+                }
+            }
+            made => made,
+        }
+    }
+
+    /// A new, empty file that only we can use for the time being.
+    pub fn create(&self, path: &Path) -> Result<NewFile> {
+        let file = std::cell::Cell::new(None);
+        self.make(path, |parent, name| {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            file.set(Some(fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?));
+            Ok(())
+        })?;
+        file.take().map(NewFile).ok_or(Errno::NOENT)
+    }
+
+    /// Takes away a file that is not complete.
+    pub fn remove(&self, path: &Path) {
+        if let Ok((parent, name)) = self.parent(path) {
+            let _ = fs::unlinkat(&parent, name, AtFlags::empty());
+        }
+    }
+
+    /// One more name for `first`, which was made before.
+    pub fn link(&self, first: &Path, path: &Path) -> Result<()> {
+        let (from, first) = self.parent(first)?;
+        self.make(path, |parent, name| fs::linkat(&from, first, parent, name, AtFlags::empty()))
+    }
+
+    /// A symbolic link, as it is: nobody follows it here.
+    pub fn make_symlink(&self, path: &Path, leads_to: &Path) -> Result<()> {
+        self.make(path, |parent, name| fs::symlinkat(leads_to, parent, name))
+    }
+
+    /// A device, pipe or socket; false if that takes rights we do not have.
+    pub fn make_special(&self, path: &Path, meta: &Metadata, kept: &mut Kept) -> Result<bool> {
+        let (kind, device) = match meta.file_type {
+            FileType::Character => (Kind::CharacterDevice, fs::makedev(meta.device.0, meta.device.1)),
+            FileType::Block => (Kind::BlockDevice, fs::makedev(meta.device.0, meta.device.1)),
+            FileType::Fifo => (Kind::Fifo, 0),
+            _ => (Kind::Socket, 0),
+        };
+        let made =
+            self.make(path, |parent, name| fs::mknodat(parent, name, kind, Mode::RUSR | Mode::WUSR, device));
+        match made {
+            Err(Errno::PERM | Errno::ACCESS) if !kept.is_root => {
+                kept.specials += 1;
+                Ok(false)
+            }
+            made => made.map(|()| true),
+        }
+    }
+
+    /// Owner, attributes, mode and times of what is neither file nor directory.
+    pub fn finish_special(
+        &self,
+        path: &Path,
+        meta: &Metadata,
+        attributes: &Attributes,
+        kept: &mut Kept,
+    ) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+        let owned = fs::chownat(&parent, name, Some(uid), Some(gid), nofollow).is_ok();
+        kept.owners += u64::from(!owned);
+        // By the directory that is open: the last part is not followed.
+        let by_fd = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name);
+        for (name, value) in attributes {
+            let set = fs::lsetxattr(&by_fd, OsStr::from_bytes(name), value, XattrFlags::empty());
+            kept.attributes += u64::from(set.is_err());
+        }
+        if meta.file_type != FileType::Symlink {
+            fs::chmodat(&parent, name, mode(meta, owned, kept), AtFlags::empty())?;
+        }
+        fs::utimensat(&parent, name, &times(meta), nofollow)
+    }
+
+    /// Owner, attributes, mode and times of a directory in which everything has been made.
+    pub fn finish_directory(
+        &self,
+        path: &Path,
+        meta: &Metadata,
+        attributes: &Attributes,
+        kept: &mut Kept,
+    ) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let fd = fs::openat(&parent, name, OFlags::RDONLY | DIRECTORY, Mode::empty())?;
+        finish(&fd, meta, attributes, kept)
+    }
+}
+
+impl NewFile {
+    /// All of `data`.
+    pub fn write_at(&mut self, mut data: &[u8], mut offset: u64) -> Result<()> {
+        while !data.is_empty() {
+            match rustix::io::pwrite(&self.0, data, offset) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(bytes) => {
+                    data = &data[bytes..];
+                    offset += bytes as u64;
+                }
+                // The caller sees the signal.
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is beyond what was written is a hole.
+    pub fn set_size(&mut self, bytes: u64) -> Result<()> {
+        fs::ftruncate(&self.0, bytes)
+    }
+
+    /// Owner, attributes, mode and times.
+    pub fn finish(self, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
+        finish(&self.0, meta, attributes, kept)
+    }
+}
+
+/// A change of owner takes capabilities and set-user-ID bits away, and every change the times: in this order.
+fn finish(fd: impl AsFd, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
+    let owned = fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok();
+    kept.owners += u64::from(!owned);
+    for (name, value) in attributes {
+        let set = fs::fsetxattr(&fd, OsStr::from_bytes(name), value, XattrFlags::empty());
+        kept.attributes += u64::from(set.is_err());
+    }
+    fs::fchmod(&fd, mode(meta, owned, kept))?;
+    fs::futimens(&fd, &times(meta))
+}
+
+/// The mode; a program that runs as its owner must not do so as another one.
+fn mode(meta: &Metadata, owned: bool, kept: &mut Kept) -> Mode {
+    let mode = u32::from(meta.mode) & 0o7777;
+    if owned || mode & 0o6000 == 0 || meta.file_type == FileType::Directory {
+        return Mode::from_raw_mode(mode);
+    }
+    kept.modes += 1;
+    Mode::from_raw_mode(mode & 0o1777)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_made_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inside, outside) = (dir.path().join("in"), dir.path().join("out"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, inside.join("leads")).unwrap();
+        std::fs::write(outside.join("kept"), "old").unwrap();
+        std::os::unix::fs::symlink(outside.join("kept"), inside.join("file")).unwrap();
+        for force in [false, true] {
+            let target = Target::open(&inside, force).unwrap();
+            for path in ["leads/new", "../out/new", "/new", ".."] {
+                assert!(target.create(Path::new(path)).is_err(), "{path}");
+                assert!(target.make_symlink(Path::new(path), Path::new("x")).is_err(), "{path}");
+            }
+            assert_eq!(target.create(Path::new("file")).is_ok(), force);
+            assert_eq!(target.make_directory(Path::new("leads")).is_ok(), force);
+        }
+        // The links are gone, what they led to is not.
+        assert!(inside.join("leads").symlink_metadata().unwrap().is_dir());
+        assert!(inside.join("file").symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read(outside.join("kept")).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_there_stays_without_force() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "old").unwrap();
+        let target = Target::open(dir.path(), false).unwrap();
+        assert_eq!(target.create(Path::new("a")).err(), Some(Errno::EXIST));
+        assert_eq!(target.make_directory(Path::new("a")).err(), Some(Errno::EXIST));
+        assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"old");
+    }
+}

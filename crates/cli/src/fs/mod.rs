@@ -1,0 +1,83 @@
+//! `meantime fs`: file systems read on any device, without the kernel.
+
+mod check;
+mod extents;
+mod get;
+mod list;
+mod names;
+mod show;
+mod tree;
+mod volume;
+
+use std::ffi::OsStr;
+use std::process::ExitCode;
+
+use meantime::block::OpenOptions;
+use meantime::ext4::{Error, FileSystem, FileType, MountOptions};
+
+use crate::cli::{FsArgs, FsCommand, MountArgs};
+use crate::failure::{Failure, named};
+use crate::location::Location;
+use crate::signal;
+
+/// How much is read of a file at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Runs the command.
+pub fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
+    // A device that was taken from the kernel's driver is given back first.
+    signal::catch();
+    match &args.command {
+        FsCommand::Ls(args) => list::run(args),
+        FsCommand::Cat(args) => show::cat(args),
+        FsCommand::Stat(args) => show::stat(args),
+        FsCommand::Get(args) => get::run(args),
+        FsCommand::Tree(args) => tree::run(args),
+        FsCommand::Df(args) => volume::df(args),
+        FsCommand::Info(args) => volume::info(args),
+        FsCommand::Extents(args) => extents::run(args),
+        FsCommand::Check(args) => check::run(args),
+    }
+}
+
+/// The file system on the device of `location`, and what `location` says.
+fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, Location), Failure> {
+    let location = Location::parse(location)?;
+    let options = MountOptions {
+        cache_bytes: args.cache,
+        ignore_checksums: args.ignore_checksums,
+        superblock: args.superblock,
+        ..MountOptions::default()
+    };
+    let device = meantime::block::open(&location.device, &OpenOptions::default())
+        .map_err(|error| named(&location.device, &error))?;
+    let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
+    Ok((fs, location))
+}
+
+/// `error`, which was met at `place`.
+fn failed(place: impl std::fmt::Display, error: &Error) -> Failure {
+    Failure::new(format_args!("{place}: {error}"))
+}
+
+/// Prints `text`, unless a signal asked for the end meanwhile.
+fn end(text: &[u8]) -> Result<ExitCode, Failure> {
+    if let Some(code) = signal::exit_code() {
+        return Ok(ExitCode::from(code));
+    }
+    crate::output::print_bytes(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What programs are told of a file's type.
+fn type_name(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Character => "character",
+        FileType::Block => "block",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}

@@ -1,0 +1,162 @@
+//! Names, modes and times as people and programs are shown them.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use meantime::ext4::{FileType, Timestamp};
+use serde_json::{Map, Value, json};
+
+/// A name for standard output: on a terminal without what would control it, elsewhere its bytes.
+pub fn shown(name: &OsStr) -> Vec<u8> {
+    if std::io::stdout().is_terminal() { harmless(name).into_bytes() } else { name.as_bytes().to_vec() }
+}
+
+/// A name without control characters, also of the kind that UTF-8 has beyond ASCII.
+pub fn harmless(name: &OsStr) -> String {
+    name.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A name for JSON: `key`, and if it is no UTF-8 its bytes as hexadecimal digits beside it.
+pub fn insert(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
+    object.insert(key.to_owned(), json!(name.to_string_lossy()));
+    if name.to_str().is_none() {
+        object.insert(format!("{key}_hex"), json!(hex(name.as_bytes())));
+    }
+}
+
+/// Two digits a byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes that are a string if they can be, else hexadecimal.
+pub fn text_or_hex(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains(|c: char| c.is_control()) => json!({ "text": text }),
+        _ => json!({ "hex": hex(bytes) }),
+    }
+}
+
+/// `drwxr-xr-x`, as `ls -l` has it.
+pub fn mode(file_type: FileType, mode: u16) -> String {
+    let first = match file_type {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::Character => 'c',
+        FileType::Block => 'b',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+    };
+    let mut text = String::from(first);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// Flags of an inode, with `lsattr`'s letters.
+pub fn flags(flags: u32) -> String {
+    const LETTERS: [(u32, char); 19] = [
+        (0x1, 's'),
+        (0x2, 'u'),
+        (0x8, 'S'),
+        (0x1_0000, 'D'),
+        (0x10, 'i'),
+        (0x20, 'a'),
+        (0x40, 'd'),
+        (0x80, 'A'),
+        (0x4, 'c'),
+        (0x800, 'E'),
+        (0x4000, 'j'),
+        (0x1000, 'I'),
+        (0x8000, 't'),
+        (0x2_0000, 'T'),
+        (0x8_0000, 'e'),
+        (0x2000_0000, 'P'),
+        (0x10_0000, 'V'),
+        (0x1000_0000, 'N'),
+        (0x4000_0000, 'F'),
+    ];
+    LETTERS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, letter)| letter).collect()
+}
+
+/// Year, month, day, hour, minute, second, UTC.
+fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Eras of 400 years that begin on 1 March.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    (year, month, day, second / 3600, second / 60 % 60, second % 60)
+}
+
+/// `2026-11-21 10:44`.
+pub fn minute(time: Timestamp) -> String {
+    let (year, month, day, hour, minute, _) = civil(time.seconds);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+}
+
+/// `2026-11-21 10:44:30.000000000 UTC`.
+pub fn time(time: Timestamp) -> String {
+    let (year, month, day, hour, minute, second) = civil(time.seconds);
+    let nanoseconds = time.nanoseconds;
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} UTC")
+}
+
+/// A time for JSON: seconds since 1970, with nanoseconds beside, since a real number could not hold both.
+pub fn time_json(time: Timestamp) -> Value {
+    json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes() {
+        assert_eq!(mode(FileType::Directory, 0o755), "drwxr-xr-x");
+        assert_eq!(mode(FileType::Regular, 0o100_644), "-rw-r--r--");
+        assert_eq!(mode(FileType::Regular, 0o4755), "-rwsr-xr-x");
+        assert_eq!(mode(FileType::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode(FileType::Regular, 0o7000), "---S--S--T");
+    }
+
+    #[test]
+    fn times() {
+        // date -u -d @N '+%F %H:%M'
+        for (seconds, want) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (1_709_251_199, "2024-02-29 23:59"),
+            (-2_147_483_648, "1901-12-13 20:45"),
+            (15_032_385_535, "2446-05-10 22:38"),
+        ] {
+            assert_eq!(minute(Timestamp { seconds, nanoseconds: 0 }), want);
+        }
+        let at = Timestamp { seconds: 1_795_257_870, nanoseconds: 5 };
+        assert_eq!(time(at), "2026-11-21 10:44:30.000000005 UTC");
+    }
+
+    #[test]
+    fn names_do_not_control_a_terminal() {
+        assert_eq!(harmless(OsStr::new("a\u{1b}[31m\u{9b}b\nü")), "a?[31m?b?ü");
+        let mut object = Map::new();
+        insert(&mut object, "name", OsStr::from_bytes(b"a\xff"));
+        assert_eq!(Value::Object(object), json!({ "name": "a\u{fffd}", "name_hex": "61ff" }));
+    }
+}

@@ -1,0 +1,148 @@
+//! A place in a file system on a device: `DEVICE:/PATH`, e.g. `file:disk.img?model=zssd:/etc/passwd`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use meantime::block::Uri;
+
+use crate::failure::Failure;
+
+/// The schemes of device URIs, with their colons.
+const SCHEMES: [&str; 5] = ["mem:", "file:", "vfio:", "vfio-user:", "kernel:"];
+
+/// A device, and a path in its file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// The device's URI.
+    pub device: String,
+    /// The path in it, which begins with a slash; `None`: the text names the device only.
+    pub path: Option<PathBuf>,
+}
+
+impl Location {
+    /// Takes `text` apart. The path begins with the first `:/` behind the scheme; if the device is a file whose name has a `:/` itself,
+    /// with the first one before which there is such a file.
+    ///
+    /// # Errors
+    /// There is no scheme, or what is before the path is no device URI.
+    pub fn parse(text: &OsStr) -> Result<Self, Failure> {
+        Self::parse_with(text, |file| file.exists())
+    }
+
+    fn parse_with(text: &OsStr, exists: impl Fn(&Path) -> bool) -> Result<Self, Failure> {
+        let bytes = text.as_bytes();
+        let Some(scheme) = SCHEMES.iter().find(|scheme| bytes.starts_with(scheme.as_bytes())) else {
+            return Err(Failure::usage(format_args!(
+                "{}: no device; write DEVICE:/PATH, e.g. file:disk.img:/etc/passwd",
+                text.display()
+            )));
+        };
+        let colons: Vec<usize> = (scheme.len()..bytes.len())
+            .filter(|at| bytes[*at] == b':' && bytes.get(at + 1) == Some(&b'/'))
+            .collect();
+        let is_there = |at: &usize| match device(&bytes[..*at]).map(|(_, uri)| uri) {
+            Ok(Uri::File { path, .. } | Uri::Kernel { path, .. } | Uri::VfioUser { path, .. }) => {
+                exists(&path)
+            }
+            _ => false,
+        };
+        let split = match colons.as_slice() {
+            [_, _, ..] => colons.iter().find(|at| is_there(at)).or(colons.first()),
+            colons => colons.first(),
+        };
+        let end = split.copied().unwrap_or(bytes.len());
+        let (device, _) = device(&bytes[..end])?;
+        let path = split.map(|at| PathBuf::from(std::ffi::OsString::from_vec(bytes[at + 1..].to_vec())));
+        Ok(Self { device, path })
+    }
+
+    /// The path; the root directory if there is none.
+    pub fn path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new("/"))
+    }
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.device, self.path().display())
+    }
+}
+
+/// The device URI in `bytes`, as text and taken apart.
+fn device(bytes: &[u8]) -> Result<(String, Uri), Failure> {
+    let text = std::str::from_utf8(bytes).map_err(|_| {
+        Failure::usage("the device's name is no UTF-8; give it another one, e.g. by a symbolic link")
+    })?;
+    let uri = text.parse().map_err(Failure::usage)?;
+    Ok((text.to_owned(), uri))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> (String, Option<String>) {
+        let location = Location::parse_with(OsStr::new(text), |_| false).unwrap();
+        (location.device, location.path.map(|path| path.to_str().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn device_and_path() {
+        for (text, device, path) in [
+            ("file:disk.img:/etc/passwd", "file:disk.img", Some("/etc/passwd")),
+            ("file:disk.img?model=zssd:/etc/passwd", "file:disk.img?model=zssd", Some("/etc/passwd")),
+            ("file:/a/b.img:/", "file:/a/b.img", Some("/")),
+            ("file:/a/b.img", "file:/a/b.img", None),
+            ("file:disk.img", "file:disk.img", None),
+            ("file:a:b.img:/c:d", "file:a:b.img", Some("/c:d")),
+            ("mem:64M?model=optane&lba=4096:/x", "mem:64M?model=optane&lba=4096", Some("/x")),
+            ("mem:64M", "mem:64M", None),
+            ("vfio:0000:01:00.0:/x", "vfio:0000:01:00.0", Some("/x")),
+            ("vfio:0000:01:00.0", "vfio:0000:01:00.0", None),
+            ("vfio-user:/run/ssd.sock:/x/y", "vfio-user:/run/ssd.sock", Some("/x/y")),
+            ("kernel:/dev/nvme0n1?direct=0:/a b", "kernel:/dev/nvme0n1?direct=0", Some("/a b")),
+            // A path's own colons.
+            ("file:disk.img:/a:/b", "file:disk.img", Some("/a:/b")),
+            ("file:disk.img://a", "file:disk.img", Some("//a")),
+            // In a parameter.
+            ("file:disk.img?faults=/tmp/f.toml:/a", "file:disk.img?faults=/tmp/f.toml", Some("/a")),
+        ] {
+            assert_eq!(parse(text), (device.to_owned(), path.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_there_decides() {
+        let there = |text: &str, file: &str| {
+            let location = Location::parse_with(OsStr::new(text), |path| path == Path::new(file)).unwrap();
+            (location.device.clone(), location.path().to_owned())
+        };
+        let whole = ("file:a:/b.img".to_owned(), PathBuf::from("/c"));
+        assert_eq!(there("file:a:/b.img:/c", "a:/b.img"), whole);
+        assert_eq!(there("file:a:/b.img:/c", "a"), ("file:a".to_owned(), "/b.img:/c".into()));
+    }
+
+    #[test]
+    fn a_path_may_be_any_bytes_and_a_device_may_not() {
+        let location = Location::parse(OsStr::from_bytes(b"file:disk.img:/a\xff")).unwrap();
+        assert_eq!(location.path.unwrap().as_os_str().as_bytes(), b"/a\xff");
+        assert!(Location::parse(OsStr::from_bytes(b"file:\xff:/a")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_device_is_refused() {
+        for text in [
+            "",
+            ":/a",
+            "/etc/passwd",
+            "disk.img:/etc",
+            "nfs:host:/etc",
+            "mem:wide:/a",
+            "file::/a",
+            "file:x?y=1:/a",
+        ] {
+            assert!(Location::parse(OsStr::new(text)).is_err(), "{text}");
+        }
+    }
+}

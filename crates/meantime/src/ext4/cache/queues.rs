@@ -1,0 +1,239 @@
+//! Which page goes next: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
+//!
+//! A new page goes to a small queue; whoever is not visited there leaves from it, so that a scan passes through a tenth of the cache and
+//! leaves the rest alone. Visited pages go to the main queue, and around in it as long as they are visited. A page that comes back soon
+//! after it left the small queue (the ghost queue remembers it) goes to the main queue at once.
+
+use std::collections::VecDeque;
+
+use super::table::{At, VISITS_MAX};
+
+/// How often a page must be visited in the small queue to go to the main one.
+const VISITS_TO_STAY: u32 = 2;
+
+/// The cache as the queues see it.
+pub trait Pages {
+    /// How often a page was visited; `None` if it is no longer there.
+    fn visits(&self, at: At) -> Option<u32>;
+    /// From now on it counts as visited so often.
+    fn set_visits(&self, at: At, count: u32);
+    /// A number for its key.
+    fn hash(&self, at: At) -> u64;
+    /// Takes it out; false if that cannot be now, or it is no longer there.
+    fn evict(&mut self, at: At) -> bool;
+}
+
+/// The queues of a cache.
+pub struct Queues {
+    small: VecDeque<At>,
+    main: VecDeque<At>,
+    ghosts: Ghosts,
+    /// Beyond this many the small queue is shortened first.
+    small_most: usize,
+    /// Beyond this many entries those that are no longer there are removed.
+    most: usize,
+}
+
+impl Queues {
+    /// For a cache of `pages`.
+    pub fn new(pages: usize) -> Self {
+        Self {
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            ghosts: Ghosts::new(pages),
+            small_most: (pages / 10).max(1),
+            most: 2 * pages + 64,
+        }
+    }
+
+    /// A page has come.
+    pub fn arrive(&mut self, at: At, pages: &impl Pages) {
+        if self.small.len() + self.main.len() >= self.most {
+            // Pages were dropped over and over, and nothing was evicted.
+            self.small.retain(|at| pages.visits(*at).is_some());
+            self.main.retain(|at| pages.visits(*at).is_some());
+        }
+        if self.ghosts.remembers(pages.hash(at)) {
+            self.main.push_back(at);
+        } else {
+            self.small.push_back(at);
+        }
+    }
+
+    /// Evicts one page; false if there is none that can be. Each page is met as often as it has visits, and once more, at most.
+    pub fn evict_one(&mut self, pages: &mut impl Pages) -> bool {
+        let steps = (VISITS_MAX as usize + 2) * (self.small.len() + self.main.len());
+        // One that cannot go stays in the main queue, and must not be met for ever.
+        let mut refused = false;
+        for _ in 0..steps {
+            let prefers_small = self.small.len() > self.small_most || refused;
+            let from_small = self.main.is_empty() || prefers_small && !self.small.is_empty();
+            let queue = if from_small { &mut self.small } else { &mut self.main };
+            let Some(at) = queue.pop_front() else { return false };
+            // No longer there.
+            let Some(visits) = pages.visits(at) else { continue };
+            if from_small && visits >= VISITS_TO_STAY {
+                pages.set_visits(at, 0);
+                self.main.push_back(at);
+                continue;
+            }
+            if !from_small && visits > 0 {
+                pages.set_visits(at, visits - 1);
+                self.main.push_back(at);
+                continue;
+            }
+            let hash = pages.hash(at);
+            if !pages.evict(at) {
+                refused = true;
+                // To be written first, or gone meanwhile.
+                if pages.visits(at).is_some() {
+                    self.main.push_back(at);
+                }
+                continue;
+            }
+            if from_small {
+                self.ghosts.remember(hash);
+            }
+            return true;
+        }
+        false
+    }
+}
+
+/// Who has left the small queue of late: as many as the main queue has room for. Of fixed size: one that is forgotten early, since another
+/// has its place, is a page that goes to the small queue once more.
+struct Ghosts {
+    /// Upper half: of the hash; lower half: when, counted in departures, from 1.
+    places: Box<[u64]>,
+    departures: u32,
+    most: u32,
+}
+
+impl Ghosts {
+    fn new(pages: usize) -> Self {
+        let most = u32::try_from(pages - pages / 10).unwrap_or(u32::MAX).max(1);
+        let places = vec![0; pages.next_power_of_two().max(16)];
+        Self { places: places.into(), departures: 0, most }
+    }
+
+    fn place(&mut self, hash: u64) -> &mut u64 {
+        let mask = self.places.len() - 1;
+        &mut self.places[hash as usize & mask]
+    }
+
+    fn remember(&mut self, hash: u64) {
+        self.departures = self.departures.wrapping_add(1).max(1);
+        *self.place(hash) = hash >> 32 << 32 | u64::from(self.departures);
+    }
+
+    /// Whether it has left of late; asked once, since it is back then.
+    fn remembers(&mut self, hash: u64) -> bool {
+        let (departures, most) = (self.departures, self.most);
+        let place = self.place(hash);
+        let (who, when) = (*place >> 32, *place as u32);
+        let known = when != 0 && who == hash >> 32 && departures.wrapping_sub(when) < most;
+        if known {
+            *place = 0;
+        }
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Pages by slot: visits. A page's key is its slot.
+    #[derive(Default)]
+    struct There {
+        visits: std::cell::RefCell<HashMap<u32, u32>>,
+        stuck: Option<u32>,
+    }
+
+    impl Pages for There {
+        fn visits(&self, at: At) -> Option<u32> {
+            self.visits.borrow().get(&at.slot).copied()
+        }
+
+        fn set_visits(&self, at: At, count: u32) {
+            self.visits.borrow_mut().insert(at.slot, count);
+        }
+
+        fn hash(&self, at: At) -> u64 {
+            super::super::table::hash(1, at.slot.into())
+        }
+
+        fn evict(&mut self, at: At) -> bool {
+            self.stuck != Some(at.slot) && self.visits.borrow_mut().remove(&at.slot).is_some()
+        }
+    }
+
+    fn at(slot: u32) -> At {
+        At { slot, generation: 0 }
+    }
+
+    /// A read of `page` by a cache of `most` pages; whether it was a hit.
+    fn read(queues: &mut Queues, there: &mut There, page: u32, most: usize) -> bool {
+        if let Some(visits) = there.visits(at(page)) {
+            there.set_visits(at(page), (visits + 1).min(VISITS_MAX));
+            return true;
+        }
+        while there.visits.borrow().len() >= most {
+            assert!(queues.evict_one(there));
+        }
+        there.set_visits(at(page), 0);
+        queues.arrive(at(page), there);
+        false
+    }
+
+    #[test]
+    fn a_scan_leaves_what_is_used_alone() {
+        let (mut queues, mut there) = (Queues::new(100), There::default());
+        for _ in 0..4 {
+            (0..50).for_each(|page| _ = read(&mut queues, &mut there, page, 100));
+        }
+        (1_000..3_000).for_each(|page| _ = read(&mut queues, &mut there, page, 100));
+        let kept = (0..50).filter(|page| there.visits(at(*page)).is_some()).count();
+        assert_eq!(kept, 50);
+        // A queue that only keeps what was used last would have none of them.
+    }
+
+    #[test]
+    fn who_comes_back_soon_stays() {
+        let (mut queues, mut there) = (Queues::new(100), There::default());
+        (0..150).for_each(|page| _ = read(&mut queues, &mut there, page, 100));
+        let gone = (0..100).find(|page| there.visits(at(*page)).is_none()).expect("some have left");
+        assert!(!read(&mut queues, &mut there, gone, 100));
+        assert!(queues.main.contains(&at(gone)));
+        (500..700).for_each(|page| _ = read(&mut queues, &mut there, page, 100));
+        assert!(there.visits(at(gone)).is_some());
+    }
+
+    #[test]
+    fn what_is_no_longer_there_is_passed_over_and_queues_stay_short() {
+        let (mut queues, mut there) = (Queues::new(10), There::default());
+        for page in 0..10_000 {
+            there.set_visits(at(page), 0);
+            queues.arrive(at(page), &there);
+            there.visits.borrow_mut().clear();
+        }
+        assert!(queues.small.len() + queues.main.len() <= 84);
+        assert!(!queues.evict_one(&mut there));
+    }
+
+    #[test]
+    fn what_cannot_go_now_is_no_obstacle() {
+        let (mut queues, mut there) = (Queues::new(10), There::default());
+        there.stuck = Some(0);
+        (0..10).for_each(|page| _ = read(&mut queues, &mut there, page, 10));
+        for left in (1..10).rev() {
+            assert!(queues.evict_one(&mut there));
+            assert_eq!(there.visits.borrow().len(), left);
+        }
+        assert!(!queues.evict_one(&mut there));
+        there.stuck = None;
+        assert!(queues.evict_one(&mut there));
+    }
+}

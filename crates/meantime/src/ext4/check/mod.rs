@@ -1,0 +1,246 @@
+//! Looking for damage: whether all that the superblock leads to is sound, and agrees with what the bitmaps and counts say.
+//!
+//! It reads the structures in the order in which they lead to one another, so that a defect comes with the path of its file: group descriptors;
+//! the file system's own inodes; directories from the root on, with everything they name; what nobody names; and then the bitmaps and the
+//! counts, which must say what was found. (e2fsck's passes find the same in the order of the disk.)
+
+mod blocks;
+mod groups;
+mod inodes;
+mod names;
+mod sets;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use super::format::{Source, Superblock, Volume};
+use super::{Corruption, Defect, Error, FileSystem};
+use sets::{Bits, LinksOf};
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What, and where.
+    pub corruption: Corruption,
+    /// The path of the inode, if a name leads to it.
+    pub path: Option<PathBuf>,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.corruption.fmt(f)
+    }
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Whether all of it was; false if that was not wanted any more.
+    pub complete: bool,
+    /// Defects found.
+    pub findings: u64,
+    /// Inodes in use, the file system's own included.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Files.
+    pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, pipes and sockets.
+    pub others: u64,
+    /// Blocks in use, in units of what the bitmaps count: blocks, or with `bigalloc` clusters.
+    pub blocks: u64,
+    /// Inodes of which not everything could be looked at, since they use what is not supported.
+    pub unsupported: u64,
+}
+
+/// What whoever has it checked is told meanwhile.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Something is wrong.
+    Found(&'a Finding),
+    /// So many of so many inodes have been looked at.
+    Progress {
+        /// Looked at.
+        inodes: u64,
+        /// In use, as the superblock has it.
+        of: u64,
+    },
+}
+
+/// Why it does not go on.
+enum Stop {
+    /// It is not wanted any more.
+    Asked,
+    /// The device failed, or memory did.
+    Failed(Error),
+}
+
+type Step<T = ()> = Result<T, Stop>;
+
+/// After so many steps whoever has it checked is asked whether to go on.
+const STEPS: u32 = 16;
+
+/// Looks for damage in a volume.
+pub struct Checker<'a, S: Source> {
+    volume: &'a Volume<S>,
+    watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    summary: Summary,
+    fields: Fields,
+    steps: u32,
+    /// Clusters that something uses.
+    used: Bits,
+    /// Those of them that the file system itself uses.
+    own: Bits,
+    /// Inodes that something leads to, or that are the file system's own.
+    seen: Bits,
+    links: LinksOf,
+    /// Directories by group.
+    directories: HashMap<u32, u32>,
+    /// Attribute blocks, which several inodes may share: what the block says of that, and how many do.
+    shared: HashMap<u64, (u32, u32)>,
+}
+
+/// What only this needs of the superblock (`struct ext2_super_block`).
+struct Fields {
+    free_inodes: u32,
+    reserved_descriptor_blocks: u64,
+    last_orphan: u32,
+    orphan_file: u32,
+    quota: [u32; 3],
+    mmp_block: u64,
+}
+
+impl Fields {
+    /// From the primary superblock, which is known to be sound, or the backup in its stead.
+    fn read(bytes: &[u8], superblock: &Superblock) -> Self {
+        let u16_at = |at: usize| bytes.get(at..at + 2).map_or(0, |two| u16::from_le_bytes([two[0], two[1]]));
+        let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
+        let has = |names: &str| superblock.features().names().iter().any(|name| name == names);
+        Self {
+            free_inodes: u32_at(0x10),
+            reserved_descriptor_blocks: if has("resize_inode") { u64::from(u16_at(0xCE)) } else { 0 },
+            last_orphan: u32_at(0xE8),
+            orphan_file: if has("orphan_file") { u32_at(0x280) } else { 0 },
+            quota: if has("quota") { [u32_at(0x240), u32_at(0x244), u32_at(0x26C)] } else { [0; 3] },
+            mmp_block: if has("mmp") { u64::from(u32_at(0x168)) | u64::from(u32_at(0x16C)) << 32 } else { 0 },
+        }
+    }
+}
+
+impl FileSystem {
+    /// Looks for damage; `watch` is told what is found, and may end it. Nothing is repaired.
+    ///
+    /// # Errors
+    /// The device, or memory: damage is none.
+    pub fn check(&self, watch: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>) -> Result<Summary, Error> {
+        Checker::new(&self.mount.volume, watch)?.run()
+    }
+}
+
+impl<'a, S: Source> Checker<'a, S> {
+    /// Will look for damage in `volume`, and tell `watch`.
+    ///
+    /// # Errors
+    /// The superblock cannot be read once more.
+    pub fn new(
+        volume: &'a Volume<S>,
+        watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let superblock = volume.superblock();
+        let block_bytes = superblock.block_bytes() as usize;
+        let block = volume.block(1024 / block_bytes as u64)?;
+        let fields = Fields::read(block.get(1024 % block_bytes..).unwrap_or_default(), superblock);
+        Ok(Self {
+            volume,
+            watch,
+            summary: Summary::default(),
+            fields,
+            steps: 0,
+            used: Bits::default(),
+            own: Bits::default(),
+            seen: Bits::default(),
+            links: LinksOf::default(),
+            directories: HashMap::new(),
+            shared: HashMap::new(),
+        })
+    }
+
+    /// Looks.
+    ///
+    /// # Errors
+    /// The device, or memory: damage is none.
+    pub fn run(mut self) -> Result<Summary, Error> {
+        match self.everything() {
+            Ok(()) => self.summary.complete = true,
+            Err(Stop::Asked) => {}
+            Err(Stop::Failed(error)) => return Err(error),
+        }
+        Ok(self.summary)
+    }
+
+    fn everything(&mut self) -> Step {
+        self.own_blocks()?;
+        self.own_inodes()?;
+        self.names_from_root()?;
+        self.orphans()?;
+        self.unnamed()?;
+        self.attribute_references()?;
+        self.link_counts()?;
+        self.bitmaps()
+    }
+
+    /// A step was made.
+    fn tick(&mut self) -> Step {
+        self.steps += 1;
+        if self.steps < STEPS {
+            return Ok(());
+        }
+        self.steps = 0;
+        let of = self.volume.superblock().inodes().saturating_sub(self.fields.free_inodes);
+        self.tell(Event::Progress { inodes: self.summary.inodes, of: u64::from(of) })
+    }
+
+    fn tell(&mut self, event: Event<'_>) -> Step {
+        match (self.watch)(event) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stop::Asked),
+        }
+    }
+
+    /// Something is wrong.
+    fn found(&mut self, corruption: Corruption, path: Option<&Path>) -> Step {
+        self.summary.findings += 1;
+        let path = path.filter(|_| corruption.ino.is_some()).map(ToOwned::to_owned);
+        self.tell(Event::Found(&Finding { corruption, path }))
+    }
+
+    /// What `result` holds; if damage kept it from being had, that is told, and there is none.
+    fn sound<T>(
+        &mut self,
+        result: Result<T, Error>,
+        ino: Option<u32>,
+        path: Option<&Path>,
+    ) -> Step<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Corrupt(corruption)) => {
+                let corruption = ino.map_or(corruption, |ino| corruption.in_inode(ino));
+                self.found(corruption, path).map(|()| None)
+            }
+            Err(Error::Unsupported(_)) => {
+                self.summary.unsupported += 1;
+                Ok(None)
+            }
+            Err(error @ (Error::Io(_) | Error::Resources(_))) => Err(Stop::Failed(error)),
+            // What the format's own functions say of what cannot be, if they have no word for it.
+            Err(_) => {
+                let mut corruption = Corruption::new(Defect::InodeField("content"));
+                corruption.ino = ino;
+                self.found(corruption, path).map(|()| None)
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Sets and counts over large ranges of numbers, of which memory is used for those parts only that something is in.
+
+use std::collections::BTreeMap;
+
+/// Bits of a chunk.
+const CHUNK_BITS: u64 = 1 << 15;
+const CHUNK_WORDS: usize = (CHUNK_BITS / 64) as usize;
+
+/// A set of numbers.
+#[derive(Default)]
+pub(super) struct Bits(BTreeMap<u64, Box<[u64; CHUNK_WORDS]>>);
+
+impl Bits {
+    /// Puts `at` in; whether it was not in before.
+    pub(super) fn insert(&mut self, at: u64) -> bool {
+        let chunk = self.0.entry(at / CHUNK_BITS).or_insert_with(|| Box::new([0; CHUNK_WORDS]));
+        let within = at % CHUNK_BITS;
+        let (word, bit) = (&mut chunk[(within / 64) as usize], 1 << (within % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    /// Whether `at` is in.
+    pub(super) fn contains(&self, at: u64) -> bool {
+        let within = at % CHUNK_BITS;
+        self.0
+            .get(&(at / CHUNK_BITS))
+            .is_some_and(|chunk| chunk[(within / 64) as usize] & 1 << (within % 64) != 0)
+    }
+}
+
+const CHUNK_COUNTS: u32 = 1 << 10;
+
+/// What an inode says of its links, and how many were found.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Links {
+    /// `i_links_count`, once the inode was seen.
+    pub(super) says: u16,
+    /// Whether it is a directory.
+    pub(super) is_directory: bool,
+    /// Names found.
+    pub(super) found: u32,
+}
+
+/// [`Links`] by inode.
+#[derive(Default)]
+pub(super) struct LinksOf(BTreeMap<u32, Box<[Links; CHUNK_COUNTS as usize]>>);
+
+impl LinksOf {
+    /// Those of `ino`.
+    pub(super) fn of(&mut self, ino: u32) -> &mut Links {
+        let new = || Box::new([Links::default(); CHUNK_COUNTS as usize]);
+        &mut self.0.entry(ino / CHUNK_COUNTS).or_insert_with(new)[(ino % CHUNK_COUNTS) as usize]
+    }
+
+    /// All inodes that anything is known of, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Links)> + '_ {
+        self.0.iter().flat_map(|(chunk, links)| {
+            links.iter().enumerate().map(move |(at, links)| (chunk * CHUNK_COUNTS + at as u32, *links))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_is_in() {
+        let mut bits = Bits::default();
+        for at in [0, 63, 64, CHUNK_BITS - 1, CHUNK_BITS, u64::MAX] {
+            assert!(!bits.contains(at) && bits.insert(at) && !bits.insert(at) && bits.contains(at));
+        }
+        assert!(!bits.contains(1) && !bits.contains(65) && !bits.contains(u64::MAX - 1));
+        let mut links = LinksOf::default();
+        links.of(5000).found += 2;
+        links.of(u32::MAX).found += 1;
+        let found: Vec<_> = links.iter().filter(|(_, links)| links.found > 0).map(|(ino, _)| ino).collect();
+        assert_eq!(found, [5000, u32::MAX]);
+    }
+}

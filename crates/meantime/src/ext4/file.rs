@@ -1,0 +1,308 @@
+//! An open file.
+
+use std::io::{IoSliceMut, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use super::cache::PAGE_BYTES;
+use super::error::Error;
+use super::fs::Node;
+use super::metadata::{FileType, Metadata};
+use super::options::{Advice, ReadOptions};
+use super::read::ahead::Ahead;
+use super::read::place::{Blocks, Extents};
+use super::read::target::Target;
+use crate::block::Device;
+
+/// EXT4_INLINE_DATA_FL.
+const INLINE_DATA: u32 = 0x1000_0000;
+
+/// A file that is open for reading. It has a position for [`std::io::Read`]; [`read_at`](Self::read_at) has no need of one, and any thread may call it.
+pub struct File {
+    node: Node,
+    size: u64,
+    kind: Kind,
+    /// All its extents, if they were read when it was opened.
+    pub(super) extents: Option<Arc<Extents>>,
+    pub(super) ahead: Ahead,
+    position: u64,
+}
+
+/// How it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Blocks,
+    Inline,
+    Directory,
+}
+
+/// What a stretch of a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentKind {
+    /// Data, at this byte of the device.
+    Data(u64),
+    /// Room that is set aside and reads as zeroes, at this byte of the device.
+    Unwritten(u64),
+    /// Nothing: zeroes.
+    Hole,
+    /// In the inode itself.
+    Inline,
+}
+
+/// A stretch of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins in the file, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes; the last one may reach beyond the file's size.
+    pub bytes: u64,
+    /// What it is.
+    pub kind: SegmentKind,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File")
+            .field("ino", &self.node.ino())
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl File {
+    pub(super) fn open(node: Node) -> Result<Self, Error> {
+        let Metadata { file_type, flags, size, .. } = node.known.metadata;
+        let kind = match file_type {
+            FileType::Regular if flags & INLINE_DATA != 0 => Kind::Inline,
+            FileType::Regular => Kind::Blocks,
+            FileType::Directory => Kind::Directory,
+            // As `open` with O_NOFOLLOW.
+            FileType::Symlink => return Err(Error::Loop),
+            FileType::Character | FileType::Block | FileType::Fifo | FileType::Socket => {
+                return Err(Error::Special);
+            }
+        };
+        let preload = kind == Kind::Blocks && node.mount.options.overlap.preload;
+        let extents = if preload { Some(node.known.extents(&node.mount)?) } else { None };
+        let ahead = Ahead::new(node.mount.options.read_ahead_bytes);
+        Ok(Self { node, size, kind, extents, ahead, position: 0 })
+    }
+
+    /// The file's inode.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Whether its content is in blocks: it is neither in the inode, nor a directory.
+    pub(super) fn is_in_blocks(&self) -> bool {
+        self.kind == Kind::Blocks
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        self.node.mount.lanes.device()
+    }
+
+    /// What `fstat` tells.
+    pub fn metadata(&self) -> Metadata {
+        self.node.metadata()
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// As `pread(2)`. A part that was read before the failure is returned instead, if there is any.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        self.read_at_with(buf, offset, &ReadOptions::default())
+    }
+
+    /// As [`read_at`](Self::read_at), as `options` say.
+    ///
+    /// # Errors
+    /// As `preadv2(2)`; [`Error::WouldBlock`] if it was asked not to wait.
+    #[inline]
+    pub fn read_at_with(&self, buf: &mut [u8], offset: u64, options: &ReadOptions) -> Result<usize, Error> {
+        self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset, options)
+    }
+
+    /// As [`read_at_with`](Self::read_at_with), into several buffers, one after another.
+    ///
+    /// # Errors
+    /// As [`read_at_with`](Self::read_at_with).
+    pub fn read_vectored_at(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: u64,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
+        let mut target = Target::new(bufs);
+        if self.kind == Kind::Directory {
+            return Err(Error::IsDirectory);
+        }
+        let Some(left) = self.size.checked_sub(offset).filter(|left| *left > 0) else { return Ok(0) };
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(target.room());
+        if len == 0 {
+            return Ok(0);
+        }
+        match self.kind {
+            Kind::Inline => self.read_inline(&mut target, offset, len),
+            _ if options.direct => self.read_direct(&mut target, offset, len, options),
+            _ => self.read_cached(&mut target, offset, len, options),
+        }
+    }
+
+    #[cold]
+    fn read_inline(&self, target: &mut Target<'_, '_>, offset: u64, len: usize) -> Result<usize, Error> {
+        let data = self.node.mount.volume.inline_data(&self.node.known.inode)?.unwrap_or_default();
+        // What the inode does not hold of its size is zeroes.
+        let held = data.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let held = &held[..held.len().min(len)];
+        target.put(0, held);
+        target.zero(held.len(), len - held.len());
+        Ok(len)
+    }
+
+    /// Says what will be read (`posix_fadvise`); `bytes` 0 is up to the end.
+    ///
+    /// # Errors
+    /// The device, while reading for [`Advice::WillNeed`] was begun.
+    pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
+        if self.kind != Kind::Blocks {
+            return Ok(());
+        }
+        let end = if bytes == 0 { self.size } else { offset.saturating_add(bytes).min(self.size) };
+        match advice {
+            Advice::Normal | Advice::Sequential | Advice::Random => self.ahead.advise(advice),
+            Advice::WillNeed => self.fetch(offset, end)?,
+            Advice::DontNeed => {
+                // Pages that are only touched stay, as Linux has it; but the file's last one is whole.
+                let last =
+                    if end == self.size { end.div_ceil(PAGE_BYTES as u64) } else { end / PAGE_BYTES as u64 };
+                let first = offset.div_ceil(PAGE_BYTES as u64);
+                if first < last {
+                    self.node.mount.lanes.cache().invalidate(u64::from(self.node.ino()), first..last);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn all_extents(&self) -> Result<Arc<Extents>, Error> {
+        let Node { mount, known } = &self.node;
+        let extents = match &self.extents {
+            Some(extents) => Arc::clone(extents),
+            None => known.extents(mount)?,
+        };
+        let blocks = 1 << 32;
+        if extents.reaches(blocks << mount.block_shift, mount.block_shift) {
+            return Ok(extents);
+        }
+        Ok(Arc::new(Extents::of_range(&mount.volume, &known.inode, 0..blocks)?))
+    }
+
+    /// What the file is made of, in order, without gaps, up to its end (unwritten or lone extents beyond it too).
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub fn segments(&self) -> Result<Vec<Segment>, Error> {
+        match self.kind {
+            Kind::Directory => return Err(Error::IsDirectory),
+            Kind::Inline => {
+                return Ok(vec![Segment { offset: 0, bytes: self.size, kind: SegmentKind::Inline }]);
+            }
+            Kind::Blocks => {}
+        }
+        let extents = self.all_extents()?;
+        let shift = self.node.mount.block_shift;
+        let end = extents.end().max(self.size.div_ceil(1 << shift));
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut block = 0;
+        while block < end {
+            let (blocks, count) = extents.at(block);
+            let count = count.min(end - block);
+            let kind = match blocks {
+                Blocks::Written(physical) => SegmentKind::Data(physical << shift),
+                Blocks::Unwritten(physical) => SegmentKind::Unwritten(physical << shift),
+                Blocks::Hole => SegmentKind::Hole,
+            };
+            segments.push(Segment { offset: block << shift, bytes: count << shift, kind });
+            block += count;
+        }
+        Ok(segments)
+    }
+
+    /// The next byte from `offset` on that is data (unwritten room counts as a hole); the file's size is the end.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] (ENXIO for `lseek`) if there is none.
+    pub fn seek_data(&self, offset: u64) -> Result<u64, Error> {
+        self.seek_for(offset, true)?.ok_or(Error::NotFound)
+    }
+
+    /// The next byte from `offset` on that is no data; the file's end is a hole.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] (ENXIO for `lseek`) beyond the end.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64, Error> {
+        Ok(self.seek_for(offset, false)?.unwrap_or(self.size))
+    }
+
+    /// The next byte from `offset` on that is data, or is none; `None`: not before the file's end.
+    fn seek_for(&self, offset: u64, data: bool) -> Result<Option<u64>, Error> {
+        if self.kind == Kind::Directory {
+            return Err(Error::IsDirectory);
+        }
+        if offset >= self.size {
+            return Err(Error::NotFound);
+        }
+        if self.kind == Kind::Inline {
+            return Ok(data.then_some(offset));
+        }
+        let extents = self.all_extents()?;
+        let shift = self.node.mount.block_shift;
+        let mut at = offset;
+        while at < self.size {
+            let block = at >> shift;
+            let (blocks, count) = extents.at(block);
+            if matches!(blocks, Blocks::Written(_)) == data {
+                return Ok(Some(at));
+            }
+            // A hole may have no end.
+            at = block.saturating_add(count).saturating_mul(1 << shift);
+        }
+        Ok(None)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.read_at(buf, self.position)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
+        let read = self.read_vectored_at(bufs, self.position, &ReadOptions::default())?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let (base, by) = match to {
+            SeekFrom::Start(offset) => (offset, 0),
+            SeekFrom::End(by) => (self.size, by),
+            SeekFrom::Current(by) => (self.position, by),
+        };
+        let invalid =
+            Error::Invalid("a position before the beginning of the file, or beyond what there can be");
+        let position = base.checked_add_signed(by).ok_or(invalid)?;
+        self.position = position;
+        Ok(position)
+    }
+}

@@ -1,0 +1,393 @@
+//! Directories: names found by their index or one after another, and listed.
+
+use std::sync::Arc;
+
+use super::dirent::{DirectoryShape, Dirent, Dirents, NAME_BYTES_MAX, find, leaf_checksum_is_right};
+use super::features::{compat, incompat};
+use super::hash::HashKind;
+use super::htree::{IndexNode, IndexRoot, index_checksum_is_right, looks_like_node};
+use super::inode::{Inode, flags};
+use super::mapping::RunState;
+use super::source::Source;
+use super::volume::Volume;
+use crate::ext4::FileType;
+use crate::ext4::error::{Corruption, Defect, Error};
+
+/// `s_flags`: hashes take characters as unsigned (`EXT2_FLAGS_UNSIGNED_HASH`).
+const UNSIGNED_HASH: u32 = 0x2;
+
+/// Of a small directory that is in its inode: `.` and `..` are not stored, but count as this many bytes.
+const INLINE_DOTS_BYTES: u64 = 24;
+/// The parent's inode number comes first (`EXT4_INLINE_DOTDOT_SIZE`).
+const INLINE_PARENT_BYTES: usize = 4;
+
+/// Entries that fast commits added count from here on: behind what any directory has.
+const REPLAYED_COOKIE: u64 = 1 << 62;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The name; `.` and `..` are among them.
+    pub name: Vec<u8>,
+    /// Its inode.
+    pub ino: u32,
+    /// What it is, if the directory says so.
+    pub file_type: Option<FileType>,
+    /// Where the next one begins: a byte of the directory.
+    pub cookie: u64,
+}
+
+/// A block of a directory, its checksum seen to.
+pub(super) struct Block {
+    pub bytes: Arc<[u8]>,
+    /// Its number in the file system.
+    pub number: u64,
+    /// It is of the hash tree: there are no names in it, or only `.` and `..`.
+    pub is_index: bool,
+}
+
+/// A directory that can be read.
+pub(super) struct Directory<'a, S: Source> {
+    volume: &'a Volume<S>,
+    pub inode: &'a Inode,
+    pub shape: DirectoryShape,
+    /// How many blocks it has.
+    pub blocks: u32,
+    /// It has a hash tree.
+    pub is_indexed: bool,
+}
+
+/// A directory that is in its inode.
+struct InlineParts<'a> {
+    /// The inode of `..`.
+    parent: u32,
+    /// Two areas with entries, and the byte of the directory that each one's first counts as.
+    areas: [(&'a [u8], u64); 2],
+}
+
+/// Why a search by the index gave nothing.
+enum Miss {
+    /// The tree is malformed: the names are still there.
+    Malformed,
+    Failed(Error),
+}
+
+impl From<Error> for Miss {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<'a, S: Source> Directory<'a, S> {
+    pub fn open(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self, Error> {
+        if inode.file_type() != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        inode.check_supported()?;
+        let superblock = volume.superblock();
+        let block_bytes = superblock.block_bytes();
+        // A directory has no holes, so that it is never longer than its file system; this bounds every loop over its blocks.
+        let blocks = inode.size().div_ceil(u64::from(block_bytes));
+        let blocks = u32::try_from(blocks).ok().filter(|blocks| u64::from(*blocks) <= superblock.blocks());
+        let blocks = blocks.ok_or_else(|| {
+            Corruption::new(Defect::InodeField("size of a directory")).in_inode(inode.ino())
+        })?;
+        let shape = DirectoryShape {
+            block_bytes: block_bytes as usize,
+            file_types: superblock.features().has_incompat(incompat::FILETYPE),
+            checksums: superblock.has_checksums(),
+            large: superblock.features().has_incompat(incompat::LARGEDIR),
+            inodes: superblock.inodes(),
+        };
+        let is_inline = inode.is_inline();
+        let has_index = superblock.features().has_compat(compat::DIR_INDEX) && inode.has(flags::INDEX);
+        let blocks = if is_inline { 0 } else { blocks };
+        Ok(Self { volume, inode, shape, blocks, is_indexed: has_index && !is_inline })
+    }
+
+    /// `defect`, in `block` of this directory.
+    pub fn corrupt(&self, defect: Defect, block: Option<u64>) -> Error {
+        let corruption = Corruption::new(defect).in_inode(self.inode.ino());
+        Error::Corrupt(block.map_or(corruption, |block| corruption.in_block(block)))
+    }
+
+    /// Block `logical` of it, or how many blocks from there on are not there.
+    pub fn block(&self, logical: u32) -> Result<Result<Block, u32>, Error> {
+        let run = self.volume.run_at(self.inode, u64::from(logical))?;
+        if run.state != RunState::Written {
+            return Ok(Err(u32::try_from(run.blocks).unwrap_or(u32::MAX)));
+        }
+        let number = run.physical;
+        let bytes = self.volume.block(number)?;
+        let is_index = self.is_indexed && (logical == 0 || looks_like_node(&bytes, self.shape));
+        if self.shape.checksums {
+            let seed = self.inode.checksum_seed();
+            let (is_right, defect) = if is_index {
+                (index_checksum_is_right(&bytes, logical == 0, seed), Defect::HashTreeChecksum)
+            } else {
+                (leaf_checksum_is_right(&bytes, seed), Defect::DirectoryChecksum)
+            };
+            if !is_right {
+                self.volume
+                    .verify(false, Corruption::new(defect).in_inode(self.inode.ino()).in_block(number))?;
+            }
+        }
+        Ok(Ok(Block { bytes, number, is_index }))
+    }
+
+    fn inline_parts(&self) -> Result<InlineParts<'_>, Error> {
+        let (first, second) = self.inode.inline_parts()?;
+        let (parent, first) = first.split_at_checked(INLINE_PARENT_BYTES).unwrap_or_default();
+        let parent = parent.try_into().map_or(0, u32::from_le_bytes);
+        if parent == 0 || parent > self.shape.inodes {
+            return Err(self.corrupt(Defect::DirectoryEntry, None));
+        }
+        let areas = [(first, INLINE_DOTS_BYTES), (second, INLINE_DOTS_BYTES + first.len() as u64)];
+        Ok(InlineParts { parent, areas })
+    }
+
+    fn find_inline(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+        let InlineParts { parent, areas } = self.inline_parts()?;
+        match name {
+            b"." => return Ok(Some((self.inode.ino(), Some(FileType::Directory)))),
+            b".." => return Ok(Some((parent, Some(FileType::Directory)))),
+            _ => {}
+        }
+        for (area, _) in areas {
+            let found = find(area, self.shape, name).map_err(|defect| self.corrupt(defect, None))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_in_block(&self, block: &Block, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+        find(&block.bytes, self.shape, name).map_err(|defect| self.corrupt(defect, Some(block.number)))
+    }
+
+    /// Looks through all blocks.
+    fn find_linearly(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+        let mut logical = 0_u32;
+        while logical < self.blocks {
+            match self.block(logical)? {
+                Ok(block) => {
+                    if let Some(found) = self.find_in_block(&block, name)? {
+                        return Ok(Some(found));
+                    }
+                    logical += 1;
+                }
+                Err(missing) => logical = logical.saturating_add(missing),
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn root(&self) -> Result<(IndexRoot, u64), Error> {
+        let bad = |number| self.corrupt(Defect::HashTree, number);
+        let block = self.block(0)?.map_err(|_| bad(None))?;
+        let root = IndexRoot::parse(block.bytes, self.shape).map_err(|_| bad(Some(block.number)))?;
+        Ok((root, block.number))
+    }
+
+    /// Which hash `root` is sorted by.
+    pub fn hash_kind(&self, root: &IndexRoot) -> Option<HashKind> {
+        HashKind::from_version(root.hash_version, self.volume.superblock().flags() & UNSIGNED_HASH == 0)
+    }
+
+    pub fn hash(&self, kind: HashKind, name: &[u8]) -> u32 {
+        kind.hash(name, &self.volume.superblock().hash_seed())
+    }
+
+    /// The node in block `logical`, for a search.
+    fn node(&self, logical: u32) -> Result<IndexNode, Miss> {
+        if logical >= self.blocks {
+            return Err(Miss::Malformed);
+        }
+        let block = self.block(logical)?.map_err(|_| Miss::Malformed)?;
+        IndexNode::parse(block.bytes, self.shape).map_err(|_| Miss::Malformed)
+    }
+
+    /// Looks where the hash tree says (`ext4_dx_find_entry`).
+    fn find_by_index(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Miss> {
+        let malformed = |error| match error {
+            Error::Corrupt(Corruption { defect: Defect::HashTree, .. }) => Miss::Malformed,
+            other => Miss::Failed(other),
+        };
+        let (root, _) = self.root().map_err(malformed)?;
+        let kind = self.hash_kind(&root).ok_or(Miss::Malformed)?;
+        let hash = self.hash(kind, name);
+        let mut path = vec![(root.node.find(hash), root.node)];
+        while path.len() <= root.levels {
+            let Some((index, node)) = path.last() else { return Err(Miss::Malformed) };
+            let node = self.node(node.child(*index))?;
+            path.push((node.find(hash), node));
+        }
+        // Each block is one leaf at most, so that a tree which leads to the same one again and again comes to an end.
+        for _ in 0..self.blocks {
+            let Some((index, node)) = path.last() else { return Err(Miss::Malformed) };
+            let leaf = node.child(*index);
+            if leaf >= self.blocks {
+                return Err(Miss::Malformed);
+            }
+            let block = self.block(leaf)?.map_err(|_| Miss::Malformed)?;
+            if block.is_index {
+                return Err(Miss::Malformed);
+            }
+            if let Some(found) = self.find_in_block(&block, name)? {
+                return Ok(Some(found));
+            }
+            if !self.go_on(&mut path, hash)? {
+                return Ok(None);
+            }
+        }
+        Err(Miss::Malformed)
+    }
+
+    /// Goes to the next leaf if names of `hash` go on there (`ext4_htree_next_block`).
+    fn go_on(&self, path: &mut [(usize, IndexNode)], hash: u32) -> Result<bool, Miss> {
+        let Some(depth) = path.iter().rposition(|(index, node)| index + 1 < node.count()) else {
+            return Ok(false);
+        };
+        let (index, node) = &mut path[depth];
+        *index += 1;
+        if node.hash(*index) != hash | 1 {
+            return Ok(false);
+        }
+        for below in depth + 1..path.len() {
+            let (index, node) = &path[below - 1];
+            path[below] = (0, self.node(node.child(*index))?);
+        }
+        Ok(true)
+    }
+
+    fn find(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+        if self.inode.is_inline() {
+            return self.find_inline(name);
+        }
+        // The index leads to all names but these, which are in the first block.
+        if self.is_indexed && name != b"." && name != b".." {
+            match self.find_by_index(name) {
+                Ok(found) => return Ok(found),
+                Err(Miss::Failed(error)) => return Err(error),
+                Err(Miss::Malformed) => {}
+            }
+        }
+        self.find_linearly(name)
+    }
+}
+
+impl<S: Source> Volume<S> {
+    /// The inode that `name` in directory `dir` is, and what it is if the directory says so.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A hash tree that is malformed is none: the names are looked through.
+    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+        let dir = Directory::open(self, dir)?;
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if let Some(changed) = self.replayed().names(dir.inode.ino()).and_then(|names| names.get(name)) {
+            return Ok(*changed);
+        }
+        if name.is_empty() { Ok(None) } else { dir.find(name) }
+    }
+
+    /// Names in directory `dir` from `cookie` on (0, or an entry's), as many as there are in one block; none at the end.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`]; damage, or the device.
+    pub fn entries(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+        let dir = Directory::open(self, dir)?;
+        let Some(changed) = self.replayed().names(dir.inode.ino()) else {
+            return self.stored_entries(&dir, cookie);
+        };
+        let mut at = cookie;
+        while at < REPLAYED_COOKIE {
+            let mut stored = self.stored_entries(&dir, at)?;
+            let Some(last) = stored.last() else { break };
+            at = last.cookie;
+            stored.retain(|entry| !changed.contains_key(&entry.name));
+            if !stored.is_empty() {
+                return Ok(stored);
+            }
+        }
+        // What fast commits added is in no block: it comes last.
+        let known = usize::try_from(cookie.saturating_sub(REPLAYED_COOKIE)).unwrap_or(usize::MAX);
+        let added = changed.iter().filter_map(|(name, now)| now.map(|now| (name, now))).skip(known);
+        let entries = added.zip(known as u64..).map(|((name, (ino, file_type)), place)| DirectoryEntry {
+            name: name.clone(),
+            ino,
+            file_type,
+            cookie: REPLAYED_COOKIE + place + 1,
+        });
+        Ok(entries.collect())
+    }
+
+    /// As [`entries`](Self::entries), without what fast commits changed.
+    fn stored_entries(&self, dir: &Directory<'_, S>, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+        if dir.inode.is_inline() {
+            return dir.inline_entries(cookie);
+        }
+        let block_bytes = dir.shape.block_bytes as u64;
+        let Ok(mut logical) = u32::try_from(cookie / block_bytes) else { return Ok(Vec::new()) };
+        while logical < dir.blocks {
+            match dir.block(logical)? {
+                Ok(block) => {
+                    let mut found = Vec::new();
+                    dir.collect(
+                        &block.bytes,
+                        u64::from(logical) * block_bytes,
+                        Some(block.number),
+                        cookie,
+                        &mut found,
+                    )?;
+                    if !found.is_empty() {
+                        return Ok(found);
+                    }
+                    logical += 1;
+                }
+                Err(missing) => logical = logical.saturating_add(missing),
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl<S: Source> Directory<'_, S> {
+    /// Appends the entries of `area`, whose first byte counts as `base`, from `cookie` on.
+    fn collect(
+        &self,
+        area: &[u8],
+        base: u64,
+        number: Option<u64>,
+        cookie: u64,
+        found: &mut Vec<DirectoryEntry>,
+    ) -> Result<(), Error> {
+        for entry in Dirents::new(area, self.shape) {
+            let Dirent { offset, bytes, ino, file_type, name } =
+                entry.map_err(|defect| self.corrupt(defect, number))?;
+            let at = base + offset as u64;
+            if ino != 0 && at >= cookie {
+                found.push(DirectoryEntry { name: name.to_vec(), ino, file_type, cookie: at + bytes as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    fn inline_entries(&self, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+        let InlineParts { parent, areas } = self.inline_parts()?;
+        let mut found = Vec::new();
+        let dots = [(&b"."[..], self.inode.ino()), (b"..", parent)];
+        for (at, (name, ino)) in (0..).step_by(12).zip(dots) {
+            if at >= cookie {
+                let file_type = Some(FileType::Directory);
+                found.push(DirectoryEntry { name: name.to_vec(), ino, file_type, cookie: at + 12 });
+            }
+        }
+        for (area, base) in areas {
+            self.collect(area, base, None, cookie, &mut found)?;
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,42 @@
+//! The on-disk format of ext4 (kernel documentation: `filesystems/ext4`; e2fsprogs: `lib/ext2fs`), without a device.
+//!
+//! Nothing read is believed: what has not been checked is another type than what has. [`Volume`] is the one who reads, from a [`Source`],
+//! and checks; what it gives away can be.
+
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod block_map;
+mod check_directory;
+pub mod checksum;
+mod directory;
+mod dirent;
+pub(in crate::ext4) mod extents;
+pub mod features;
+mod geometry;
+mod group;
+mod hash;
+mod htree;
+mod inline;
+pub mod inode;
+pub mod journal;
+mod mapping;
+mod open;
+pub mod path;
+mod source;
+mod superblock;
+mod usage;
+mod volume;
+mod xattr;
+
+pub use attributes::Attribute;
+pub use directory::DirectoryEntry;
+pub use group::Group;
+pub use inode::Inode;
+pub use mapping::{ExtentMap, MappedExtent, Run, RunState};
+pub use open::OpenFailure;
+pub use source::{Source, SourceError};
+pub use superblock::{
+    ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
+};
+pub use volume::{Volume, VolumeOptions};

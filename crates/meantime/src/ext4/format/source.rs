@@ -1,0 +1,56 @@
+//! Where the bytes of a file system come from.
+
+use std::sync::Arc;
+
+use crate::block::RequestError;
+use crate::ext4::{Corruption, Defect, Error};
+
+/// Where metadata come from. Asked for the same bytes again it gives them again: whoever is told [`SourceError::NotHere`] begins anew later.
+pub trait Source {
+    /// The `bytes` bytes from byte `offset` of the device on.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError>;
+}
+
+impl<S: Source + ?Sized> Source for &S {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read(offset, bytes)
+    }
+}
+
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read(offset, bytes)
+    }
+}
+
+/// Why there are no bytes.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SourceError {
+    /// Not in memory, and the caller does not want to wait: they are being fetched, and the operation has to be repeated.
+    #[error("not in memory")]
+    NotHere,
+    /// Beyond the end of the device.
+    #[error("beyond the end of the device")]
+    OutOfRange,
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] RequestError),
+    /// No memory or queue.
+    #[error("{0}")]
+    Resources(String),
+}
+
+impl From<SourceError> for Error {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::NotHere => Self::WouldBlock,
+            // Every pointer is checked against the file system, and that against the device.
+            SourceError::OutOfRange => Self::Corrupt(Corruption::new(Defect::BlockPointer)),
+            SourceError::Io(error) => Self::Io(error),
+            SourceError::Resources(what) => Self::Resources(what),
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! A mounted file system.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::bounded::Bounded;
+use super::cache::{CacheCounters, LEAST_BYTES};
+use super::counters::{Counters, Counts};
+use super::error::{Error, MountError};
+use super::file::File;
+use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
+use super::lanes::Lanes;
+use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
+use super::node::{Known, NODES_KEPT};
+use super::options::MountOptions;
+use super::source::DeviceSource;
+use crate::block::{BlockDevice, Device};
+use crate::hw::Clock;
+
+/// Memory for metadata: a sixteenth of the page cache's, within these, in bytes.
+const METADATA_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
+
+/// Memory for names that were looked up, in bytes.
+const NAMES_BYTES: usize = 4 << 20;
+
+/// A mounted ext4 file system. Cloning shares the mount; any thread may use it.
+#[derive(Clone)]
+pub struct FileSystem {
+    pub(super) mount: Arc<Mount>,
+}
+
+/// What a mount consists of.
+pub(super) struct Mount {
+    pub(super) volume: Volume<DeviceSource>,
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) nodes: Bounded<u32, Arc<Known>>,
+    /// Inodes by the directory's number, in four bytes, and the name.
+    names: Bounded<Box<[u8]>, u32>,
+    pub(super) options: MountOptions,
+    /// Log2 of the block size.
+    pub(super) block_shift: u32,
+    /// Whether recovery took any block from the journal.
+    pub(super) overlaid: bool,
+    recovered: Option<Recovered>,
+    pub(super) counts: Counts,
+    pub(super) clock: Clock,
+    /// Whether the work of the gaps is timed.
+    pub(super) timed: AtomicBool,
+}
+
+/// An inode that somebody works with: a place to look names up from. Cloning is cheap.
+#[derive(Clone)]
+pub struct Node {
+    pub(super) mount: Arc<Mount>,
+    pub(super) known: Arc<Known>,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name; `.` and `..` are among them.
+    pub name: OsString,
+    /// Its inode.
+    pub ino: u32,
+    /// What it is, if the directory says so.
+    pub file_type: Option<FileType>,
+    /// Where the next one begins, for `telldir`: any number, but growing.
+    pub cookie: u64,
+}
+
+/// The names in a directory, block by block. After an error nothing more comes.
+pub struct ReadDir {
+    node: Node,
+    /// Those of the current block that were not given out yet.
+    entries: VecDeque<Entry>,
+    /// Where to go on after them; `None`: nowhere.
+    cookie: Option<u64>,
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.entries.pop_front() {
+                return Some(Ok(entry));
+            }
+            let cookie = self.cookie.take()?;
+            match self.node.mount.volume.entries(&self.node.known.inode, cookie) {
+                Ok(entries) => {
+                    // (They grow: so it ends.)
+                    self.cookie = entries.last().map(|last| last.cookie).filter(|next| *next > cookie);
+                    self.entries = entries.into_iter().map(Entry::from).collect();
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl From<DirectoryEntry> for Entry {
+    fn from(entry: DirectoryEntry) -> Self {
+        let DirectoryEntry { name, ino, file_type, cookie } = entry;
+        Self { name: OsString::from_vec(name), ino, file_type, cookie }
+    }
+}
+
+impl ReadDir {
+    /// Goes on at `cookie`, of an [`Entry`] of the same directory; 0 is the beginning.
+    pub fn seek(&mut self, cookie: u64) {
+        self.entries.clear();
+        self.cookie = Some(cookie);
+    }
+}
+
+impl std::fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSystem").field("device", &self.device().info().uri).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("ino", &self.ino()).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Inode number.
+    pub fn ino(&self) -> u32 {
+        self.known.metadata.ino
+    }
+
+    /// What it is.
+    pub fn file_type(&self) -> FileType {
+        self.known.metadata.file_type
+    }
+
+    /// What `stat` tells.
+    pub fn metadata(&self) -> Metadata {
+        self.known.metadata
+    }
+}
+
+impl FileSystem {
+    /// Mounts, for reading, the file system on `device`. A journal that needs recovery is replayed into memory.
+    ///
+    /// # Errors
+    /// [`MountError`]; nothing was written in any case.
+    pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
+        if options.cache_bytes < LEAST_BYTES {
+            return Err(MountError::Option(format!(
+                "a page cache of {} bytes is too small: from {LEAST_BYTES} bytes on",
+                options.cache_bytes
+            )));
+        }
+        if options.channels == 0 {
+            return Err(MountError::Option("a mount needs at least one channel".to_owned()));
+        }
+        let uri = device.info().uri.clone();
+        let device_bytes = device.info().bytes();
+        let failed = |error: Error| MountError::Failed { uri: uri.clone(), error };
+        let MountOptions { channels, policy, cache_bytes, overlap, .. } = *options;
+        let lanes = Lanes::new(device, channels, policy, cache_bytes, overlap)
+            .map_err(|error| failed(Error::Resources(error.to_string())))?;
+        let lanes = Arc::new(lanes);
+        let metadata_bytes = (options.cache_bytes / 16).clamp(*METADATA_BYTES.start(), *METADATA_BYTES.end());
+        let source = DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
+        let volume_options =
+            VolumeOptions { ignore_checksums: options.ignore_checksums, superblock: options.superblock };
+        let mut volume = Volume::open(source, device_bytes, volume_options)
+            .map_err(|failure| failure.for_device(&uri, device_bytes))?;
+        let recovered = recover(&mut volume).map_err(|failure| failure.for_device(&uri, device_bytes))?;
+        let block_shift = volume.superblock().block_bytes().trailing_zeros();
+        let mount = Mount {
+            volume,
+            lanes,
+            nodes: Bounded::new(NODES_KEPT),
+            names: Bounded::new(NAMES_BYTES),
+            options: options.clone(),
+            block_shift,
+            overlaid: recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
+            recovered,
+            counts: Counts::default(),
+            clock: Clock::real(),
+            timed: AtomicBool::new(false),
+        };
+        let fs = Self { mount: Arc::new(mount) };
+        // A mount without a root is of no use to anybody.
+        let root = fs.root().map_err(failed)?;
+        if root.file_type() != FileType::Directory {
+            return Err(failed(Error::NotDirectory));
+        }
+        Ok(fs)
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        self.mount.lanes.device()
+    }
+
+    /// The structures on the disk.
+    pub fn volume(&self) -> &Volume<DeviceSource> {
+        &self.mount.volume
+    }
+
+    /// What its reads have come to so far.
+    pub fn counters(&self) -> Counters {
+        self.mount.counts.read()
+    }
+
+    /// From now on times what reads do in their gaps, or not: [`Counters::deferrable_ns`].
+    pub fn time_deferrable(&self, timed: bool) {
+        self.mount.timed.store(timed, Ordering::Relaxed);
+    }
+
+    /// What its page cache has, and did.
+    pub fn cache_counters(&self) -> CacheCounters {
+        self.mount.lanes.cache().counters()
+    }
+
+    /// Opens the file at `path` (from the root, links are followed) for reading.
+    ///
+    /// # Errors
+    /// As `open(2)`; a directory can be opened, and not read.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        self.open_node(&self.resolve(&self.root()?, path, true)?)
+    }
+
+    /// What `stat` tells of `path`.
+    ///
+    /// # Errors
+    /// As `stat(2)`.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+        Ok(self.resolve(&self.root()?, path, true)?.metadata())
+    }
+
+    /// What `lstat` tells of `path`.
+    ///
+    /// # Errors
+    /// As `lstat(2)`.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+        Ok(self.resolve(&self.root()?, path, false)?.metadata())
+    }
+
+    /// The names in the directory at `path`.
+    ///
+    /// # Errors
+    /// As `opendir(3)`.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
+        self.entries(&self.resolve(&self.root()?, path, true)?)
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn root(&self) -> Result<Node, Error> {
+        self.linked(ROOT_INO)
+    }
+
+    /// The inode of number `ino`, whether a name leads to it or not.
+    ///
+    /// # Errors
+    /// There is no such number, or it cannot be read.
+    pub fn inode(&self, ino: u32) -> Result<Node, Error> {
+        self.node_of(ino, false)
+    }
+
+    /// The inode of number `ino`, to which a name leads.
+    pub(super) fn linked(&self, ino: u32) -> Result<Node, Error> {
+        self.node_of(ino, true)
+    }
+
+    fn node_of(&self, ino: u32, linked: bool) -> Result<Node, Error> {
+        let known = Known::load(&self.mount, ino, linked)?;
+        Ok(Node { mount: Arc::clone(&self.mount), known })
+    }
+
+    /// What `path` leads to, from `from` on, or from the root if it begins with a slash. `follow`: the last part too, if it is a link.
+    ///
+    /// # Errors
+    /// As `stat(2)`.
+    pub fn resolve(&self, from: &Node, path: impl AsRef<Path>, follow: bool) -> Result<Node, Error> {
+        self.walk(from, path.as_ref(), follow)
+    }
+
+    /// What `name` in directory `parent` is; a link is not followed.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`], …
+    pub fn lookup(&self, parent: &Node, name: &OsStr) -> Result<Node, Error> {
+        let name = name.as_bytes();
+        if parent.file_type() != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let mut room = [0; 4 + 255];
+        let key = room.get_mut(..4 + name.len()).ok_or(Error::NameTooLong)?;
+        key[..4].copy_from_slice(&parent.ino().to_le_bytes());
+        key[4..].copy_from_slice(name);
+        if let Some(ino) = self.mount.names.get(&*key) {
+            return self.linked(ino);
+        }
+        let found = self.mount.volume.lookup(&parent.known.inode, name)?;
+        let (ino, _) = found.ok_or(Error::NotFound)?;
+        let node = self.linked(ino)?;
+        self.mount.names.keep(Box::from(&*key), ino, key.len() + 64);
+        Ok(node)
+    }
+
+    /// Where the link `node` leads.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is none.
+    pub fn read_link(&self, node: &Node) -> Result<PathBuf, Error> {
+        if node.file_type() != FileType::Symlink {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        let target = self.mount.volume.read_link(&node.known.inode)?;
+        Ok(PathBuf::from(OsString::from_vec(target)))
+    }
+
+    /// The names in directory `node`.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`], …
+    pub fn entries(&self, node: &Node) -> Result<ReadDir, Error> {
+        if node.file_type() != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        Ok(ReadDir { node: node.clone(), entries: VecDeque::new(), cookie: Some(0) })
+    }
+
+    /// Opens `node` for reading.
+    ///
+    /// # Errors
+    /// [`Error::Special`], …
+    pub fn open_node(&self, node: &Node) -> Result<File, Error> {
+        File::open(node.clone())
+    }
+
+    /// The extended attributes of `node`: full names (`user.x`) and values, in the order of the disk.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
+        self.mount.volume.attributes(&node.known.inode)
+    }
+
+    /// The value of attribute `name` of `node`.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], …
+    pub fn attribute(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let found = self.attributes(node)?.into_iter().find(|(full, _)| full == name);
+        found.map(|(_, value)| value).ok_or(Error::NoAttribute)
+    }
+
+    /// What `statfs` tells.
+    ///
+    /// # Errors
+    /// A group descriptor could not be read.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        self.mount.volume.usage()
+    }
+
+    /// What the superblock says.
+    pub fn info(&self) -> VolumeInfo {
+        VolumeInfo { recovered: self.mount.recovered, ..self.mount.volume.info() }
+    }
+}
+
+/// Takes what the journal of `volume` holds into memory, if it has to be replayed.
+fn recover(volume: &mut Volume<DeviceSource>) -> Result<Option<Recovered>, OpenFailure> {
+    let recovery = journal::recover(volume)?;
+    if recovery.is_empty() {
+        return Ok(None);
+    }
+    recovery.apply(volume).map(Some)
+}

@@ -1,0 +1,133 @@
+//! What is known of a file, and of a file system.
+
+/// What kind of thing an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileType {
+    /// A file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device.
+    Character,
+    /// A block device.
+    Block,
+    /// A pipe with a name.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// A point in time, from 1901 to 2446.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Seconds since 1970, UTC.
+    pub seconds: i64,
+    /// And nanoseconds, below 10⁹.
+    pub nanoseconds: u32,
+}
+
+/// What `stat` tells of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// Inode number.
+    pub ino: u32,
+    /// The inode's generation.
+    pub generation: u32,
+    /// What it is.
+    pub file_type: FileType,
+    /// Type and permissions, as `st_mode` has them.
+    pub mode: u16,
+    /// Links to it; 1 for a directory with more than 65,000.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Room it takes on the disk, in units of 512 bytes, with extent and attribute blocks.
+    pub blocks_512: u64,
+    /// Block size of the file system, in bytes.
+    pub block_bytes: u32,
+    /// Major and minor number of a device.
+    pub device: (u32, u32),
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Content last changed.
+    pub modified: Timestamp,
+    /// Inode last changed.
+    pub changed: Timestamp,
+    /// Created, if the inode is large enough to tell.
+    pub created: Option<Timestamp>,
+    /// The inode's flags (EXT4_*_FL).
+    pub flags: u32,
+    /// Project number.
+    pub project: u32,
+}
+
+/// What `statfs` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Block size, in bytes.
+    pub block_bytes: u32,
+    /// Blocks without the file system's own (as `statfs` with minixdf off).
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Free blocks without those reserved for root.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// `f_fsid`, as the kernel makes it of the UUID.
+    pub fsid: u64,
+}
+
+/// What the superblock says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its label, up to 16 bytes.
+    pub label: Vec<u8>,
+    /// Where it was last mounted.
+    pub last_mounted: Vec<u8>,
+    /// Names of its features, as `dumpe2fs` has them.
+    pub features: Vec<String>,
+    /// Block size, in bytes.
+    pub block_bytes: u32,
+    /// Inode size, in bytes.
+    pub inode_bytes: u32,
+    /// Size of the file system, in blocks.
+    pub blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Block groups.
+    pub groups: u32,
+    /// Whether the superblock says that errors were seen.
+    pub errors: bool,
+    /// Whether the superblock says that it was unmounted cleanly.
+    pub clean: bool,
+    /// What replaying the journal found; `None`: there was nothing to replay.
+    pub recovered: Option<Recovered>,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was last written to.
+    pub written: Timestamp,
+}
+
+/// What a journal held that had not reached its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Committed transactions.
+    pub transactions: u32,
+    /// Blocks with newer contents in the journal.
+    pub blocks: usize,
+    /// Revoked blocks.
+    pub revoked: usize,
+    /// Fast commits that were replayed.
+    pub fast_commits: u32,
+}

@@ -1,0 +1,33 @@
+//! The ext4 file layer: the file system that people already have, read over our own driver.
+//!
+//! [`FileSystem::mount`] opens one on any [`Device`](crate::block::Device); a [`File`] reads like a `std::fs::File`, and with
+//! [`File::read_at_with`] each read says how it is waited for. The on-disk format is in [`mod@format`], which knows no device; the page cache,
+//! and the read path that does its own work while the device does, are here.
+
+mod asynchronous;
+mod block;
+mod bounded;
+pub mod cache;
+pub mod check;
+mod counters;
+mod error;
+mod file;
+pub mod format;
+mod fs;
+mod lanes;
+mod metadata;
+mod node;
+mod options;
+mod read;
+mod source;
+mod walk;
+
+pub use asynchronous::{AsyncFile, AsyncFileSystem};
+pub use block::{FileChannel, FileDevice, FileDeviceOptions};
+pub use counters::Counters;
+pub use error::{Corruption, Defect, Error, MountError, Unsupported};
+pub use file::{File, Segment, SegmentKind};
+pub use fs::{Entry, FileSystem, Node, ReadDir};
+pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
+pub use options::{Advice, MountOptions, Overlap, ReadOptions};
+pub use source::DeviceSource;

@@ -1,0 +1,69 @@
+//! The read path.
+
+pub(super) mod ahead;
+pub(super) mod cached;
+pub(super) mod direct;
+mod odd;
+pub(super) mod place;
+pub(super) mod request;
+pub(super) mod target;
+mod window;
+
+use std::sync::Arc;
+
+use super::counters::Count;
+use super::error::Error;
+use super::file::File;
+use super::options::ReadOptions;
+use direct::Stopped;
+use place::{Extents, Finder, Place};
+use target::Target;
+
+impl File {
+    /// The extents that have the bytes `offset..end`.
+    pub(super) fn extents_of(&self, offset: u64, end: u64) -> Result<Arc<Extents>, Error> {
+        let node = self.node();
+        let shift = node.mount.block_shift;
+        if let Some(extents) = self.extents.as_ref().filter(|extents| extents.reaches(end, shift)) {
+            return Ok(Arc::clone(extents));
+        }
+        let blocks = offset >> shift..((end - 1) >> shift) + 1;
+        Ok(Arc::new(Extents::of_range(&node.mount.volume, &node.known.inode, blocks)?))
+    }
+
+    /// Finds the places of this file's bytes by `extents`.
+    pub(super) fn finder<'a>(&'a self, extents: &'a Extents) -> Finder<'a> {
+        let mount = &*self.node().mount;
+        Finder { extents, block_shift: mount.block_shift, volume: &mount.volume, overlaid: mount.overlaid }
+    }
+
+    /// Reads `len` bytes, more than none and all of them within the file, past the cache.
+    pub(super) fn read_direct(
+        &self,
+        target: &mut Target<'_, '_>,
+        offset: u64,
+        len: usize,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
+        let mount = &*self.node().mount;
+        let end = offset + len as u64;
+        let extents = self.extents_of(offset, end)?;
+        let finder = self.finder(&extents);
+        if options.no_wait && finder.pieces(offset..end).any(|piece| matches!(piece.place, Place::Device(_)))
+        {
+            return Err(Error::WouldBlock);
+        }
+        mount.counts.add(Count::Direct, len.div_ceil(4096) as u64);
+        let mut lane = mount.lanes.take()?;
+        let result = lane.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
+        match lane.scratch.bounce.take_lent() {
+            0 => {}
+            lent => mount.counts.add(Count::Lent, lent),
+        }
+        match result {
+            Ok(read) => Ok(read),
+            Err(Stopped { done, .. }) if done > 0 => Ok(done),
+            Err(Stopped { error, .. }) => Err(error),
+        }
+    }
+}

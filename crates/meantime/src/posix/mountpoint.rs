@@ -1,0 +1,167 @@
+//! Where the file system's paths begin.
+
+/// The mount point if nobody names one.
+pub const DEFAULT_MOUNT_POINT: &str = "/mnt/meantime";
+
+/// An absolute path without `.`, `..` and doubled slashes, and not the root. Nothing needs to be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPoint(Box<[u8]>);
+
+/// A path that cannot be a mount point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("mount point {path:?}: {what}; give an absolute path, e.g. {DEFAULT_MOUNT_POINT}")]
+pub struct MountPointError {
+    path: String,
+    what: &'static str,
+}
+
+impl MountPoint {
+    /// The mount point at `path`; slashes at the end do not matter.
+    ///
+    /// # Errors
+    /// A path that is not absolute, has `..` in it, is the root, or lies in `/proc`, `/dev` or `/sys`, which programs need as they are.
+    pub fn new(path: &[u8]) -> Result<Self, MountPointError> {
+        let wrong = |what| MountPointError { path: String::from_utf8_lossy(path).into_owned(), what };
+        if path.first() != Some(&b'/') {
+            return Err(wrong("it is not absolute"));
+        }
+        if path.contains(&0) {
+            return Err(wrong("it has a NUL in it"));
+        }
+        if path.len() > libc::PATH_MAX as usize / 2 {
+            return Err(wrong("it is too long"));
+        }
+        let mut clean = Vec::with_capacity(path.len());
+        for part in parts(path) {
+            if part == b".." {
+                return Err(wrong("it has .. in it"));
+            }
+            clean.push(b'/');
+            clean.extend_from_slice(part);
+        }
+        let wrong_place = match parts(&clean).next() {
+            None => Some("it is the root, where everything else is"),
+            Some(b"proc" | b"dev" | b"sys") => Some("programs need that directory as it is"),
+            Some(_) => None,
+        };
+        wrong_place.map_or(Ok(Self(clean.into())), |what| Err(wrong(what)))
+    }
+
+    /// Its path.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What follows the mount point in `path`, if that is an absolute path which names it (the empty text for the mount point itself).
+    /// Only names are compared; whether a link or `..` leads here is for [`enters`](Self::enters). Allocates nothing.
+    #[inline]
+    pub fn strip<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        if path.first() != Some(&b'/') {
+            return None;
+        }
+        // As it is nearly always written; and no byte more is looked at of what is not ours.
+        if let Some(rest) = path.strip_prefix(&*self.0) {
+            match rest.first() {
+                None | Some(b'/') => return Some(rest),
+                Some(_) => {}
+            }
+        }
+        let second = path.get(1)?;
+        if *second != b'/' && *second != b'.' && *second != self.0[1] {
+            return None;
+        }
+        let mut rest = path;
+        for wanted in parts(&self.0) {
+            let (part, after) = next_part(rest)?;
+            if part != wanted {
+                return None;
+            }
+            rest = after;
+        }
+        Some(rest)
+    }
+
+    /// Whether `path` (absolute, clean) is on the way to the mount point, or it.
+    pub(super) fn has_above(&self, path: &[u8]) -> bool {
+        self.0.strip_prefix(path).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    }
+
+    /// The directory it is in, as `..` of its root means: an absolute path.
+    pub(super) fn parent(&self) -> &[u8] {
+        match self.0.iter().rposition(|&byte| byte == b'/') {
+            None | Some(0) => b"/",
+            Some(at) => &self.0[..at],
+        }
+    }
+}
+
+/// The names in `path`, without `.` and what is between two slashes.
+pub(super) fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// The first name in `path`, and what follows it (with its slash); `None` if there is none.
+pub(super) fn next_part(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut rest = path;
+    loop {
+        let start = rest.iter().position(|&byte| byte != b'/')?;
+        rest = &rest[start..];
+        let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+        let (part, after) = rest.split_at(end);
+        if part != b"." {
+            return Some((part, after));
+        }
+        rest = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_paths_are_below_it() {
+        let mount = MountPoint::new(b"//mnt/./x/").unwrap();
+        assert_eq!(mount.as_bytes(), b"/mnt/x");
+        for (path, rest) in [
+            (&b"/mnt/x"[..], Some(&b""[..])),
+            (b"/mnt/x/", Some(b"/")),
+            (b"/mnt/x/a/../b", Some(b"/a/../b")),
+            (b"/mnt//x//a", Some(b"//a")),
+            (b"//mnt/./x/a", Some(b"/a")),
+            (b"/./mnt/x", Some(b"")),
+            (b"/mnt/xy", None),
+            (b"/mnt", None),
+            (b"/mnt/", None),
+            (b"/", None),
+            (b"", None),
+            (b"mnt/x", None),
+            (b"/mnt/../mnt/x", None),
+            (b"/usr/bin", None),
+        ] {
+            assert_eq!(mount.strip(path), rest, "{}", String::from_utf8_lossy(path));
+        }
+        assert!(mount.has_above(b"/mnt") && mount.has_above(b"/mnt/x"));
+        assert!(!mount.has_above(b"/mn") && !mount.has_above(b"/mnt/x/a"));
+        assert_eq!(mount.parent(), b"/mnt");
+        assert_eq!(MountPoint::new(b"/x").unwrap().parent(), b"/");
+    }
+
+    #[test]
+    fn what_cannot_be_one() {
+        for (path, word) in [
+            (&b"mnt"[..], "not absolute"),
+            (b"", "not absolute"),
+            (b"/", "root"),
+            (b"/.//", "root"),
+            (b"/a/../b", ".."),
+            (b"/proc/x", "as it is"),
+            (b"/dev", "as it is"),
+            (b"/a\0b", "NUL"),
+            (&[b'/'; 5000], "too long"),
+        ] {
+            let error = MountPoint::new(path).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains(DEFAULT_MOUNT_POINT), "{error}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Images of ext4 file systems, made by e2fsprogs, filled by the kernel where that is possible.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use meantime::ext4::format::{Source, SourceError, Volume, VolumeOptions};
+
+/// An image file, with a count of what was read.
+pub struct Image {
+    file: std::fs::File,
+    pub reads: AtomicUsize,
+}
+
+impl Source for Image {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.reads.fetch_add(1, Relaxed);
+        let mut buf = vec![0; bytes];
+        self.file.read_exact_at(&mut buf, offset).map_err(|_| SourceError::OutOfRange)?;
+        Ok(buf.into())
+    }
+}
+
+pub fn open_with(path: &Path, options: VolumeOptions) -> Volume<Image> {
+    let file = std::fs::File::open(path).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    Volume::open(Image { file, reads: AtomicUsize::new(0) }, bytes, options).unwrap()
+}
+
+pub fn open(path: &Path) -> Volume<Image> {
+    open_with(path, VolumeOptions::default())
+}
+
+/// Whether e2fsprogs are there.
+pub fn tools() -> bool {
+    let all =
+        ["mkfs.ext4", "debugfs", "e2fsck"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    if !all {
+        println!("skipped: e2fsprogs are not installed");
+    }
+    all
+}
+
+/// The output of `program`, which must end with one of `codes`.
+pub fn run_for(program: &str, args: &[&str], codes: &[i32]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let code = output.status.code();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(code.is_some_and(|code| codes.contains(&code)), "{program} {args:?}: {code:?} {errors} {text}");
+    text
+}
+
+pub fn run(program: &str, args: &[&str]) -> String {
+    run_for(program, args, &[0])
+}
+
+/// A new file system in `dir`.
+pub fn mkfs(dir: &Path, name: &str, size: &str, args: &[&str]) -> PathBuf {
+    let image = dir.join(name);
+    let mut all = vec!["-q", "-F"];
+    all.extend(args);
+    all.extend([image.to_str().unwrap(), size]);
+    run("mkfs.ext4", &all);
+    image
+}
+
+/// Several requests to debugfs, which may write.
+pub fn debugfs_write(image: &Path, requests: &[String]) {
+    let script = image.with_extension("debugfs");
+    std::fs::write(&script, requests.join("\n")).unwrap();
+    run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+}
+
+/// A file system that the kernel has mounted, until it is dropped.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `None`, said so, if this may not be done or cannot be.
+    pub fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let options = format!("loop,{options}");
+        let args = ["-t", "ext4", "-o", &options, image.to_str().unwrap(), at.to_str().unwrap()];
+        let output = Command::new("mount").args(args).output();
+        if output.as_ref().is_ok_and(|output| output.status.success()) {
+            return Some(Self(at.to_owned()));
+        }
+        println!("skipped: no mount on a loop device ({output:?})");
+        None
+    }
+
+    /// Everything is in the journal, if not in its place.
+    pub fn sync(&self) {
+        run("sync", &["-f", self.0.to_str().unwrap()]);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let ended = Command::new("umount").arg(&self.0).status();
+        if !ended.is_ok_and(|status| status.success()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+}
+
+/// The names in directory `ino`, with their inodes, and that each is found on its own.
+pub fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
+    let dir = volume.linked_inode(ino).unwrap();
+    let mut found = BTreeMap::new();
+    let mut cookie = 0;
+    loop {
+        let some = volume.entries(&dir, cookie).unwrap();
+        let Some(last) = some.last() else { break };
+        assert!(last.cookie > cookie);
+        cookie = last.cookie;
+        for entry in some {
+            assert_eq!(found.insert(entry.name.clone(), entry.ino), None, "{}", entry.name.escape_ascii());
+        }
+    }
+    for (name, ino) in &found {
+        let looked_up = volume.lookup(&dir, name).unwrap();
+        assert_eq!(looked_up.map(|(ino, _)| ino), Some(*ino), "{}", name.escape_ascii());
+    }
+    volume.check_index(&dir).unwrap();
+    found
+}

@@ -1,0 +1,123 @@
+//! The working directory, if it is one of ours.
+//!
+//! The kernel cannot be in it. It is sent to a directory that was removed, so that a relative path of which we do not hear fails
+//! there, and never means something else; and whose name tells a program that is executed, which knows only what the kernel does,
+//! where it is.
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use libc::mode_t;
+use meantime::posix::{Errno, Found, Place, Posix};
+
+use crate::real::{errno, real};
+use crate::state::{is_owner, mount, mounted};
+
+/// What such a name begins with; then process, number, and the path with [`SLASH`] for each slash.
+const PREFIX: &[u8] = b"meantime-cwd.";
+const SLASH: u8 = 0x1f;
+const NAME_MAX: usize = 255;
+
+/// The path that this program began in, as long as nobody has asked for it.
+static INHERITED: AtomicPtr<Vec<u8>> = AtomicPtr::new(null_mut());
+
+/// Notes where this program begins, if that is with us.
+pub fn inherit() {
+    let Ok(link) = std::fs::read_link("/proc/self/cwd") else { return };
+    let link = std::os::unix::ffi::OsStringExt::into_vec(link.into_os_string());
+    if let Some(path) = path_in(&link) {
+        INHERITED.store(Box::into_raw(Box::new(path)), Ordering::Release);
+    }
+}
+
+/// The path of ours in the kernel's name of a working directory.
+fn path_in(link: &[u8]) -> Option<Vec<u8>> {
+    let name = link.strip_suffix(b" (deleted)")?.rsplit(|&byte| byte == b'/').next()?;
+    let rest = name.strip_prefix(PREFIX)?;
+    let start = rest.iter().position(|&byte| byte == SLASH).unwrap_or(rest.len());
+    Some(rest[start..].iter().map(|&byte| if byte == SLASH { b'/' } else { byte }).collect())
+}
+
+/// After mounting: the working directory that this program began in.
+pub fn settle(posix: &Posix) {
+    let inherited = INHERITED.swap(null_mut(), Ordering::AcqRel);
+    if inherited.is_null() {
+        return;
+    }
+    // SAFETY: made by `inherit`, and taken by nobody else.
+    let path = unsafe { Box::from_raw(inherited) };
+    if let Ok(Place::Found(found)) = posix.find_from_root(&path, true) {
+        posix.set_cwd(Some(found));
+    }
+}
+
+/// What is mounted, if the working directory may be ours.
+fn home() -> Option<&'static Posix> {
+    if INHERITED.load(Ordering::Relaxed).is_null() { mounted() } else { mount().ok() }
+}
+
+/// The working directory, if it is ours.
+#[inline]
+pub fn current() -> Option<(&'static Posix, Arc<Found>)> {
+    let posix = home()?;
+    Some((posix, posix.cwd()?))
+}
+
+/// What changes the working directory to `place`.
+pub fn change(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
+    if !is_owner() {
+        return Err(Errno(libc::EIO));
+    }
+    let found = place.found()?;
+    if !found.is_directory() {
+        return Err(Errno(libc::ENOTDIR));
+    }
+    send_kernel_away(found.path())?;
+    posix.set_cwd(Some(found));
+    Ok(0)
+}
+
+type OnPath = unsafe extern "C" fn(*const c_char) -> c_int;
+
+fn send_kernel_away(path: &[u8]) -> Result<(), Errno> {
+    type Mkdir = unsafe extern "C" fn(*const c_char, mode_t) -> c_int;
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let mut name = [PREFIX, format!("{}.{number}", std::process::id()).as_bytes()].concat();
+    name.extend(path.iter().map(|&byte| if byte == b'/' { SLASH } else { byte }));
+    if name.len() > NAME_MAX {
+        return Err(Errno(libc::ENAMETOOLONG));
+    }
+    let mut failed = libc::ENOENT;
+    for place in ["/dev/shm/", "/tmp/", "/var/tmp/"] {
+        let whole = [place.as_bytes(), &name].concat();
+        let Ok(whole) = CString::new(whole) else { return Err(Errno(libc::EINVAL)) };
+        // SAFETY: a path that ends.
+        unsafe {
+            if real!(c"mkdir" as Mkdir)(whole.as_ptr(), 0o700) != 0 {
+                failed = errno();
+                continue;
+            }
+            let changed = real!(c"chdir" as OnPath)(whole.as_ptr());
+            failed = errno();
+            real!(c"rmdir" as OnPath)(whole.as_ptr());
+            if changed == 0 {
+                return Ok(());
+            }
+        }
+    }
+    Err(Errno(failed))
+}
+
+/// The kernel has changed the working directory: it is none of ours.
+pub fn left(result: c_int) -> c_int {
+    if result == 0 && is_owner() {
+        INHERITED.store(null_mut(), Ordering::Release);
+        if let Some(posix) = mounted().filter(|posix| posix.cwd().is_some()) {
+            posix.set_cwd(None);
+        }
+    }
+    result
+}

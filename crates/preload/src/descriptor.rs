@@ -1,0 +1,301 @@
+//! Duplicating, closing and asking after descriptors.
+
+use std::ffi::{c_int, c_uint, c_ulong, c_void};
+
+use libc::{flock as Flock, off_t, size_t, ssize_t};
+use meantime::posix::{Errno, Kind, Lock, MAX_DESCRIPTORS, Table};
+
+use crate::read::by_descriptor;
+use crate::real::{answer, guarded, real, set_errno};
+use crate::state::{descriptor, forget, is_ours, is_owner, mount};
+
+type Dup = unsafe extern "C" fn(c_int) -> c_int;
+type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
+type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+type Close = unsafe extern "C" fn(c_int) -> c_int;
+
+/// The kernel has made `new` a duplicate of `old`, which is ours in the table as well if it is there.
+fn duplicated(old: c_int, new: c_int) -> c_int {
+    if new < 0 || new == old || !is_owner() {
+        return new;
+    }
+    if !is_ours(old) {
+        forget(new);
+        return new;
+    }
+    guarded(|| {
+        let posix = mount()?;
+        let open = posix.descriptors().get_full(old).ok_or(Errno(libc::EBADF))?;
+        if Table::check(new).is_err() {
+            // SAFETY: the kernel has just made it.
+            unsafe { real!(c"close" as Close)(new) };
+            return Err(Errno(libc::EMFILE));
+        }
+        posix.descriptors().set(new, open);
+        Ok(new)
+    })
+}
+
+/// # Safety
+/// As dup(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: no memory is meant.
+    duplicated(fd, unsafe { real!(c"dup" as Dup)(fd) })
+}
+
+/// # Safety
+/// As dup2(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    // SAFETY: no memory is meant.
+    duplicated(old, unsafe { real!(c"dup2" as Dup2)(old, new) })
+}
+
+/// # Safety
+/// As dup2(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __dup2(old: c_int, new: c_int) -> c_int {
+    // SAFETY: no memory is meant.
+    unsafe { dup2(old, new) }
+}
+
+/// # Safety
+/// As dup3(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    // SAFETY: no memory is meant.
+    duplicated(old, unsafe { real!(c"dup3" as Dup3)(old, new, flags) })
+}
+
+/// # Safety
+/// As close(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // First the table: once the kernel has closed it, the number may be somebody else's.
+    forget(fd);
+    // SAFETY: no memory is meant.
+    unsafe { real!(c"close" as Close)(fd) }
+}
+
+/// # Safety
+/// As close(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __close(fd: c_int) -> c_int {
+    // SAFETY: no memory is meant.
+    unsafe { close(fd) }
+}
+
+/// # Safety
+/// As close_range(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;
+    const CLOSE_RANGE_CLOEXEC: c_int = 4;
+    if flags & CLOSE_RANGE_CLOEXEC == 0 && first <= last {
+        forget_range(first, last);
+    }
+    // SAFETY: no memory is meant.
+    unsafe { real!(c"close_range" as CloseRange)(first, last, flags) }
+}
+
+/// # Safety
+/// As closefrom(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    type CloseFrom = unsafe extern "C" fn(c_int);
+    forget_range(first.max(0) as c_uint, c_uint::MAX);
+    // SAFETY: no memory is meant.
+    unsafe { real!(c"closefrom" as CloseFrom)(first) }
+}
+
+fn forget_range(first: c_uint, last: c_uint) {
+    for fd in first..=last.min(MAX_DESCRIPTORS as c_uint - 1) {
+        forget(fd as c_int);
+    }
+}
+
+macro_rules! fcntl_hooks {
+    ($($name:ident: $real:literal;)*) => {$(
+        /// # Safety
+        /// As fcntl(2).
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+            type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
+            let kernel = || {
+                // SAFETY: the caller's promise. An argument that was not given is not looked at by anybody.
+                unsafe { real!($real as Fcntl)(fd, command, argument) }
+            };
+            if !is_ours(fd) {
+                let answer = kernel();
+                if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && answer >= 0 {
+                    forget(answer);
+                }
+                return answer;
+            }
+            match command {
+                libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, kernel()),
+                libc::F_GETFD | libc::F_SETFD => kernel(),
+                // SAFETY: the caller's promise.
+                _ => unsafe { control(fd, command, argument) },
+            }
+        }
+    )*};
+}
+
+fcntl_hooks! {
+    fcntl: c"fcntl";
+    fcntl64: c"fcntl64";
+}
+
+/// # Safety
+/// As fcntl(2).
+unsafe fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    by_descriptor!(
+        fd,
+        |open| match command {
+            libc::F_GETFL => Ok(open.flags()),
+            _ if matches!(open.kind(), Kind::Path) => Err(Errno(libc::EBADF)),
+            libc::F_SETFL => {
+                open.set_flags(argument as c_int);
+                Ok(0)
+            }
+            libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
+                // SAFETY: the caller's promise.
+                let lock = unsafe { (argument as *const Flock).as_ref() }.ok_or(Errno(libc::EFAULT))?;
+                open.lock(Lock::new(lock.l_type.into())?).map(|()| 0)
+            }
+            libc::F_GETLK | libc::F_OFD_GETLK => {
+                // SAFETY: the caller's promise.
+                let lock = unsafe { (argument as *mut Flock).as_mut() }.ok_or(Errno(libc::EFAULT))?;
+                Lock::new(lock.l_type.into())?;
+                // Nobody has a lock that conflicts.
+                lock.l_type = libc::F_UNLCK as _;
+                Ok(0)
+            }
+            _ => Err(Errno(libc::EINVAL)),
+        },
+        answer(Err(Errno(libc::EBADF)))
+    )
+}
+
+/// # Safety
+/// As flock(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, c_int) -> c_int;
+    by_descriptor!(
+        fd,
+        |open| match operation & !libc::LOCK_NB {
+            _ if matches!(open.kind(), Kind::Path) => Err(Errno(libc::EBADF)),
+            libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN => Ok(0),
+            _ => Err(Errno(libc::EINVAL)),
+        },
+        // SAFETY: no memory is meant.
+        unsafe { real!(c"flock" as Function)(fd, operation) }
+    )
+}
+
+/// # Safety
+/// As ioctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, c_ulong, ...) -> c_int;
+    /// Its argument is a descriptor.
+    const FICLONE: c_ulong = 0x4004_9409;
+    if request == FICLONE && is_ours(argument as c_int) {
+        set_errno(libc::EXDEV);
+        return -1;
+    }
+    by_descriptor!(
+        fd,
+        |open| match (open.kind(), request) {
+            (Kind::Path, _) => Err(Errno(libc::EBADF)),
+            (Kind::File(file), libc::FIONREAD) => {
+                let left = file.size().saturating_sub(open.position());
+                let left = c_int::try_from(left).unwrap_or(c_int::MAX);
+                // SAFETY: the caller's promise.
+                unsafe { (argument as *mut c_int).as_mut() }
+                    .map(|to| *to = left)
+                    .ok_or(Errno(libc::EFAULT))?;
+                Ok(0)
+            }
+            (_, FS_IOC_GETFLAGS) => {
+                let flags = open.found().node().metadata().flags as c_int;
+                // SAFETY: the caller's promise. The request says long, and means int.
+                unsafe { (argument as *mut c_int).as_mut() }
+                    .map(|to| *to = flags)
+                    .ok_or(Errno(libc::EFAULT))?;
+                Ok(0)
+            }
+            _ => Err(Errno(libc::ENOTTY)),
+        },
+        // SAFETY: the caller's promise. An argument that was not given is not looked at by anybody.
+        unsafe { real!(c"ioctl" as Function)(fd, request, argument) }
+    )
+}
+
+const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
+
+/// Copying inside the kernel, which has no data of ours: programs fall back on reading and writing.
+macro_rules! no_copy_hooks {
+    ($($name:ident: $real:literal, $errno:ident, ($($arg:ident: $ty:ty),*), $ours:expr;)*) => {$(
+        /// # Safety
+        /// As the function of that name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> ssize_t {
+            if $ours {
+                set_errno(libc::$errno);
+                return -1;
+            }
+            type Function = unsafe extern "C" fn($($ty),*) -> ssize_t;
+            // SAFETY: the caller's promise.
+            unsafe { real!($real as Function)($($arg),*) }
+        }
+    )*};
+}
+
+no_copy_hooks! {
+    sendfile: c"sendfile", EINVAL, (to: c_int, from: c_int, offset: *mut off_t, bytes: size_t),
+        is_ours(to) || is_ours(from);
+    sendfile64: c"sendfile64", EINVAL, (to: c_int, from: c_int, offset: *mut off_t, bytes: size_t),
+        is_ours(to) || is_ours(from);
+    splice: c"splice", EINVAL,
+        (from: c_int, at: *mut off_t, to: c_int, offset: *mut off_t, bytes: size_t, flags: c_uint),
+        is_ours(to) || is_ours(from);
+    copy_file_range: c"copy_file_range", EXDEV,
+        (from: c_int, at: *mut off_t, to: c_int, offset: *mut off_t, bytes: size_t, flags: c_uint),
+        is_ours(to) || is_ours(from);
+}
+
+type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
+
+macro_rules! mmap_hooks {
+    ($($name:ident: $real:literal;)*) => {$(
+        /// # Safety
+        /// As mmap(2).
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            address: *mut c_void,
+            bytes: size_t,
+            protection: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: off_t,
+        ) -> *mut c_void {
+            let kernel = real!($real as Mmap);
+            if flags & libc::MAP_ANONYMOUS != 0 || !is_ours(fd) {
+                // SAFETY: the caller's promise.
+                return unsafe { kernel(address, bytes, protection, flags, fd, offset) };
+            }
+            // SAFETY: the caller's promise.
+            let mapped = guarded(|| unsafe { crate::map::map(kernel, address, bytes, protection, flags, fd, offset) });
+            if mapped.is_null() { libc::MAP_FAILED } else { mapped }
+        }
+    )*};
+}
+
+mmap_hooks! {
+    mmap: c"mmap";
+    mmap64: c"mmap64";
+}

@@ -1,0 +1,239 @@
+//! Whose a path is, and what is done with it then.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use meantime::posix::settings::Settings;
+use meantime::posix::{Errno, Found, PathBuffer, Place, Posix};
+
+use crate::cwd::current;
+use crate::real::{Answer, errno, guarded, set_errno};
+use crate::state::{Inside, descriptor, is_ours, mount, settings};
+
+/// Whose a path is.
+enum Whose<'p> {
+    /// The kernel's, as far as its text tells.
+    Theirs,
+    /// Ours, from the root of the file system on.
+    FromRoot(&'p [u8]),
+    /// Ours, from a directory of ours on.
+    From(Found, &'p [u8]),
+    /// A descriptor of ours, by its name in `/proc` or `/dev`.
+    Descriptor(Found),
+}
+
+/// Paths that lead from ours to the kernel's and back.
+const MAX_CROSSINGS: u32 = 40;
+
+fn whose<'p>(settings: &Settings, at: c_int, path: &'p [u8]) -> Whose<'p> {
+    match path.first() {
+        None => Whose::Theirs,
+        Some(b'/') => match settings.mount_point.strip(path) {
+            Some(rest) => Whose::FromRoot(rest),
+            None => match named_descriptor(path).and_then(descriptor) {
+                Some(open) => {
+                    let open: &Option<_> = &open;
+                    open.as_ref().map_or(Whose::Theirs, |open| Whose::Descriptor(open.found().clone()))
+                }
+                None => Whose::Theirs,
+            },
+        },
+        Some(_) if at == libc::AT_FDCWD => match current() {
+            Some((_, cwd)) => Whose::From(Found::clone(&cwd), path),
+            None => Whose::Theirs,
+        },
+        Some(_) => match descriptor(at).as_deref() {
+            Some(Some(open)) => Whose::From(open.found().clone(), path),
+            _ => Whose::Theirs,
+        },
+    }
+}
+
+/// The descriptor that `path` names, if it is one of those paths.
+pub fn named_descriptor(path: &[u8]) -> Option<c_int> {
+    let number = match path {
+        b"/dev/stdin" => return Some(0),
+        [b'/', b'd', b'e', b'v', b'/', b'f', b'd', b'/', number @ ..] => number,
+        _ => path.strip_prefix(b"/proc/self/fd/")?,
+    };
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// A call with a path. If that is ours, `ours` does it, with what was found (through a link at its end if `follow`); else `theirs`, with a
+/// path of the kernel's.
+///
+/// # Safety
+/// `path` is NULL or ends.
+#[inline]
+pub unsafe fn on_path<R: Answer>(
+    at: c_int,
+    path: *const c_char,
+    follow: bool,
+    mut ours: impl FnMut(&'static Posix, Place) -> Result<R, Errno>,
+    mut theirs: impl FnMut(c_int, *const c_char) -> R,
+) -> R {
+    let Some(settings) = settings() else { return theirs(at, path) };
+    if path.is_null() || Inside::is_here() {
+        return theirs(at, path);
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    match whose(settings, at, bytes) {
+        Whose::Theirs => {
+            let answer = theirs(at, path);
+            if !answer.failed() || !matches!(errno(), libc::ENOENT | libc::ENOTDIR) || bytes.is_empty() {
+                return answer;
+            }
+            let before = errno();
+            let mut rest = PathBuffer::default();
+            if !enters(settings, at, bytes, follow, &mut rest) {
+                set_errno(before);
+                return answer;
+            }
+            cross(settings, Whose::FromRoot(rest.as_bytes()), follow, &mut ours, &mut theirs)
+        }
+        here => cross(settings, here, follow, &mut ours, &mut theirs),
+    }
+}
+
+/// Whether a path that is not there for the kernel leads to the mount point.
+#[cold]
+fn enters(settings: &Settings, at: c_int, path: &[u8], follow: bool, rest: &mut PathBuffer) -> bool {
+    let _inside = Inside::enter();
+    let mut from = [0_u8; libc::PATH_MAX as usize];
+    let from = if path[0] == b'/' {
+        &b"/"[..]
+    } else {
+        let read = if at == libc::AT_FDCWD {
+            // SAFETY: a buffer of that size.
+            unsafe { libc::syscall(libc::SYS_getcwd, from.as_mut_ptr(), from.len()) }
+        } else {
+            let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+            write_number(&mut link[14..], at);
+            // SAFETY: a path that ends, and a buffer of that size.
+            unsafe {
+                libc::syscall(libc::SYS_readlinkat, 0, link.as_ptr(), from.as_mut_ptr(), from.len() - 1)
+            }
+        };
+        let Ok(_) = usize::try_from(read) else { return false };
+        CStr::from_bytes_until_nul(&from).map_or(&b""[..], CStr::to_bytes)
+    };
+    // A directory that was removed, or is out of sight, begins otherwise.
+    from.first() == Some(&b'/') && settings.mount_point.enters(from, path, follow, rest)
+}
+
+/// Writes a number that is not negative; the rest stays zero.
+fn write_number(to: &mut [u8], number: c_int) {
+    let mut digits = [0; 10];
+    let (mut at, mut left) = (digits.len(), number.max(0));
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    to[..digits.len() - at].copy_from_slice(&digits[at..]);
+}
+
+/// A path that begins with us: it may lead out, and in again.
+fn cross<R: Answer>(
+    settings: &Settings,
+    here: Whose<'_>,
+    follow: bool,
+    ours: &mut impl FnMut(&'static Posix, Place) -> Result<R, Errno>,
+    theirs: &mut impl FnMut(c_int, *const c_char) -> R,
+) -> R {
+    let mut outside = None;
+    let answer = guarded(|| {
+        let posix = mount()?;
+        let mut place = match here {
+            Whose::FromRoot(rest) => posix.find_from_root(rest, follow)?,
+            Whose::From(start, rest) => posix.find(start, rest, follow)?,
+            Whose::Descriptor(found) => Place::Found(found),
+            Whose::Theirs => return Err(Errno(libc::ENOENT)),
+        };
+        for _ in 0..MAX_CROSSINGS {
+            let Place::Outside(mut path) = place else { return ours(posix, place) };
+            let mut rest = PathBuffer::default();
+            place = if let Some(rest) = settings.mount_point.strip(&path) {
+                posix.find_from_root(rest, follow)?
+            } else if enters(settings, libc::AT_FDCWD, &path, follow, &mut rest) {
+                posix.find_from_root(rest.as_bytes(), follow)?
+            } else {
+                path.push(0);
+                outside = Some(path);
+                return Ok(R::FAILED);
+            };
+        }
+        Err(Errno(libc::ELOOP))
+    });
+    match outside {
+        Some(path) => theirs(libc::AT_FDCWD, path.as_ptr().cast()),
+        None => answer,
+    }
+}
+
+/// A call with a directory and a path, or with the descriptor alone if the path is empty and `flags` have AT_EMPTY_PATH.
+///
+/// # Safety
+/// `path` is NULL or ends.
+#[inline]
+pub unsafe fn on_path_or_fd<R: Answer>(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mut ours: impl FnMut(&'static Posix, Place) -> Result<R, Errno>,
+    theirs: impl FnMut(c_int, *const c_char) -> R,
+) -> R {
+    // SAFETY: the caller's promise; Linux takes NULL for an empty path, too.
+    let is_empty = flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0);
+    if is_empty {
+        if is_ours(at) {
+            return guarded(|| on_descriptor(at, &mut ours));
+        }
+        if at == libc::AT_FDCWD
+            && let Some((posix, cwd)) = current()
+        {
+            return guarded(|| ours(posix, Place::Found(Found::clone(&cwd))));
+        }
+    }
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    // SAFETY: the caller's promise.
+    unsafe { on_path(at, path, follow, ours, theirs) }
+}
+
+/// What `ours` does with what descriptor `fd` of ours stands for.
+pub fn on_descriptor<R>(
+    fd: c_int,
+    ours: impl FnOnce(&'static Posix, Place) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let posix = mount()?;
+    let open = posix.descriptors().get_full(fd).ok_or(Errno(libc::EBADF))?;
+    ours(posix, Place::Found(open.found().clone()))
+}
+
+/// The bytes of a path or name, which may be NULL.
+///
+/// # Safety
+/// `text` is NULL or ends, and stays as it is for `'a`.
+pub unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Errno> {
+    if text.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// As many of `from` as there is room for; how many.
+///
+/// # Safety
+/// `to` has room for `room` bytes.
+pub unsafe fn copy_out(from: &[u8], to: *mut c_char, room: usize) -> usize {
+    let bytes = from.len().min(room);
+    if bytes > 0 {
+        // SAFETY: the caller's promise; `from` is our own.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.cast(), bytes) };
+    }
+    bytes
+}

@@ -1,0 +1,127 @@
+//! The functions that ours stand before, and errno.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use meantime::posix::Errno;
+
+/// The next definition of function `name`, which has type `type`.
+macro_rules! real {
+    ($name:literal as $type:ty) => {{
+        static CELL: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
+            std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+        let symbol = $crate::real::resolve(&CELL, $name);
+        // SAFETY: the C library's function of that name has that type, arguments that follow an ellipsis included.
+        #[allow(unused_unsafe)]
+        let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, $type>(symbol) };
+        function
+    }};
+}
+pub(crate) use real;
+
+/// What stands for a function that this C library does not have: fails with ENOSYS, whatever its arguments.
+unsafe extern "C" fn missing() -> isize {
+    set_errno(libc::ENOSYS);
+    -1
+}
+
+#[inline(always)]
+pub fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let known = cell.load(Ordering::Relaxed);
+    if known.is_null() { look_up(cell, name) } else { known }
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    // SAFETY: a name that ends.
+    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        found = missing as *mut c_void;
+    }
+    cell.store(found, Ordering::Relaxed);
+    found
+}
+
+pub fn errno() -> c_int {
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+pub fn set_errno(errno: c_int) {
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// What a function returns, as far as failing goes.
+pub trait Answer: Copy {
+    /// What says that errno says why.
+    const FAILED: Self;
+
+    /// Whether this is it.
+    fn failed(self) -> bool;
+}
+
+impl Answer for c_int {
+    const FAILED: Self = -1;
+
+    fn failed(self) -> bool {
+        self == -1
+    }
+}
+
+impl Answer for isize {
+    const FAILED: Self = -1;
+
+    fn failed(self) -> bool {
+        self == -1
+    }
+}
+
+impl Answer for i64 {
+    const FAILED: Self = -1;
+
+    fn failed(self) -> bool {
+        self == -1
+    }
+}
+
+impl<T> Answer for *mut T {
+    const FAILED: Self = null_mut();
+
+    fn failed(self) -> bool {
+        self.is_null()
+    }
+}
+
+/// What the caller gets: the value, or errno and what says so.
+#[inline]
+pub fn answer<R: Answer>(result: Result<R, Errno>) -> R {
+    result.unwrap_or_else(|Errno(errno)| {
+        set_errno(errno);
+        R::FAILED
+    })
+}
+
+/// Runs `body`, which is ours: a panic ends here, as EIO, since C cannot be unwound through. Errno stays as it is unless it fails.
+#[inline]
+pub fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
+    let before = errno();
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => {
+            set_errno(before);
+            value
+        }
+        Ok(Err(Errno(errno))) => {
+            set_errno(errno);
+            R::FAILED
+        }
+        Err(payload) => {
+            // Dropping it might panic again.
+            std::mem::forget(payload);
+            set_errno(libc::EIO);
+            R::FAILED
+        }
+    }
+}

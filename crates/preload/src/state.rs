@@ -1,0 +1,248 @@
+//! What this process knows: the settings, from its environment, and what is mounted, from the first path below the mount point on.
+//!
+//! No thread is started and no memory taken before that, so that a program which never comes here is as it would be without us. A
+//! forked child has none of its parent's threads, among them the software SSD's, and must not touch a real controller's queues: it
+//! mounts anew when it first needs to, and leaves all that it has of the parent's where it is.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+
+use arc_swap::Guard;
+use meantime::posix::settings::Settings;
+use meantime::posix::{Description, Errno, Posix};
+
+use crate::real::{errno, set_errno};
+
+static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(null_mut());
+/// What is mounted. Never freed: other threads may be in it.
+static MOUNTED: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
+/// In a child that has not mounted yet: what the parent had.
+static BEFORE_FORK: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
+/// The process that all this belongs to.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+/// Whether somebody is mounting: 0 nobody, 1 somebody, 2 it failed, 3 the process ends. No mutex, since the child has to take it from a thread that it
+/// does not have.
+static MOUNTING: AtomicU8 = AtomicU8::new(IDLE);
+/// Why mounting failed.
+static FAILED_WITH: AtomicI32 = AtomicI32::new(0);
+
+const IDLE: u8 = 0;
+const BUSY: u8 = 1;
+const FAILED: u8 = 2;
+const ENDED: u8 = 3;
+
+thread_local! {
+    /// Whether this thread is in a call of ours, whose own calls of the C library are not the program's.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as inside for as long as it lives.
+pub struct Inside(bool);
+
+impl Inside {
+    pub fn enter() -> Self {
+        Self(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true))
+    }
+
+    pub fn is_here() -> bool {
+        INSIDE.try_with(Cell::get).unwrap_or(true)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let _ = INSIDE.try_with(|inside| inside.set(self.0));
+    }
+}
+
+/// What the loader calls before the program begins.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn constructor() {
+    let _ = std::panic::catch_unwind(|| {
+        let Some(settings) = Settings::from_environment(|name| std::env::var_os(name)) else { return };
+        // What goes wrong is errno for the program; its standard error is not ours, and may be a file.
+        std::panic::set_hook(Box::new(|_| {}));
+        OWNER.store(process(), Ordering::Relaxed);
+        crate::cwd::inherit();
+        // SAFETY: functions that stay, without arguments and results.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+            libc::atexit(at_exit);
+        }
+        SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
+    });
+}
+
+fn process() -> c_int {
+    // SAFETY: it has no arguments and cannot fail.
+    unsafe { libc::getpid() }
+}
+
+/// In the child of a fork, where no other thread is. Not called in that of a vfork.
+extern "C" fn in_child() {
+    OWNER.store(process(), Ordering::Relaxed);
+    let mounted = MOUNTED.swap(null_mut(), Ordering::AcqRel);
+    if !mounted.is_null() {
+        BEFORE_FORK.store(mounted, Ordering::Release);
+    }
+    MOUNTING.store(IDLE, Ordering::Release);
+}
+
+/// The device is given back. Calls of other threads that are under way keep it until they end; later ones fail.
+extern "C" fn at_exit() {
+    // A vfork child that calls exit is wrong, and would end its parent's device.
+    if !is_owner() || MOUNTING.swap(ENDED, Ordering::AcqRel) == BUSY {
+        return;
+    }
+    let mounted = MOUNTED.load(Ordering::Acquire);
+    // SAFETY: it is never freed.
+    if let Some(posix) = unsafe { mounted.as_ref() } {
+        let _inside = Inside::enter();
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| posix.end()));
+    }
+}
+
+/// The settings, if there are any and this is not a call of our own.
+#[inline]
+pub fn settings() -> Option<&'static Settings> {
+    // SAFETY: never freed once it is there.
+    unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether this process, and not the child of a vfork that borrows its memory, owns what is known here.
+pub fn is_owner() -> bool {
+    OWNER.load(Ordering::Relaxed) == process()
+}
+
+/// What is mounted, if it is by now.
+#[inline]
+pub fn mounted() -> Option<&'static Posix> {
+    // SAFETY: never freed once it is there.
+    let posix = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() };
+    if posix.is_some() { posix } else { mounted_after_fork() }
+}
+
+/// A child that has descriptors of its parent's mounts when it is first asked for one.
+#[inline]
+fn mounted_after_fork() -> Option<&'static Posix> {
+    if BEFORE_FORK.load(Ordering::Acquire).is_null() || Inside::is_here() {
+        return None;
+    }
+    mount().ok()
+}
+
+/// What descriptor `fd` stands for, if it is ours.
+#[inline]
+pub fn descriptor(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
+    // SAFETY: never freed once it is there.
+    match unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
+        Some(posix) => posix.descriptors().get(fd),
+        None => descriptor_after_fork(fd),
+    }
+}
+
+fn descriptor_after_fork(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
+    // SAFETY: never freed once it is there.
+    let before = unsafe { BEFORE_FORK.load(Ordering::Acquire).as_ref() }?;
+    if !before.descriptors().has(fd) || Inside::is_here() {
+        return None;
+    }
+    mount().ok()?.descriptors().get(fd)
+}
+
+/// Whether `fd` is ours; in a child, without mounting for it.
+#[inline]
+pub fn is_ours(fd: c_int) -> bool {
+    // SAFETY: never freed once they are there.
+    let (now, before) =
+        unsafe { (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref()) };
+    now.or(before).is_some_and(|posix| posix.descriptors().has(fd))
+}
+
+/// `fd` has been closed, or is another file now: not ours any more. Of no effect in the child of a vfork, whose descriptors are not the parent's.
+pub fn forget(fd: c_int) {
+    if !is_ours(fd) || !is_owner() {
+        return;
+    }
+    // SAFETY: never freed once they are there.
+    let (now, before) =
+        unsafe { (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref()) };
+    match (now, before) {
+        (Some(posix), _) => drop(posix.descriptors().clear(fd)),
+        // Of the parent's memory nothing is dropped: threads that are gone may hold locks in it.
+        (None, Some(before)) => std::mem::forget(before.descriptors().clear(fd)),
+        (None, None) => {}
+    }
+}
+
+/// What is mounted; mounts, if it is not yet.
+pub fn mount() -> Result<&'static Posix, Errno> {
+    // SAFETY: never freed once it is there.
+    if let Some(posix) = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
+        return Ok(posix);
+    }
+    mount_now()
+}
+
+#[cold]
+#[inline(never)]
+fn mount_now() -> Result<&'static Posix, Errno> {
+    let settings = settings().ok_or(Errno(libc::EIO))?;
+    if !is_owner() {
+        // The child of a vfork: what it mounted would be its parent's.
+        return Err(Errno(libc::EIO));
+    }
+    loop {
+        match MOUNTING.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(BUSY) if Inside::is_here() => return Err(Errno(libc::EDEADLK)),
+            Err(BUSY) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Err(ENDED) => return Err(Errno(libc::EIO)),
+            Err(_) => return Err(Errno(FAILED_WITH.load(Ordering::Relaxed))),
+        }
+        // SAFETY: never freed once it is there.
+        if let Some(posix) = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
+            return Ok(posix);
+        }
+    }
+    // Somebody may have been done with it just before.
+    let already = MOUNTED.load(Ordering::Acquire);
+    if already.is_null() {
+        let before = errno();
+        let made = {
+            let _inside = Inside::enter();
+            std::panic::catch_unwind(|| make(settings)).unwrap_or(Err(Errno(libc::EIO)))
+        };
+        set_errno(before);
+        match made {
+            Ok(posix) => MOUNTED.store(Box::into_raw(Box::new(posix)), Ordering::Release),
+            Err(Errno(errno)) => {
+                FAILED_WITH.store(errno, Ordering::Relaxed);
+                MOUNTING.store(FAILED, Ordering::Release);
+                return Err(Errno(errno));
+            }
+        }
+        BEFORE_FORK.store(null_mut(), Ordering::Release);
+    }
+    MOUNTING.store(IDLE, Ordering::Release);
+    // SAFETY: never freed once it is there.
+    unsafe { MOUNTED.load(Ordering::Acquire).as_ref() }.ok_or(Errno(libc::EIO))
+}
+
+fn make(settings: &Settings) -> Result<Posix, Errno> {
+    let fs = settings.mount().map_err(|_| Errno(libc::EIO))?;
+    // SAFETY: never freed once it is there.
+    let before = unsafe { BEFORE_FORK.load(Ordering::Acquire).as_ref() };
+    let posix = match before {
+        Some(before) => Posix::after_fork(before, fs),
+        None => Posix::new(fs, settings.mount_point.clone()),
+    };
+    crate::cwd::settle(&posix);
+    Ok(posix)
+}
