@@ -4,16 +4,19 @@
 //! [`File::read_at_with`] each read says how it is waited for. The on-disk format is in [`mod@format`], which knows no device; the page cache,
 //! and the read path that does its own work while the device does, are here.
 
+pub mod alloc;
 mod asynchronous;
 mod block;
 mod bounded;
 pub mod cache;
+pub mod change;
 pub mod check;
 mod counters;
 mod error;
 mod file;
 pub mod format;
 mod fs;
+pub mod journal;
 mod lanes;
 mod metadata;
 mod node;

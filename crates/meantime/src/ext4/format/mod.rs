@@ -11,6 +11,7 @@ mod check_directory;
 pub mod checksum;
 mod directory;
 mod dirent;
+pub mod edit;
 pub(in crate::ext4) mod extents;
 pub mod features;
 mod geometry;

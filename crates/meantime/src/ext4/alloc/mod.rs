@@ -1,0 +1,1 @@
+//! Free blocks and inodes: who gets which.

@@ -1,0 +1,167 @@
+//! One change of the metadata: all of it, or nothing.
+//!
+//! A handle has copies of the blocks that it changes; everything read through it sees them. Only when the change is complete do they become
+//! what the file system's metadata are, all at once, as a part of the running transaction. A change that fails, for whatever reason, has changed
+//! nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::held::Held;
+use crate::ext4::format::edit::InodeEdit;
+use crate::ext4::format::{Source, SourceError, Superblock, Volume};
+use crate::ext4::{Corruption, Defect, Error, Timestamp};
+
+/// What a handle has changed.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// What blocks of metadata are now.
+    pub blocks: BTreeMap<u64, Arc<[u8]>>,
+    /// Blocks that held metadata and were freed: what the journal has of them must not be replayed any more.
+    pub forgotten: BTreeSet<u64>,
+    /// Blocks that were freed, of data or metadata: not to be used before the change has committed.
+    pub freed: Vec<Range<u64>>,
+    /// Inodes that were changed; true: in a way that `fdatasync` has to write (size, blocks), not only times, owner or mode.
+    pub inodes: BTreeMap<u32, bool>,
+}
+
+/// A change under way.
+pub struct Handle<'a> {
+    volume: Volume<()>,
+    base: &'a (dyn Source + Sync),
+    held: &'a Held,
+    now: Timestamp,
+    changes: Changes,
+}
+
+impl<'a> Handle<'a> {
+    /// A change, at time `now`, of what `base` has of `volume`.
+    pub fn new(volume: Volume<()>, base: &'a (dyn Source + Sync), held: &'a Held, now: Timestamp) -> Self {
+        Self { volume, base, held, now, changes: Changes::default() }
+    }
+
+    /// The file system as it is with what was changed so far.
+    pub fn volume(&self) -> Volume<&Self> {
+        self.volume.with_source(self)
+    }
+
+    /// The superblock. Its counts of free blocks and inodes, and what else changes while it is mounted, are those of the mount.
+    pub fn superblock(&self) -> &Superblock {
+        self.volume.superblock()
+    }
+
+    /// When the change is made.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Block `block` of metadata, as it is with what was changed so far.
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
+        match self.changes.blocks.get(&block) {
+            Some(changed) => Ok(Arc::clone(changed)),
+            None => self.volume().block(block),
+        }
+    }
+
+    /// Block `block` of metadata, to be changed.
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
+        if !self.changes.blocks.contains_key(&block) {
+            let content = self.block(block)?;
+            self.changes.blocks.insert(block, content);
+        }
+        let content = self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
+        Ok(Arc::make_mut(content))
+    }
+
+    /// Block `block`, which is to hold metadata from now on: all zeroes, whatever was there.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`] if the file system has no such block.
+    pub fn create(&mut self, block: u64) -> Result<&mut [u8], Error> {
+        if block >= self.volume.block_count() {
+            return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
+        }
+        let zeroes: Arc<[u8]> = std::iter::repeat_n(0, self.volume.block_bytes()).collect();
+        let entry = self.changes.blocks.entry(block).insert_entry(zeroes);
+        Ok(Arc::make_mut(entry.into_mut()))
+    }
+
+    /// Block `block` holds metadata no more. (It still has to be [freed](Self::hold).)
+    pub fn forget(&mut self, block: u64) {
+        self.changes.blocks.remove(&block);
+        self.changes.forgotten.insert(block);
+    }
+
+    /// `blocks` were marked as free: nobody gets them before the change has committed.
+    pub fn hold(&mut self, blocks: Range<u64>) {
+        self.changes.freed.push(blocks);
+    }
+
+    /// The first blocks among `blocks` that are free, and nobody's to use yet.
+    pub fn first_held_in(&self, blocks: Range<u64>) -> Option<Range<u64>> {
+        let overlaps = |range: &&Range<u64>| range.start < blocks.end && blocks.start < range.end;
+        let own = self.changes.freed.iter().filter(overlaps).min_by_key(|range| range.start);
+        let own = own.map(|range| range.start.max(blocks.start)..range.end.min(blocks.end));
+        let others = self.held.first_in(blocks);
+        match (own, others) {
+            (Some(own), Some(others)) if others.start < own.start => Some(others),
+            (None, others) => others,
+            (own, _) => own,
+        }
+    }
+
+    /// Inode `ino`, to be changed: [`store_inode`](Self::store_inode).
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn load_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
+        let volume = self.volume();
+        // Checked.
+        volume.inode(ino)?;
+        let (block, at) = volume.inode_place(ino)?;
+        let table = self.block(block)?;
+        Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
+    }
+
+    /// Writes an inode to its place; `data`: in a way that `fdatasync` has to write (its size, where its blocks are).
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
+        let (block, at) = self.volume().inode_place(inode.ino())?;
+        let bytes = inode.sealed(self.superblock());
+        self.edit(block)?[at..at + bytes.len()].copy_from_slice(&bytes);
+        *self.changes.inodes.entry(inode.ino()).or_default() |= data;
+        Ok(())
+    }
+
+    /// What was changed.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// The change is complete.
+    pub fn into_changes(self) -> Changes {
+        self.changes
+    }
+}
+
+impl Source for Handle<'_> {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        let block_bytes = self.volume.block_bytes() as u64;
+        let (block, at) = (offset / block_bytes, (offset % block_bytes) as usize);
+        let Some(changed) = self.changes.blocks.get(&block) else { return self.base.read(offset, bytes) };
+        match changed.get(at..at + bytes) {
+            Some(all) if all.len() == changed.len() => Ok(Arc::clone(changed)),
+            Some(part) => Ok(part.into()),
+            None => self.base.read(offset, bytes),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! An image in memory that handles change at once, for tests of what is done in them.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, RwLock};
+
+use super::{Handle, Held};
+use crate::ext4::format::{Source, SourceError, Volume, VolumeOptions};
+use crate::ext4::{Error, Timestamp};
+
+/// An image; every change is in it as soon as it is complete.
+pub struct Image {
+    bytes: RwLock<Vec<u8>>,
+    /// Never released: what was freed stays unused.
+    held: Held,
+}
+
+impl Source for Image {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        let all = self.bytes.read().unwrap();
+        all.get(offset as usize..offset as usize + bytes).map(Arc::from).ok_or(SourceError::OutOfRange)
+    }
+}
+
+impl Image {
+    /// A new file system of `size` (as mke2fs has it), made with `args`; `None` without e2fsprogs.
+    pub fn make(size: &str, args: &[&str]) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).args(args).arg(&path).arg(size).output();
+        let Ok(made) = made else {
+            println!("skipped: e2fsprogs are not installed");
+            return None;
+        };
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Some(Self::load(&path))
+    }
+
+    /// The image in file `path`.
+    pub fn load(path: &Path) -> Self {
+        Self { bytes: RwLock::new(std::fs::read(path).unwrap()), held: Held::default() }
+    }
+
+    /// The file system in it.
+    pub fn volume(&self) -> Volume<&Self> {
+        let bytes = self.bytes.read().unwrap().len() as u64;
+        Volume::open(self, bytes, VolumeOptions::default()).unwrap()
+    }
+
+    /// Changes it by `work`, at some time after 2001; not at all if that fails.
+    pub fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let volume = self.volume();
+        let now = Timestamp { seconds: 1_000_000_000, nanoseconds: 42 };
+        let mut handle = Handle::new(volume.with_source(()), self, &self.held, now);
+        let result = work(&mut handle)?;
+        let changes = handle.into_changes();
+        let block_bytes = volume.block_bytes();
+        let mut all = self.bytes.write().unwrap();
+        for (block, content) in &changes.blocks {
+            let at = *block as usize * block_bytes;
+            all[at..at + block_bytes].copy_from_slice(content);
+        }
+        for range in changes.freed {
+            self.held.hold(range, super::Sequence(1));
+        }
+        Ok(result)
+    }
+
+    /// What was freed may be used again, as after a commit.
+    pub fn commit(&self) {
+        self.held.release(super::Sequence(1));
+    }
+
+    /// Writes bytes of data.
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        self.bytes.write().unwrap()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+    }
+
+    /// Writes it to file `path`.
+    pub fn save(&self, path: &Path) {
+        std::fs::write(path, &*self.bytes.read().unwrap()).unwrap();
+    }
+
+    /// Runs `e2fsck -fn`, which must have nothing to say.
+    ///
+    /// The superblock's counts of free blocks and inodes are made right before, since a mount does that when it ends.
+    pub fn fsck(&self) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        self.save(&path);
+        let output = Command::new("e2fsck").args(["-fn"]).arg(&path).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let quiet: Vec<_> = text
+            .lines()
+            .filter(|line| !line.starts_with("Pass ") && !line.trim().is_empty())
+            .filter(|line| {
+                !line.contains("files (")
+                    && !line.contains("Free blocks count wrong (")
+                    && !line.contains("Free inodes count wrong (")
+            })
+            .filter(|line| {
+                !line.starts_with("Fix? no") && !line.contains("** WARNING: Filesystem still has errors **")
+            })
+            .collect();
+        assert!(quiet.is_empty(), "e2fsck: {text}");
+    }
+}
