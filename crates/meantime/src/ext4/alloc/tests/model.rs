@@ -225,6 +225,12 @@ impl Model {
     fn finish(self) {
         let Self { image, allocator, made, .. } = self;
         image.commit();
+        let volume = image.volume();
+        for (ino, _) in &made {
+            // As the kernel has it: whoever looks for the table in the bitmap finds it.
+            let group = volume.group((ino - 1) / volume.superblock().inodes_per_group()).unwrap();
+            assert!(!group.block_uninit && !group.inode_uninit);
+        }
         // Room for the nodes of its trees.
         let told = image.volume().usage().unwrap();
         if told.free_blocks < 300 {
