@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, RwLock};
 
-use super::{Handle, Held};
+use super::{Changes, Handle, Held};
+use crate::ext4::alloc::Allocator;
 use crate::ext4::format::{Source, SourceError, Volume, VolumeOptions};
 use crate::ext4::{Error, Timestamp};
 
@@ -49,11 +50,29 @@ impl Image {
 
     /// Changes it by `work`, at some time after 2001; not at all if that fails.
     pub fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        self.change_told(work, |_| {})
+    }
+
+    /// The same, with `allocator` told that it is complete.
+    pub fn change_with<T>(
+        &self,
+        allocator: &Allocator,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.change_told(work, |changes| allocator.completed(changes))
+    }
+
+    fn change_told<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        completed: impl FnOnce(&Changes),
+    ) -> Result<T, Error> {
         let volume = self.volume();
         let now = Timestamp { seconds: 1_000_000_000, nanoseconds: 42 };
         let mut handle = Handle::new(volume.with_source(()), self, &self.held, now);
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
+        completed(&changes);
         let block_bytes = volume.block_bytes();
         let mut all = self.bytes.write().unwrap();
         for (block, content) in &changes.blocks {
@@ -83,8 +102,19 @@ impl Image {
 
     /// Runs `e2fsck -fn`, which must have nothing to say.
     ///
-    /// The superblock's counts of free blocks and inodes are made right before, since a mount does that when it ends.
+    /// It may say that the superblock's counts of free blocks and inodes are wrong, since a mount makes them right when it ends.
     pub fn fsck(&self) {
+        self.fsck_but(|line| {
+            line.contains("Free blocks count wrong (") || line.contains("Free inodes count wrong (")
+        });
+    }
+
+    /// The same after the superblock's counts were written.
+    pub fn fsck_all(&self) {
+        self.fsck_but(|_| false);
+    }
+
+    fn fsck_but(&self, is_allowed: impl Fn(&str) -> bool) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         self.save(&path);
@@ -93,11 +123,7 @@ impl Image {
         let quiet: Vec<_> = text
             .lines()
             .filter(|line| !line.starts_with("Pass ") && !line.trim().is_empty())
-            .filter(|line| {
-                !line.contains("files (")
-                    && !line.contains("Free blocks count wrong (")
-                    && !line.contains("Free inodes count wrong (")
-            })
+            .filter(|line| !line.contains("files (") && !is_allowed(line))
             .filter(|line| {
                 !line.starts_with("Fix? no") && !line.contains("** WARNING: Filesystem still has errors **")
             })
