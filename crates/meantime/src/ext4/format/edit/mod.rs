@@ -4,7 +4,9 @@ pub mod bitmap;
 mod group;
 mod inode;
 mod superblock;
+mod xattr;
 
 pub use group::GroupEdit;
 pub use inode::InodeEdit;
 pub use superblock::{SuperblockEdit, superblock_place};
+pub use xattr::{AttributeList, Found, Full, set_references};
