@@ -6,6 +6,7 @@
 mod fast_commit;
 mod layout;
 mod replay;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::ext4::error::{Corruption, Defect, Error, Unsupported};
 use crate::ext4::{FileType, Recovered};
 
 pub use self::fast_commit::{FastCommits, Replayed};
+pub(in crate::ext4) use self::write::{Copied, JournalFormat};
 
 /// What would help where this implementation does not.
 const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
