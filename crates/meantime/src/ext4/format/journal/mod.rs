@@ -46,6 +46,8 @@ pub struct Recovery {
     pub lost: Option<u32>,
     /// The errno that the file system failed with before, 0 for none (`s_errno`).
     pub errno: i32,
+    /// The transaction that would have come next, of which there may be something in the log; `None`: the log was empty, or not asked.
+    pub end: Option<u32>,
 }
 
 impl Recovery {
@@ -181,5 +183,6 @@ pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
         fast_commits,
         lost: replayed.lost,
         errno,
+        end: Some(replayed.end),
     })
 }

@@ -96,7 +96,7 @@ impl JournalFormat {
     fn seal(&mut self) -> Result<(), Error> {
         let raw = raw_mut(&mut self.block)?;
         raw.checksum = U32::new(0);
-        if raw.feature_incompat.get() & INCOMPAT_CSUM_V3 != 0 {
+        if raw.feature_incompat.get() & (INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3) != 0 {
             let sum = with_zeroes(!0, &self.block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET);
             raw_mut(&mut self.block)?.checksum = U32::new(sum);
         }
@@ -114,6 +114,11 @@ impl JournalFormat {
     /// Size of a block, in bytes.
     pub fn block_bytes(&self) -> usize {
         self.superblock.block_bytes
+    }
+
+    /// How many blocks it has, those for fast commits included.
+    pub fn blocks(&self) -> u32 {
+        self.superblock.blocks
     }
 
     /// The first block of the log, and the one behind its last.
@@ -253,8 +258,8 @@ impl JournalFormat {
 }
 
 fn raw(block: &[u8]) -> Result<&RawSuperblock, Error> {
-    let wrong = |_| Corruption::new(Defect::JournalSuperblock).into();
-    RawSuperblock::ref_from_prefix(block).map(|(raw, _)| raw).map_err(|error| wrong(error.to_string()))
+    let found = RawSuperblock::ref_from_prefix(block);
+    found.map(|(raw, _)| raw).map_err(|_| Corruption::new(Defect::JournalSuperblock).into())
 }
 
 fn raw_mut(block: &mut [u8]) -> Result<&mut RawSuperblock, Error> {
