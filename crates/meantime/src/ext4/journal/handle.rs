@@ -89,8 +89,9 @@ impl<'a> Handle<'a> {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
         }
         let zeroes: Arc<[u8]> = std::iter::repeat_n(0, self.volume.block_bytes()).collect();
-        let entry = self.changes.blocks.entry(block).insert_entry(zeroes);
-        Ok(Arc::make_mut(entry.into_mut()))
+        let content = self.changes.blocks.entry(block).or_default();
+        *content = zeroes;
+        Ok(Arc::make_mut(content))
     }
 
     /// Block `block` holds metadata no more. (It still has to be [freed](Self::hold).)
