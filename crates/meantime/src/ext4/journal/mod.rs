@@ -11,6 +11,7 @@
 //! Nothing here has a thread of its own: who wants something durable commits, and one for all who want it at a time.
 
 mod commit;
+pub mod fast;
 mod handle;
 mod held;
 mod newest;
