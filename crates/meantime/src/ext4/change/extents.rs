@@ -9,6 +9,7 @@ use crate::ext4::format::MappedExtent;
 use crate::ext4::format::edit::{InodeEdit, NodeEdit, max_blocks};
 use crate::ext4::format::extents::LOGICAL_BLOCKS;
 use crate::ext4::format::inode::flags;
+use crate::ext4::format::journal::fast_commit::Change;
 use crate::ext4::journal::Handle;
 use crate::ext4::{Corruption, Defect, Error, FileType};
 
@@ -58,7 +59,20 @@ pub fn insert(
     }
     let mut tree = Tree::of(handle, allocator, inode)?;
     tree.count(i64::from(extent.blocks));
-    tree.insert(&extent)
+    tree.insert(&extent)?;
+    record(handle, inode, &extent);
+    Ok(())
+}
+
+/// That `extent` is what the file of `inode` has there now, for fast commits.
+fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
+    handle.record(Change::AddRange {
+        ino: inode.ino(),
+        first: extent.logical,
+        blocks: extent.blocks,
+        at: extent.physical,
+        unwritten: extent.unwritten,
+    });
 }
 
 impl Tree<'_, '_> {
@@ -138,7 +152,15 @@ pub fn remove(
             break;
         }
     }
+    let any = removal.freed > 0;
     removal.tree.collapse()?;
+    if progress == Progress::More {
+        // What is left is behind the file's end, maybe.
+        handle.fast_ineligible();
+    } else if any {
+        let blocks = (end - u64::from(range.start)).min(u64::from(u32::MAX - range.start)) as u32;
+        handle.record(Change::DelRange { ino: inode.ino(), first: range.start, blocks });
+    }
     Ok(progress)
 }
 
@@ -266,15 +288,32 @@ pub fn set_written(
     let end = end_of(&range);
     let mut tree = Tree::of(handle, allocator, inode)?;
     let mut from = u64::from(range.start);
+    let mut converted = Vec::new();
     while from < end {
-        from = tree.convert(from..end, written)?;
+        from = tree.convert(from..end, written, &mut converted)?;
     }
-    tree.collapse()
+    tree.collapse()?;
+    if !has_room(inode) && !converted.is_empty() {
+        handle.fast_ineligible();
+    }
+    converted.iter().for_each(|piece| record(handle, inode, piece));
+    Ok(())
+}
+
+/// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it joins them again.
+fn has_room(inode: &InodeEdit) -> bool {
+    // Of a deeper tree, all is well only if no leaf is full: that is not looked for.
+    NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
 
 impl Tree<'_, '_> {
-    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go on.
-    fn convert(&mut self, range: Range<u64>, written: bool) -> Result<u64, Error> {
+    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go on. What it is now goes into `converted`.
+    fn convert(
+        &mut self,
+        range: Range<u64>,
+        written: bool,
+        converted: &mut Vec<MappedExtent>,
+    ) -> Result<u64, Error> {
         let path = self.descend(range.start)?;
         let Some(leaf) = path.last() else { return Ok(range.end) };
         let before = leaf.slot.checked_sub(1).filter(|at| leaf.node.extent(*at).end() > range.start);
@@ -289,6 +328,7 @@ impl Tree<'_, '_> {
         }
         let to = range.end.min(extent.end()).min(from + u64::from(max_blocks(!written)));
         let piece = MappedExtent { unwritten: !written, ..part(&extent, from..to) };
+        converted.push(piece);
         let (ahead, behind) = (u64::from(extent.logical)..from, to..extent.end());
         if ahead.is_empty() && behind.is_empty() {
             // No room is needed, and none may be: this is how data that were written become visible.

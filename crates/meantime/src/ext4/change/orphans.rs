@@ -140,6 +140,7 @@ impl OrphanFile {
 /// # Errors
 /// Damage, or the device.
 pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+    handle.fast_ineligible();
     if let Some(file) = OrphanFile::of(handle)?
         && file.replace(handle, 0, inode.ino())?
     {
@@ -157,6 +158,7 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
 /// # Errors
 /// [`Defect::OrphanList`] if it was none; the device.
 pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+    handle.fast_ineligible();
     let ino = inode.ino();
     if let Some(file) = OrphanFile::of(handle)?
         && file.replace(handle, ino, 0)?

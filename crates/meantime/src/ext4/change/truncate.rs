@@ -91,5 +91,6 @@ pub fn set_size(
         orphans::add(handle, &mut inode)?;
     }
     handle.store_inode(&inode, true)?;
+    handle.fast_eligible();
     Ok(progress)
 }

@@ -62,7 +62,8 @@ impl Image {
         self.change_told(work, |changes| allocator.completed(changes))
     }
 
-    fn change_told<T>(
+    /// The same, with `completed` told what was changed.
+    pub fn change_told<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
         completed: impl FnOnce(&Changes),
