@@ -14,7 +14,7 @@ pub(super) const TAIL_BYTES: usize = 12;
 /// The smallest entry: a name of one to four bytes.
 pub(super) const ENTRY_BYTES_MIN: usize = 12;
 /// The file type that the tail claims to have.
-const TAIL_FILE_TYPE: u8 = 0xde;
+pub(super) const TAIL_FILE_TYPE: u8 = 0xde;
 
 /// What comes before an entry's name (`struct ext4_dir_entry_2`).
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]

@@ -12,13 +12,13 @@ use super::dirent::{DirectoryShape, record_bytes};
 use crate::ext4::error::Defect;
 
 /// Of an entry's block number, the bits that count (`dx_get_block`).
-const BLOCK_MASK: u32 = 0x0fff_ffff;
+pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 /// Where the entries of a node begin: after one directory entry of the whole block.
-const NODE_START: usize = 8;
+pub(super) const NODE_START: usize = 8;
 /// Where the entries of the root begin: after `.`, `..` and the root's own header.
-const ROOT_START: usize = 32;
+pub(super) const ROOT_START: usize = 32;
 /// Reserved room and checksum behind the last entry.
-const TAIL_BYTES: usize = 8;
+pub(super) const TAIL_BYTES: usize = 8;
 
 /// What a root says of its tree (`struct dx_root_info`).
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
