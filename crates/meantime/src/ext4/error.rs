@@ -254,6 +254,36 @@ pub enum Error {
     /// No memory, or no queue left (ENOMEM).
     #[error("no memory or queue for it: {0}")]
     Resources(String),
+    /// No block or inode is free, or those that are free are root's (ENOSPC).
+    #[error("no space left on the file system")]
+    NoSpace,
+    /// Something of that name, or an attribute, is there already (EEXIST).
+    #[error("it exists already")]
+    Exists,
+    /// A directory with names in it (ENOTEMPTY).
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// An inode has as many names as it can have (EMLINK).
+    #[error("too many links")]
+    TooManyLinks,
+    /// Beyond what a file of this kind can have (EFBIG).
+    #[error("the file would be too large")]
+    FileTooBig,
+    /// It is in use (EBUSY).
+    #[error("it is in use")]
+    Busy,
+    /// It may not be changed: immutable, append-only, or the like (EPERM).
+    #[error("the operation is not permitted")]
+    NotPermitted,
+    /// A change could not be made durable, and the file system is read only since then (EROFS).
+    #[error("the journal was aborted after an error: the file system is read only")]
+    Aborted,
+    /// A name or value is too long for its place (ERANGE).
+    #[error("too long for its place")]
+    Range,
+    /// From one file system to another (EXDEV).
+    #[error("on another file system")]
+    CrossDevice,
 }
 
 impl Error {
@@ -276,7 +306,18 @@ impl From<Error> for std::io::Error {
             Error::Unsupported(_) => ErrorKind::Unsupported,
             Error::Corrupt(_) => ErrorKind::InvalidData,
             Error::Resources(_) => ErrorKind::OutOfMemory,
-            Error::Special | Error::Loop | Error::NoAttribute | Error::Io(_) => ErrorKind::Other,
+            Error::NoSpace => ErrorKind::StorageFull,
+            Error::Exists => ErrorKind::AlreadyExists,
+            Error::NotEmpty => ErrorKind::DirectoryNotEmpty,
+            Error::TooManyLinks => ErrorKind::TooManyLinks,
+            Error::FileTooBig => ErrorKind::FileTooLarge,
+            Error::Busy => ErrorKind::ResourceBusy,
+            Error::NotPermitted => ErrorKind::PermissionDenied,
+            Error::Aborted => ErrorKind::ReadOnlyFilesystem,
+            Error::CrossDevice => ErrorKind::CrossesDevices,
+            Error::Special | Error::Loop | Error::NoAttribute | Error::Io(_) | Error::Range => {
+                ErrorKind::Other
+            }
         };
         Self::new(kind, error)
     }

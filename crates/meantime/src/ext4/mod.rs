@@ -24,6 +24,8 @@ mod options;
 mod read;
 mod source;
 mod walk;
+mod write;
+mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use block::{FileChannel, FileDevice, FileDeviceOptions};
@@ -32,5 +34,8 @@ pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use file::{File, Segment, SegmentKind};
 pub use fs::{Entry, FileSystem, Node, ReadDir};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
-pub use options::{Advice, MountOptions, Overlap, ReadOptions};
+pub use options::{
+    Advice, Allocate, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags, SetAttribute,
+    WriteOptions,
+};
 pub use source::DeviceSource;

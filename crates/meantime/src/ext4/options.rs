@@ -46,6 +46,17 @@ pub struct MountOptions {
     pub superblock: Option<u64>,
     /// The most channels (queue pairs) to use; threads beyond that share them.
     pub channels: usize,
+    /// For writing, too. It has to be ended by [`unmount`](super::FileSystem::unmount), or the journal is replayed at the next mount.
+    pub write: bool,
+    /// A thread of the mount's own writes back what is old, commits and empties the journal; else only
+    /// [`background_step`](super::FileSystem::background_step) does. For writing only.
+    pub background: bool,
+    /// How often the running transaction is committed and what is dirty is written back, in ms, at the latest.
+    pub commit_interval_ms: u64,
+    /// Changes of single files are committed as fast commits, where the journal has room for those.
+    pub fast_commit: bool,
+    /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page cache.
+    pub dirty_bytes: usize,
 }
 
 impl Default for MountOptions {
@@ -58,6 +69,11 @@ impl Default for MountOptions {
             ignore_checksums: false,
             superblock: None,
             channels: 8,
+            write: false,
+            background: true,
+            commit_interval_ms: 5_000,
+            fast_commit: false,
+            dirty_bytes: 0,
         }
     }
 }
@@ -86,4 +102,93 @@ pub enum Advice {
     WillNeed,
     /// This range no more: its pages are dropped.
     DontNeed,
+}
+
+/// How a file is opened, as the flags of `open(2)`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Made if it is not there (O_CREAT).
+    pub create: bool,
+    /// Made; it must not be there (O_CREAT and O_EXCL).
+    pub create_new: bool,
+    /// Emptied (O_TRUNC).
+    pub truncate: bool,
+    /// Every write goes to the end (O_APPEND).
+    pub append: bool,
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// A write returns when it, and what is needed to find it, is durable, with all metadata (O_SYNC).
+    pub sync: bool,
+    /// A write returns when it, and what is needed to find it, is durable (O_DSYNC).
+    pub dsync: bool,
+    /// Permissions of a file that is made.
+    pub mode: u16,
+}
+
+/// What a new inode is to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NewNode {
+    /// Permissions, `S_ISUID` and the like included; without the type.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group (a directory with `S_ISGID` gives its own instead).
+    pub gid: u32,
+}
+
+/// How [`rename`](super::FileSystem::rename) treats what is there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Nothing may be there (RENAME_NOREPLACE).
+    pub no_replace: bool,
+    /// The two change places (RENAME_EXCHANGE).
+    pub exchange: bool,
+    /// A whiteout stays where it was (RENAME_WHITEOUT).
+    pub whiteout: bool,
+}
+
+/// Whether an attribute that is set has to be there before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SetAttribute {
+    /// It may.
+    #[default]
+    Any,
+    /// It must not (XATTR_CREATE).
+    Create,
+    /// It must (XATTR_REPLACE).
+    Replace,
+}
+
+/// What [`allocate`](super::File::allocate) does with a range, as `fallocate(2)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocate {
+    /// Sets room aside, which reads as zeroes; the file grows if need be.
+    Extend,
+    /// Sets room aside; the size stays (FALLOC_FL_KEEP_SIZE).
+    KeepSize,
+    /// Makes a hole; the size stays (FALLOC_FL_PUNCH_HOLE).
+    Punch,
+    /// Makes zeroes, with room set aside; the file grows if need be (FALLOC_FL_ZERO_RANGE).
+    Zero,
+    /// Makes zeroes, with room set aside; the size stays (FALLOC_FL_ZERO_RANGE and FALLOC_FL_KEEP_SIZE).
+    ZeroKeepSize,
+}
+
+/// How one write is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct WriteOptions {
+    /// The way to wait, if not the mount's.
+    pub policy: Option<Policy>,
+    /// Past the cache, if it is of whole blocks of the device (O_DIRECT); else through it, and written back at once.
+    pub direct: bool,
+    /// Returns when it is durable, with all metadata (RWF_SYNC).
+    pub sync: bool,
+    /// Returns when it is durable, and what is needed to find it (RWF_DSYNC).
+    pub dsync: bool,
+    /// At the end of the file, wherever that is (RWF_APPEND); the offset does not count.
+    pub append: bool,
 }

@@ -54,6 +54,16 @@ impl From<&Error> for Errno {
             // Of a device, a file system tells programs nothing but that.
             Error::Io(_) => libc::EIO,
             Error::Resources(_) => libc::ENOMEM,
+            Error::NoSpace => libc::ENOSPC,
+            Error::Exists => libc::EEXIST,
+            Error::NotEmpty => libc::ENOTEMPTY,
+            Error::TooManyLinks => libc::EMLINK,
+            Error::FileTooBig => libc::EFBIG,
+            Error::Busy => libc::EBUSY,
+            Error::NotPermitted => libc::EPERM,
+            Error::Aborted => libc::EROFS,
+            Error::Range => libc::ERANGE,
+            Error::CrossDevice => libc::EXDEV,
         })
     }
 }
