@@ -80,13 +80,12 @@ impl IndexRoot {
             .and_then(|rest| RootInfo::ref_from_prefix(rest).ok())
             .ok_or(Defect::HashTree)?;
         let levels = usize::from(info.indirect_levels);
-        let levels_max = if shape.large { 2 } else { 1 };
         let lengths = [record_at(&block, 0, shape), record_at(&block, 12, shape)];
         if lengths != [Some(12), Some(shape.block_bytes - 12)]
             || info.reserved_zero.get() != 0
             || info.info_length != 8
             || info.unused_flags & 1 != 0
-            || levels > levels_max
+            || levels > shape.levels_max()
         {
             return Err(Defect::HashTree);
         }

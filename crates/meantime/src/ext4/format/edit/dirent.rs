@@ -108,22 +108,37 @@ pub fn fill(block: &mut [u8], shape: DirectoryShape, entries: &[NewEntry<'_>]) -
     Ok(())
 }
 
-/// Puts `entry` where there is room for it; `false`: there is none.
-///
-/// # Errors
-/// A defect before there was room.
-pub fn insert(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>) -> Result<bool, Defect> {
-    let needed = entry_bytes(entry.name.len());
-    let mut place = None;
+/// Where there is room for a name of `name_bytes`: an entry's place, how many bytes of it are used, and its length.
+fn room(
+    block: &[u8],
+    shape: DirectoryShape,
+    name_bytes: usize,
+) -> Result<Option<(usize, usize, usize)>, Defect> {
+    let needed = entry_bytes(name_bytes);
     for found in Dirents::new(area(block, shape)?, shape) {
         let found = found?;
         let used = if found.ino == 0 { 0 } else { entry_bytes(found.name.len()) };
         if found.bytes - used >= needed {
-            place = Some((found.offset, used, found.bytes));
-            break;
+            return Ok(Some((found.offset, used, found.bytes)));
         }
     }
-    let Some((at, used, bytes)) = place else { return Ok(false) };
+    Ok(None)
+}
+
+/// Whether there is room for a name of `name_bytes`.
+///
+/// # Errors
+/// A defect before there was room.
+pub fn has_room(block: &[u8], shape: DirectoryShape, name_bytes: usize) -> Result<bool, Defect> {
+    Ok(room(block, shape, name_bytes)?.is_some())
+}
+
+/// Puts `entry` where there is room for it; `false`: there is none.
+///
+/// # Errors
+/// As [`has_room`].
+pub fn insert(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>) -> Result<bool, Defect> {
+    let Some((at, used, bytes)) = room(block, shape, entry.name.len())? else { return Ok(false) };
     if used > 0 {
         put_length(block, at, used, shape);
     }

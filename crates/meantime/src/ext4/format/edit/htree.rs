@@ -146,6 +146,21 @@ pub fn write_root(
     write_entries(block, NodeKind::Root, shape, seed, entries)
 }
 
+/// Gives a root other entries, and its tree `levels` levels of nodes between itself and the leaves.
+///
+/// # Errors
+/// As [`write_entries`].
+pub fn deepen(
+    block: &mut [u8],
+    shape: DirectoryShape,
+    seed: u32,
+    levels: u8,
+    entries: &[IndexEntry],
+) -> Result<(), Defect> {
+    *block.get_mut(ROOT_START - 2).ok_or(Defect::HashTree)? = levels;
+    write_entries(block, NodeKind::Root, shape, seed, entries)
+}
+
 /// A leaf, split.
 #[derive(Debug)]
 pub struct LeafSplit {
