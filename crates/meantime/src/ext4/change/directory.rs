@@ -161,11 +161,7 @@ fn insert(
 }
 
 /// Gives `dir` another block at its end, all zeroes: where it is in the directory, and in the file system.
-fn append(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    dir: &mut InodeEdit,
-) -> Result<(u32, u64), Error> {
+fn append(handle: &mut Handle<'_>, allocator: &Allocator, dir: &mut InodeEdit) -> Result<(u32, u64), Error> {
     let superblock = handle.superblock();
     let block_bytes = u64::from(superblock.block_bytes());
     let size = dir.size().next_multiple_of(block_bytes);
@@ -259,8 +255,7 @@ fn split(
     entry: NewEntry<'_>,
 ) -> Result<(), Error> {
     let seed = handle.superblock().hash_seed();
-    let halves =
-        htree::split_leaf(&leaf.bytes, style.shape, style.seed, |name| path.kind.hash(name, &seed));
+    let halves = htree::split_leaf(&leaf.bytes, style.shape, style.seed, |name| path.kind.hash(name, &seed));
     let halves = halves.map_err(|defect| corrupt(dir, defect, Some(leaf.number)))?;
     let (logical, number) = append(handle, allocator, dir)?;
     handle.edit(leaf.number)?.copy_from_slice(&halves.low);

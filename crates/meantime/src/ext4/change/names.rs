@@ -119,8 +119,8 @@ pub(super) fn entry_for<'a>(inode: &InodeEdit, name: &'a [u8]) -> NewEntry<'a> {
 
 /// Fails if `dir` cannot have a subdirectory more (`EXT4_DIR_LINK_MAX`).
 pub(super) fn check_may_count(handle: &Handle<'_>, dir: &InodeEdit) -> Result<(), Error> {
-    let uncounted = handle.superblock().features().has_ro_compat(ro_compat::DIR_NLINK)
-        && dir.flags() & flags::INDEX != 0;
+    let uncounted =
+        handle.superblock().features().has_ro_compat(ro_compat::DIR_NLINK) && dir.flags() & flags::INDEX != 0;
     if dir.links() >= LINKS_MAX && !uncounted { Err(Error::TooManyLinks) } else { Ok(()) }
 }
 
@@ -346,3 +346,6 @@ pub fn rmdir(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlink
     })?;
     lose_name(handle, inode.ino())
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use super::names::{
-    Unlinked, change_directory, change_inode, check_may_count, check_may_go, check_may_lose, check_name,
-    check_old_name, count_subdirectory, discount_subdirectory, entry_for, is_directory, load_parent, look_up,
-    lose_name,
+    Unlinked, change_directory, change_inode, check_may_count, check_may_go, check_may_lose, check_old_name,
+    count_subdirectory, discount_subdirectory, entry_for, is_directory, load_parent, look_up, lose_name,
 };
 use super::{directory, new_inode};
 use crate::ext4::alloc::Allocator;
@@ -147,12 +146,14 @@ impl<'a> Ends<'a> {
     /// The two change places.
     fn exchange(&self, handle: &mut Handle<'_>, target: &InodeEdit) -> Result<(), Error> {
         let (source, old, new) = (&self.source, self.old, self.new);
-        let recount = |dir: &mut InodeEdit, comes: &InodeEdit, goes: &InodeEdit| {
-            match (self.has_other_parent(), is_directory(comes), is_directory(goes)) {
-                (true, true, false) => count_subdirectory(dir),
-                (true, false, true) => discount_subdirectory(dir),
-                _ => {}
-            }
+        let recount = |dir: &mut InodeEdit, comes: &InodeEdit, goes: &InodeEdit| match (
+            self.has_other_parent(),
+            is_directory(comes),
+            is_directory(goes),
+        ) {
+            (true, true, false) => count_subdirectory(dir),
+            (true, false, true) => discount_subdirectory(dir),
+            _ => {}
         };
         change_directory(handle, new.parent, |handle, dir| {
             recount(dir, source, target);
