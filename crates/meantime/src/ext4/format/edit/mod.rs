@@ -2,11 +2,15 @@
 
 pub mod bitmap;
 pub(in crate::ext4) mod dirent;
+mod extents;
 mod group;
 pub(in crate::ext4) mod htree;
 mod inode;
 mod superblock;
+mod xattr;
 
+pub use extents::{NodeEdit, joined, max_blocks};
 pub use group::GroupEdit;
 pub use inode::InodeEdit;
 pub use superblock::{SuperblockEdit, superblock_place};
+pub use xattr::{AttributeList, Found, Full, set_references};
