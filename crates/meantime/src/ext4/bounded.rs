@@ -54,6 +54,22 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         Some(kept.value.clone())
     }
 
+    /// Keeps nothing for `key` any more.
+    pub(super) fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        let mut shard = self.shard(key);
+        let Shard { kept, queue, weight } = &mut *shard;
+        if let Some(entry) = kept.remove(key) {
+            *weight -= entry.weight;
+            // Its place in the queue is passed over, or goes with many.
+            if queue.len() > 2 * kept.len() + 64 {
+                queue.retain(|queued| kept.contains_key(queued.borrow()));
+            }
+        }
+    }
+
     /// Keeps `value`, unless it alone weighs too much; what is kept for `key` then: what was there before, if anything was.
     pub(super) fn keep(&self, key: K, value: V, weight: usize) -> V {
         let mut shard = self.shard(&key);

@@ -18,6 +18,7 @@ pub mod format;
 mod fs;
 pub mod journal;
 mod lanes;
+mod live;
 mod metadata;
 mod node;
 mod options;
@@ -25,6 +26,7 @@ mod read;
 mod source;
 mod walk;
 mod write;
+mod writer;
 mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};
