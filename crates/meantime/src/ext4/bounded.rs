@@ -70,6 +70,17 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         }
     }
 
+    /// Replaces what is kept for `key`, if anything is, by what `change` makes of it, which weighs as much.
+    pub(super) fn update<Q: Hash + Eq + ?Sized>(&self, key: &Q, change: impl FnOnce(&V) -> V)
+    where
+        K: Borrow<Q>,
+    {
+        let mut shard = self.shard(key);
+        if let Some(kept) = shard.kept.get_mut(key) {
+            kept.value = change(&kept.value);
+        }
+    }
+
     /// Keeps `value`, unless it alone weighs too much; what is kept for `key` then: what was there before, if anything was.
     pub(super) fn keep(&self, key: K, value: V, weight: usize) -> V {
         let mut shard = self.shard(&key);
@@ -122,5 +133,11 @@ mod tests {
         assert_eq!(bounded.keep(same_shard[5], 5, 5), 5);
         assert_eq!(bounded.get(&same_shard[5]), None);
         assert_eq!(bounded.get(&same_shard[2]), Some(same_shard[2]));
+        bounded.update(&same_shard[2], |value| value + 1);
+        bounded.update(&same_shard[1], |value| value + 1);
+        assert_eq!(
+            (bounded.get(&same_shard[2]), bounded.get(&same_shard[1])),
+            (Some(same_shard[2] + 1), None)
+        );
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Lane {
 /// The lanes of a mount. They are made when a thread first finds all others taken.
 pub(super) struct Lanes {
     slots: Box<[Slot]>,
+    /// One more, of a mount for writing: [`Lanes::take_leaf`].
+    spare: OnceLock<Slot>,
     /// How many there can be: fewer than was asked for once the device has no more queues.
     limit: AtomicUsize,
     options: ChannelOptions,
@@ -169,7 +171,8 @@ impl Lanes {
         let pool_pages =
             if overlap.pool { POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len())) } else { 0 };
         let undo = if overlap.lazy_unmap { Undo::Lazy } else { Undo::Strict };
-        let lanes = Self { slots, limit, options, info, cache, pool_pages, undo, device };
+        let spare = OnceLock::new();
+        let lanes = Self { slots, spare, limit, options, info, cache, pool_pages, undo, device };
         let lane = lanes.make()?;
         let _ = lanes.slots[0].lane.set(Mutex::new(lane));
         Ok(lanes)
@@ -255,6 +258,44 @@ impl Lanes {
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
     }
 
+    /// Makes one more lane, for those who have to have one whatever others wait for: [`Lanes::take_leaf`]. Once.
+    ///
+    /// # Errors
+    /// No queue, or memory.
+    pub(super) fn make_spare(&self) -> Result<(), ChannelError> {
+        let slot = Slot::default();
+        let _ = slot.lane.set(Mutex::new(self.make()?));
+        let _ = self.spare.set(slot);
+        Ok(())
+    }
+
+    /// A lane for the calling thread, which has something that others wait for while they have lanes: a change of metadata under way, data
+    /// that a transaction waits for. If all are taken it is the spare one, and so there is no circle: who has a lane from here waits for nothing but
+    /// the device until it is given back, and takes no second one.
+    ///
+    /// # Errors
+    /// [`Error::Resources`]: a panic has spoilt every lane.
+    pub(super) fn take_leaf(&self) -> Result<Taken<'_>, Error> {
+        let Some(spare) = self.spare.get() else { return self.take() };
+        let own = thread_number();
+        let limit = self.limit.load(Ordering::Relaxed);
+        for slot in (0..limit).map(|n| &self.slots[(own + n) % limit]) {
+            match slot.lane.get().map(Mutex::try_lock) {
+                Some(Ok(lane)) => return Ok(Taken { lane, left: &slot.left }),
+                Some(Err(_)) => {}
+                None => {
+                    if let Some(lane) = self.make_in(slot) {
+                        return Ok(Taken { lane, left: &slot.left });
+                    }
+                }
+            }
+        }
+        match spare.lane.get().map(Mutex::lock) {
+            Some(Ok(lane)) => Ok(Taken { lane, left: &spare.left }),
+            _ => Err(Error::Resources("the spare channel was spoilt by a panic: mount again".to_owned())),
+        }
+    }
+
     /// Makes the lane of `slot`, unless another thread does, or the device has no more queues.
     fn make_in<'a>(&self, slot: &'a Slot) -> Option<MutexGuard<'a, Lane>> {
         let _making = slot.making.try_lock().ok()?;
@@ -274,7 +315,7 @@ impl Lanes {
 
     /// Calls `reap` with each lane that nobody has, and that was left with requests under way.
     pub(super) fn each_left(&self, mut reap: impl FnMut(&mut Lane)) {
-        for slot in &self.slots {
+        for slot in self.slots.iter().chain(self.spare.get()) {
             // Acquire: pairs with the store of whoever left it.
             if slot.left.load(Ordering::Acquire) == 0 {
                 continue;
@@ -290,7 +331,7 @@ impl Lanes {
 
 impl Drop for Lanes {
     fn drop(&mut self) {
-        for slot in &mut self.slots {
+        for slot in self.slots.iter_mut().chain(self.spare.get_mut()) {
             // One that a panic has spoilt too: its channel waits for what is under way.
             if let Some(lane) = slot.lane.get_mut() {
                 lane.get_mut().unwrap_or_else(PoisonError::into_inner).give_up_ahead(&self.cache);

@@ -1,14 +1,32 @@
 //! How metadata are changed: [handles](Handle), transactions of many of them, and the journal (JBD2) that makes each transaction happen
-//! altogether or not at all.
+//! altogether or not at all. What can go wrong, what is promised then, and why each wait is where it is: `docs/ordering.md`.
+//!
+//! ```text
+//!   change     a Handle, all in memory, one at a time; then in the newest blocks, and in the running transaction
+//!   close      the running transaction becomes the next to be committed; a new one runs
+//!   commit     its blocks into the log, in the places behind the last; its data and they are on the device; then its commit block
+//!   checkpoint committed blocks into their places, flushed; then the log's beginning moves behind them
+//! ```
+//!
+//! Nothing here has a thread of its own: who wants something durable commits, and one for all who want it at a time.
 
+mod commit;
 mod handle;
 mod held;
+mod newest;
+mod ordered;
+mod running;
 #[cfg(test)]
 pub(in crate::ext4) mod testing;
+mod transaction;
 
+pub(in crate::ext4) use commit::Follow;
 pub use handle::{Changes, Handle};
 pub use held::Held;
+pub use newest::{Blocks, Newest};
+pub use ordered::OrderedToken;
+pub use running::Journal;
 
-/// The number of a transaction of this mount, from 1 on. (In the journal it has another, of 32 bits.)
+/// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal it has another, of 32 bits.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sequence(pub u64);

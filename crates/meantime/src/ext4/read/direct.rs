@@ -379,7 +379,7 @@ pub(in crate::ext4) fn read_bytes(
 ) -> Result<(), Error> {
     let piece = Piece { place: Place::Device(offset), len: buf.len() };
     let mut bufs = [IoSliceMut::new(buf)];
-    let mut lane = lanes.take()?;
+    let mut lane = lanes.take_leaf()?;
     match lane.read_pieces(0, std::iter::once(piece), &mut Target::new(&mut bufs), policy) {
         Ok(_) => Ok(()),
         Err(stopped) => Err(stopped.error),

@@ -1,0 +1,135 @@
+//! Data that have to be on the device before a transaction commits: what it makes reachable must not be what the blocks held before.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::ext4::Error;
+use crate::hw::futex::Futex;
+
+/// How often a waiter looks before it sleeps.
+const LOOKS: u32 = 2_000;
+
+/// The longest sleep between two looks, in ns.
+const NAP_NS: u64 = 100_000_000;
+
+/// The data that a transaction waits for.
+#[derive(Debug, Default)]
+pub struct Ordered {
+    under_way: AtomicU32,
+    /// Whether any of them are in the device's volatile cache only.
+    unflushed: AtomicBool,
+    failed: Mutex<Option<Error>>,
+    /// Changes when nothing is under way any more.
+    none_left: Futex,
+}
+
+/// Some data of a transaction, from the change that gave them blocks until they are on the device. Nothing commits that transaction before.
+///
+/// Between having it and giving it up, a thread waits for nothing but the device: for no lock that a thread in a commit may have. So it takes
+/// its channel by `Lanes::take_leaf`, if it has not got it already.
+#[must_use = "the transaction waits for it"]
+#[derive(Debug)]
+pub struct OrderedToken {
+    ordered: Arc<Ordered>,
+    ended: bool,
+}
+
+impl Ordered {
+    /// One more.
+    pub(super) fn token(self: &Arc<Self>) -> OrderedToken {
+        // Relaxed: the transaction is open, which its lock says.
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        OrderedToken { ordered: Arc::clone(self), ended: false }
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_done(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether any are in the device's volatile cache only. Of use when nothing is under way.
+    pub(super) fn is_unflushed(&self) -> bool {
+        self.unflushed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nothing is under way, in a transaction that is closed.
+    ///
+    /// # Errors
+    /// The first write that failed.
+    pub(super) fn wait(&self) -> Result<(), Error> {
+        let mut looks = 0;
+        while !self.is_done() {
+            if looks < LOOKS {
+                looks += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            let word = self.none_left.get();
+            if !self.is_done() {
+                self.none_left.wait(word, NAP_NS);
+            }
+        }
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn end(&self, result: Result<(), Error>, durable: bool) {
+        if let Err(error) = result {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+        if !durable {
+            self.unflushed.store(true, Ordering::Relaxed);
+        }
+        // Release: what was told above is seen by whoever sees the count.
+        if self.under_way.fetch_sub(1, Ordering::Release) == 1 {
+            self.none_left.advance();
+        }
+    }
+}
+
+impl OrderedToken {
+    /// The data are on the device (`durable`: not only in its volatile cache, since they were written with FUA), or they are not: then the
+    /// transaction does not commit.
+    pub fn end(mut self, result: Result<(), Error>, durable: bool) {
+        self.ended = true;
+        self.ordered.end(result, durable);
+    }
+}
+
+impl Drop for OrderedToken {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ordered.end(Err(Error::Invalid("data of a transaction were never written")), false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_waits_for_all_its_data() {
+        let ordered = Arc::new(Ordered::default());
+        let (first, second) = (ordered.token(), ordered.token());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| ordered.wait());
+            first.end(Ok(()), true);
+            assert!(!ordered.is_done() && !ordered.is_unflushed());
+            scope.spawn(|| second.end(Ok(()), false));
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+        assert!(ordered.is_unflushed());
+    }
+
+    #[test]
+    fn what_was_not_written_is_an_error() {
+        let ordered = Arc::new(Ordered::default());
+        drop(ordered.token());
+        assert!(matches!(ordered.wait(), Err(Error::Invalid(_))));
+        let ordered = Arc::new(Ordered::default());
+        ordered.token().end(Err(Error::NoAttribute), true);
+        ordered.token().end(Err(Error::NotFound), true);
+        assert_eq!(ordered.wait(), Err(Error::NoAttribute));
+    }
+}

@@ -1,0 +1,166 @@
+//! The running transaction, and what changes it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Sequence;
+use super::handle::{Changes, Handle};
+use super::held::Held;
+use super::ordered::OrderedToken;
+use super::transaction::Transaction;
+use crate::ext4::format::{OpenFailure, Volume};
+use crate::ext4::lanes::Lanes;
+use crate::ext4::source::DeviceSource;
+use crate::ext4::{Error, Timestamp};
+
+/// Whoever is told of each change that succeeded.
+type Observer = Box<dyn Fn(&Changes) + Send + Sync>;
+
+/// The transactions that have not committed.
+pub(super) struct Open {
+    /// Closed ones, the oldest first.
+    pub(super) closed: VecDeque<Transaction>,
+    /// The one that changes go into.
+    pub(super) running: Transaction,
+}
+
+/// The journal of a file system that is mounted for writing.
+pub struct Journal {
+    pub(super) volume: Volume<DeviceSource>,
+    pub(super) held: Held,
+    /// How many blocks a transaction may have at most, and how many it may revoke.
+    pub(super) blocks_most: usize,
+    pub(super) revoked_most: usize,
+    pub(super) open: Mutex<Open>,
+    /// Why nothing can be changed any more.
+    pub(super) failure: OnceLock<Error>,
+    observer: OnceLock<Observer>,
+}
+
+impl Journal {
+    /// The journal of `volume`, which is made ready for writing: recovered, marked as in use.
+    ///
+    /// # Errors
+    /// What cannot be kept right is refused by name; the device.
+    pub(in crate::ext4) fn open_for(
+        lanes: &Arc<Lanes>,
+        volume: Volume<DeviceSource>,
+    ) -> Result<(Self, Volume<DeviceSource>), OpenFailure> {
+        lanes.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
+        volume.source().activate(volume.superblock().block_bits());
+        let journal = Self {
+            volume: volume.clone(),
+            held: Held::default(),
+            blocks_most: 256,
+            revoked_most: 4096,
+            open: Mutex::new(Open::new()),
+            failure: OnceLock::new(),
+            observer: OnceLock::new(),
+        };
+        Ok((journal, volume))
+    }
+
+    /// Has `observer` told of each change that succeeded, before the next one begins. Once.
+    pub fn observe(&self, observer: impl Fn(&Changes) + Send + Sync + 'static) {
+        let _ = self.observer.set(Box::new(observer));
+    }
+
+    /// Changes metadata by `work`: altogether if that succeeds, not at all if it fails. To which transaction it belongs: after
+    /// [`commit`](Self::commit) of that it is durable. ([`Sequence`] 0: nothing was changed.)
+    ///
+    /// One at a time: whoever calls has no channel of this mount and no page of a cache locked, and `work` waits for nothing but the device.
+    ///
+    /// # Errors
+    /// Those of `work`; an earlier failure of the journal.
+    pub fn change<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<(T, Sequence), Error> {
+        let (result, sequence, _) = self.change_by(work, false)?;
+        Ok((result, sequence))
+    }
+
+    /// The same, for a change that makes blocks reachable to which data are yet to be written: its transaction does not commit before the token
+    /// has [ended](OrderedToken::end).
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn change_with_data<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<(T, Sequence, OrderedToken), Error> {
+        let (result, sequence, token) = self.change_by(work, true)?;
+        Ok((result, sequence, token.ok_or(Error::Invalid("there is no token"))?))
+    }
+
+    fn change_by<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        with_data: bool,
+    ) -> Result<(T, Sequence, Option<OrderedToken>), Error> {
+        let mut open = self.opened();
+        self.usable()?;
+        let mut handle =
+            Handle::new(self.volume.with_source(()), self.volume.source(), &self.held, time_now());
+        let result = work(&mut handle)?;
+        let changes = handle.into_changes();
+        let untouched = changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
+        if untouched && !with_data {
+            return Ok((result, Sequence(0), None));
+        }
+        if changes.blocks.len() > self.blocks_most || changes.forgotten.len() > self.revoked_most {
+            return Err(Error::Resources("the journal is too small for the change".to_owned()));
+        }
+        let running = &open.running;
+        if running.blocks_with(&changes) > self.blocks_most
+            || running.revoked_with(&changes) > self.revoked_most
+        {
+            open.close();
+        }
+        let sequence = open.running.sequence;
+        open.running.merge(&changes);
+        self.volume.source().newest().publish(&changes.blocks, &changes.forgotten);
+        for freed in &changes.freed {
+            self.held.hold(freed.clone(), sequence);
+        }
+        if let Some(observer) = self.observer.get() {
+            observer(&changes);
+        }
+        let token = with_data.then(|| open.running.ordered.token());
+        Ok((result, sequence, token))
+    }
+
+    /// What has not committed.
+    pub(super) fn opened(&self) -> MutexGuard<'_, Open> {
+        // A change that panics has changed nothing; what comes after does not panic.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything can be changed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn usable(&self) -> Result<(), Error> {
+        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+impl Open {
+    /// No transaction has committed yet.
+    pub(super) fn new() -> Self {
+        Self { closed: VecDeque::new(), running: Transaction::new(Sequence(1)) }
+    }
+
+    /// Nothing more goes into the running transaction.
+    pub(super) fn close(&mut self) {
+        let next = Transaction::new(Sequence(self.running.sequence.0 + 1));
+        self.closed.push_back(std::mem::replace(&mut self.running, next));
+    }
+}
+
+/// The time of day.
+pub(super) fn time_now() -> Timestamp {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+}

@@ -1,0 +1,83 @@
+//! What many changes come to, until it commits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Sequence;
+use super::handle::Changes;
+use super::ordered::Ordered;
+
+/// Changes that commit together.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) sequence: Sequence,
+    /// What blocks are at its end.
+    pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
+    /// Blocks of metadata that it freed: what older transactions have of them must not be replayed.
+    pub(super) revoked: BTreeSet<u64>,
+    /// Data that have to be on the device before.
+    pub(super) ordered: Arc<Ordered>,
+    /// Whether it is anything: it may be one without blocks, whose data or freed blocks wait all the same.
+    pub(super) used: bool,
+}
+
+impl Transaction {
+    pub(super) fn new(sequence: Sequence) -> Self {
+        Self {
+            sequence,
+            blocks: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            ordered: Arc::default(),
+            used: false,
+        }
+    }
+
+    /// How many blocks it would have with `changes`, at most.
+    pub(super) fn blocks_with(&self, changes: &Changes) -> usize {
+        let new = changes.blocks.keys().filter(|block| !self.blocks.contains_key(block)).count();
+        self.blocks.len() + new
+    }
+
+    /// How many revoked blocks it would have with `changes`, at most.
+    pub(super) fn revoked_with(&self, changes: &Changes) -> usize {
+        self.revoked.len() + changes.forgotten.len()
+    }
+
+    /// Takes `changes` in, which came after all before.
+    pub(super) fn merge(&mut self, changes: &Changes) {
+        self.used = true;
+        for block in &changes.forgotten {
+            self.blocks.remove(block);
+            self.revoked.insert(*block);
+        }
+        for (block, content) in &changes.blocks {
+            // Metadata again: the copy in this transaction is to be replayed.
+            self.revoked.remove(block);
+            self.blocks.insert(*block, Arc::clone(content));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_on_a_block_counts() {
+        let content = |byte| Arc::from([byte; 2]);
+        let changes = |blocks: &[(u64, u8)], forgotten: &[u64]| Changes {
+            blocks: blocks.iter().map(|(block, byte)| (*block, content(*byte))).collect(),
+            forgotten: forgotten.iter().copied().collect(),
+            ..Changes::default()
+        };
+        let mut transaction = Transaction::new(Sequence(1));
+        transaction.merge(&changes(&[(1, 1), (2, 1)], &[]));
+        let next = changes(&[(2, 2), (4, 2)], &[1, 3]);
+        assert_eq!((transaction.blocks_with(&next), transaction.revoked_with(&next)), (3, 2));
+        transaction.merge(&next);
+        transaction.merge(&changes(&[(3, 3)], &[]));
+        let blocks: Vec<_> = transaction.blocks.iter().map(|(block, content)| (*block, content[0])).collect();
+        assert_eq!(blocks, [(2, 2), (3, 3), (4, 2)]);
+        assert_eq!(transaction.revoked, BTreeSet::from([1]));
+    }
+}
