@@ -66,8 +66,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
-    /// Nothing is dirty; `sequence` is the last transaction that may have changed it.
-    pub(super) fn new(sequence: Sequence) -> Self {
+    /// Nothing is dirty; `sequence` is the last transaction that may have changed it; `unlinked`: no name leads to it.
+    pub(super) fn new(sequence: Sequence, unlinked: bool) -> Self {
         Self {
             writer: Mutex::default(),
             mapping: RwLock::default(),
@@ -79,7 +79,7 @@ impl Live {
             unflushed: AtomicBool::new(true),
             failures: Mutex::default(),
             users: AtomicUsize::new(0),
-            unlinked: AtomicBool::new(false),
+            unlinked: AtomicBool::new(unlinked),
         }
     }
 

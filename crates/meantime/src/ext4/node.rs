@@ -82,11 +82,14 @@ impl Known {
         // Before it is read: what changes it from now on has a later one.
         let sequence = writer.last_sequence();
         let state = State::read(mount, ino, linked, 0)?;
-        let live = Some(Box::new(Live::new(sequence)));
+        let live = Some(Box::new(Live::new(sequence, state.metadata.links == 0)));
         // Somebody has it perhaps, though it is no longer kept.
         let known = writer.registry().enter(ino, || Arc::new(Self::of(state, live)));
         // What was read may be older than a change that found nobody to tell of it.
         known.outdate();
+        if let Some(live) = &known.live {
+            live.touched(writer.last_sequence(), true);
+        }
         Ok(mount.nodes.keep(ino, known, 1))
     }
 
