@@ -1,5 +1,10 @@
 //! How structures are changed, in bytes that were checked when they were read: pure functions, which leave a structure with its right checksum.
 
+pub mod bitmap;
+mod group;
 mod inode;
+mod superblock;
 
+pub use group::GroupEdit;
 pub use inode::InodeEdit;
+pub use superblock::{SuperblockEdit, superblock_place};
