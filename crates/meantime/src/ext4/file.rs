@@ -1,7 +1,7 @@
 //! An open file.
 
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
 use std::sync::atomic::AtomicU64;
 
 use super::cache::PAGE_BYTES;
@@ -101,6 +101,11 @@ impl File {
         &self.node
     }
 
+    /// As long as what it gives is held, no block is taken away from the file.
+    pub(super) fn keep_blocks(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.node.known.live.as_ref().map(|live| live.keep_blocks())
+    }
+
     /// Whether its content is in blocks: it is neither in the inode, nor a directory.
     pub(super) fn is_in_blocks(&self) -> bool {
         self.kind == Kind::Blocks
@@ -151,7 +156,7 @@ impl File {
     ) -> Result<usize, Error> {
         let mut target = Target::new(bufs);
         if self.options.write && !self.options.read {
-            return Err(Error::NotPermitted);
+            return Err(Error::Invalid("the file is not open for reading"));
         }
         if self.kind == Kind::Directory {
             return Err(Error::IsDirectory);

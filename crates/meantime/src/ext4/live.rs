@@ -28,8 +28,9 @@ pub(super) struct Live {
     /// The last transaction that changed the inode, and the last that changed what is needed to find its data.
     last: AtomicU64,
     last_data: AtomicU64,
-    /// Whether data were written in place, and not flushed since.
-    pub(super) unflushed: AtomicBool,
+    /// How often data were written in place, and how many of those times are known to have been flushed.
+    pub(super) landed: AtomicU64,
+    pub(super) flushed: AtomicU64,
     failures: Mutex<Failures>,
     /// How many nodes there are of it.
     pub(super) users: AtomicUsize,
@@ -76,7 +77,8 @@ impl Live {
             last: AtomicU64::new(sequence.0),
             last_data: AtomicU64::new(sequence.0),
             // Of a former life of the inode, perhaps.
-            unflushed: AtomicBool::new(true),
+            landed: AtomicU64::new(1),
+            flushed: AtomicU64::new(0),
             failures: Mutex::default(),
             users: AtomicUsize::new(0),
             unlinked: AtomicBool::new(unlinked),
