@@ -6,6 +6,7 @@
 
 pub mod alloc;
 mod asynchronous;
+mod background;
 mod block;
 mod bounded;
 pub mod cache;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::alloc::Allocator;
+use super::background::Background;
 use super::cache::PAGE_BYTES;
 use super::error::Error;
 use super::format::Volume;
@@ -29,6 +30,9 @@ pub(super) struct Writer {
     last: AtomicU64,
     /// Whether the mount has ended.
     ended: AtomicBool,
+    background: Mutex<Option<Background>>,
+    /// When a commit was last made because it was due, in ns of the mount's clock.
+    committed_ns: AtomicU64,
 }
 
 impl Writer {
@@ -59,6 +63,8 @@ impl Writer {
             dirty_most,
             last: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            background: Mutex::default(),
+            committed_ns: AtomicU64::new(0),
         })
     }
 
@@ -86,6 +92,27 @@ impl Writer {
             return Err(Error::ReadOnly);
         }
         self.journal.usable()
+    }
+
+    /// Whether it is `interval_ns` since this was last so.
+    pub(super) fn commit_is_due(&self, now_ns: u64, interval_ns: u64) -> bool {
+        let is_due = now_ns.saturating_sub(self.committed_ns.load(Ordering::Relaxed)) >= interval_ns;
+        if is_due {
+            self.committed_ns.store(now_ns, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Starts the thread that does what nobody waits for.
+    pub(super) fn start_background(&self, mount: &Arc<Mount>) {
+        let background = Background::start(mount);
+        *self.background.lock().unwrap_or_else(PoisonError::into_inner) = background;
+    }
+
+    /// Stops it.
+    pub(super) fn stop_background(&self) {
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(background);
     }
 
     fn dirty(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Known>>> {

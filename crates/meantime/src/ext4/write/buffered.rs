@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::alloc::Reservation;
 use super::super::cache::{Claiming, Filling, PAGE_BYTES, Written};
-use super::super::error::Error;
+use super::super::error::{Error, Unsupported};
 use super::super::file::File;
 use super::super::live::Pages;
 use super::super::metadata::Timestamp;
@@ -13,6 +13,9 @@ use super::super::read::direct::Stopped;
 use super::super::read::place::{Blocks, Extents};
 use super::super::read::target::Target;
 use crate::hw::DmaBuf;
+
+/// EXT4_EXTENTS_FL.
+const EXTENTS: u32 = 0x8_0000;
 
 /// How long somebody else's read of a page is waited for between two looks, in ns.
 const LOOK_NS: u64 = 100_000;
@@ -62,8 +65,9 @@ impl File {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            if writer.dirty_pages() > writer.dirty_most {
-                node.mount.make_clean(&node.known)?;
+            // (If that fails, whoever syncs hears of it.)
+            if writer.dirty_pages() > writer.dirty_most && node.mount.make_clean(&node.known).is_err() {
+                break;
             }
         }
         Ok(done)
@@ -217,6 +221,10 @@ impl File {
         let missing = blocks.clone().filter(missing).count() as u64;
         if missing == 0 {
             return Ok(None);
+        }
+        if self.node().known.before().metadata.flags & EXTENTS == 0 {
+            let what = format!("giving blocks to a file with a block map (inode {})", self.node().ino());
+            return Err(Unsupported { what, advice: "copy it: new files have extents" }.into());
         }
         Ok(Some(self.node().mount.writer()?.allocator.reserve(missing)?))
     }
