@@ -212,11 +212,12 @@ impl FileSystem {
             .map_err(|failure| failure.for_device(&uri, device_bytes))?;
         let mut writer = None;
         let recovered = if options.write {
-            let (journal, ready) = Journal::open_for(&lanes, volume)
+            let anew = || DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
+            let opened = Journal::open_for(&lanes, volume, options.commit_overlap, anew)
                 .map_err(|failure| failure.for_device(&uri, device_bytes))?;
-            volume = ready;
-            writer = Some(Writer::new(journal, &volume, options).map_err(failed)?);
-            None
+            volume = opened.volume;
+            writer = Some(Writer::new(opened.journal, &volume, options).map_err(failed)?);
+            opened.recovered
         } else {
             recover(&mut volume).map_err(|failure| failure.for_device(&uri, device_bytes))?
         };
@@ -230,7 +231,7 @@ impl FileSystem {
             writer,
             options: options.clone(),
             block_shift,
-            overlaid: recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
+            overlaid: !options.write && recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
             recovered,
             counts: Counts::default(),
             clock: Clock::real(),

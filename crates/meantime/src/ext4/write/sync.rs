@@ -12,7 +12,7 @@ use super::super::journal::Sequence;
 use super::super::live::Live;
 use super::super::node::Known;
 use super::super::read::cached::PAGE;
-use crate::block::{BlockChannel, BlockDevice};
+use crate::block::BlockChannel;
 
 /// All pages of a file.
 const ALL: Range<u64> = 0..u64::MAX;
