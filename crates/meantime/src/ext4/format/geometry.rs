@@ -31,6 +31,24 @@ impl Superblock {
         u64::from(self.raw.first_data_block.get()) + u64::from(group) * self.blocks_per_group()
     }
 
+    /// The group that block `block` is in, which the file system has.
+    pub fn group_of(&self, block: u64) -> u32 {
+        let first = u64::from(self.raw.first_data_block.get());
+        // Groups were counted: there are no more than 2^32.
+        (block.saturating_sub(first) / self.blocks_per_group()) as u32
+    }
+
+    /// Blocks that are kept behind the descriptors for more of them (`s_reserved_gdt_blocks`).
+    pub(in crate::ext4) fn reserved_descriptor_blocks(&self) -> u64 {
+        let kept = self.features.has_compat(compat::RESIZE_INODE);
+        if kept { u64::from(self.raw.reserved_gdt_blocks.get()) } else { 0 }
+    }
+
+    /// Size of a group's descriptor, in bytes.
+    pub(in crate::ext4) fn descriptor_bytes(&self) -> usize {
+        usize::from(self.descriptor_bytes)
+    }
+
     /// Blocks of a group's inode table.
     pub fn inode_table_blocks(&self) -> u64 {
         (u64::from(self.inodes_per_group()) * u64::from(self.inode_bytes))

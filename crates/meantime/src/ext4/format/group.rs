@@ -11,36 +11,36 @@ use crate::ext4::{Corruption, Defect};
 /// The first 32 bytes of a descriptor: all of it without `64bit`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawGroup {
-    block_bitmap_lo: U32,
-    inode_bitmap_lo: U32,
-    inode_table_lo: U32,
-    free_blocks_count_lo: U16,
-    free_inodes_count_lo: U16,
-    used_dirs_count_lo: U16,
-    flags: U16,
-    exclude_bitmap_lo: U32,
-    block_bitmap_csum_lo: U16,
-    inode_bitmap_csum_lo: U16,
-    itable_unused_lo: U16,
-    checksum: U16,
+pub(super) struct RawGroup {
+    pub(super) block_bitmap_lo: U32,
+    pub(super) inode_bitmap_lo: U32,
+    pub(super) inode_table_lo: U32,
+    pub(super) free_blocks_count_lo: U16,
+    pub(super) free_inodes_count_lo: U16,
+    pub(super) used_dirs_count_lo: U16,
+    pub(super) flags: U16,
+    pub(super) exclude_bitmap_lo: U32,
+    pub(super) block_bitmap_csum_lo: U16,
+    pub(super) inode_bitmap_csum_lo: U16,
+    pub(super) itable_unused_lo: U16,
+    pub(super) checksum: U16,
 }
 
 /// Bytes 32 to 64 of a descriptor, with `64bit`.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawGroupHigh {
-    block_bitmap_hi: U32,
-    inode_bitmap_hi: U32,
-    inode_table_hi: U32,
-    free_blocks_count_hi: U16,
-    free_inodes_count_hi: U16,
-    used_dirs_count_hi: U16,
-    itable_unused_hi: U16,
-    exclude_bitmap_hi: U32,
-    block_bitmap_csum_hi: U16,
-    inode_bitmap_csum_hi: U16,
-    reserved: U32,
+pub(super) struct RawGroupHigh {
+    pub(super) block_bitmap_hi: U32,
+    pub(super) inode_bitmap_hi: U32,
+    pub(super) inode_table_hi: U32,
+    pub(super) free_blocks_count_hi: U16,
+    pub(super) free_inodes_count_hi: U16,
+    pub(super) used_dirs_count_hi: U16,
+    pub(super) itable_unused_hi: U16,
+    pub(super) exclude_bitmap_hi: U32,
+    pub(super) block_bitmap_csum_hi: U16,
+    pub(super) inode_bitmap_csum_hi: U16,
+    pub(super) reserved: U32,
 }
 
 const CHECKSUM_AT: usize = std::mem::offset_of!(RawGroup, checksum);
@@ -53,9 +53,9 @@ const _: () = {
 };
 
 /// `bg_flags`: the inode bitmap and table were never written.
-const INODE_UNINIT: u16 = 1;
+pub(super) const INODE_UNINIT: u16 = 1;
 /// `bg_flags`: the block bitmap was never written.
-const BLOCK_UNINIT: u16 = 2;
+pub(super) const BLOCK_UNINIT: u16 = 2;
 
 /// A group whose descriptor is sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct Group {
 }
 
 /// The checksum that `bytes`, a descriptor, should have; `None`: descriptors have none here.
-fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
+pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
     let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
     let number = number.to_le_bytes();
     if superblock.has_checksums() {

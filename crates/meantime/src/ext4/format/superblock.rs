@@ -123,9 +123,9 @@ const _: () = {
 };
 
 /// `s_state`: unmounted cleanly.
-const STATE_VALID: u16 = 1;
+pub(super) const STATE_VALID: u16 = 1;
 /// `s_state`: errors were seen.
-const STATE_ERROR: u16 = 2;
+pub(super) const STATE_ERROR: u16 = 2;
 /// The inode of the root directory.
 pub const ROOT_INO: u32 = 2;
 /// The first inode number that is nobody's, in the first revision.
@@ -428,6 +428,15 @@ pub(super) mod tests {
     /// One of 65,536 blocks of 1 KiB, with extents and without checksums.
     pub fn example() -> Superblock {
         Superblock::parse(&raw(), false).unwrap()
+    }
+
+    /// The same with checksums.
+    pub fn checksummed() -> Superblock {
+        let mut raw = raw();
+        raw.feature_ro_compat = ro_compat::METADATA_CSUM.into();
+        raw.checksum_type = 1;
+        raw.checksum = crc32c(!0, &raw.as_bytes()[..SUPERBLOCK_BYTES - 4]).into();
+        Superblock::parse(&raw, false).unwrap()
     }
 
     /// What is said of the example after `change`.

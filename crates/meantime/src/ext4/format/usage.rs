@@ -16,11 +16,18 @@ impl Superblock {
     }
 
     /// Clusters that an allocation in need may take though nobody else may (`ext4_set_resv_clusters`): 2 %, at most 4,096.
-    fn reserved_clusters(&self) -> u64 {
+    pub(in crate::ext4) fn reserved_clusters(&self) -> u64 {
         if !self.features.has_incompat(incompat::EXTENTS) {
             return 0;
         }
         ((self.blocks >> self.cluster_bits) / 50).min(4096)
+    }
+
+    /// Blocks that only root gets (`s_r_blocks_count`).
+    pub(in crate::ext4) fn root_blocks(&self) -> u64 {
+        let high = u64::from(self.raw.r_blocks_count_hi.get()) << 32;
+        let bit64 = self.features.has_incompat(incompat::BIT64);
+        u64::from(self.raw.r_blocks_count_lo.get()) | if bit64 { high } else { 0 }
     }
 
     /// `f_fsid` (`uuid_to_fsid`).
@@ -95,9 +102,7 @@ impl<S: Source> Volume<S> {
             overhead = stored;
         }
         let free_blocks = free_clusters << superblock.cluster_bits;
-        let high = u64::from(superblock.raw.r_blocks_count_hi.get()) << 32;
-        let bit64 = superblock.features.has_incompat(incompat::BIT64);
-        let root = u64::from(superblock.raw.r_blocks_count_lo.get()) | if bit64 { high } else { 0 };
+        let root = superblock.root_blocks();
         let reserved = root.saturating_add(superblock.reserved_clusters() << superblock.cluster_bits);
         Ok(Usage {
             block_bytes: superblock.block_bytes(),

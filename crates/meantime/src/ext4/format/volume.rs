@@ -179,6 +179,16 @@ impl<S> Volume<S> {
     }
 }
 
+impl<S> Volume<S> {
+    /// Where the descriptor of group `number` is: block, and byte in it.
+    pub(in crate::ext4) fn descriptor_place(&self, number: u32) -> (u64, usize) {
+        let superblock = self.superblock();
+        let per_block = superblock.descriptors_per_block();
+        let block = superblock.descriptor_block(number / per_block, self.shared.superblock_block);
+        (block, (number % per_block) as usize * usize::from(superblock.descriptor_bytes))
+    }
+}
+
 impl<S: Source> Volume<S> {
     /// Block `block`, the whole of it, as it is after a replay.
     ///
@@ -199,10 +209,7 @@ impl<S: Source> Volume<S> {
 
     /// The block of descriptors that has group `number`'s, and where in it that is.
     fn descriptor(&self, number: u32) -> Result<(Arc<[u8]>, usize), Error> {
-        let superblock = self.superblock();
-        let per_block = superblock.descriptors_per_block();
-        let block = superblock.descriptor_block(number / per_block, self.shared.superblock_block);
-        let at = (number % per_block) as usize * usize::from(superblock.descriptor_bytes);
+        let (block, at) = self.descriptor_place(number);
         Ok((self.block(block)?, at))
     }
 
@@ -264,7 +271,11 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
     pub fn block_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
-        let group = self.group(number)?;
+        self.block_bitmap_of(&self.group(number)?)
+    }
+
+    /// The same for whoever has the group.
+    pub(in crate::ext4) fn block_bitmap_of(&self, group: &Group) -> Result<Option<Arc<[u8]>>, Error> {
         let bits = self.superblock().clusters_per_group();
         let (checksum, mask) = (group.block_bitmap_checksum, group.checksum_mask);
         (!group.block_uninit).then(|| self.bitmap(group.block_bitmap, bits, checksum, mask)).transpose()
@@ -275,7 +286,11 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
     pub fn inode_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
-        let group = self.group(number)?;
+        self.inode_bitmap_of(&self.group(number)?)
+    }
+
+    /// The same for whoever has the group.
+    pub(in crate::ext4) fn inode_bitmap_of(&self, group: &Group) -> Result<Option<Arc<[u8]>>, Error> {
         let bits = self.superblock().inodes_per_group();
         let (checksum, mask) = (group.inode_bitmap_checksum, group.checksum_mask);
         (!group.inode_uninit).then(|| self.bitmap(group.inode_bitmap, bits, checksum, mask)).transpose()

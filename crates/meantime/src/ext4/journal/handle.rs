@@ -8,8 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use zerocopy::IntoBytes;
+
 use super::held::Held;
-use crate::ext4::format::edit::InodeEdit;
+use crate::ext4::alloc::SpaceChanges;
+use crate::ext4::format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use crate::ext4::format::{Source, SourceError, Superblock, Volume};
 use crate::ext4::{Corruption, Defect, Error, Timestamp};
 
@@ -24,6 +27,8 @@ pub struct Changes {
     pub freed: Vec<Range<u64>>,
     /// Inodes that were changed; true: in a way that `fdatasync` has to write (size, blocks), not only times, owner or mode.
     pub inodes: BTreeMap<u32, bool>,
+    /// What it means for the totals: for [`Allocator::completed`](crate::ext4::alloc::Allocator::completed).
+    pub space: SpaceChanges,
 }
 
 /// A change under way.
@@ -140,6 +145,32 @@ impl<'a> Handle<'a> {
         self.edit(block)?[at..at + bytes.len()].copy_from_slice(&bytes);
         *self.changes.inodes.entry(inode.ino()).or_default() |= data;
         Ok(())
+    }
+
+    /// The superblock as it is on the disk, to be changed: [`store_superblock`](Self::store_superblock).
+    ///
+    /// # Errors
+    /// As [`Volume::block`], [`SuperblockEdit::of`].
+    pub fn load_superblock(&self) -> Result<SuperblockEdit, Error> {
+        let (block, _) = superblock_place(self.superblock());
+        Ok(SuperblockEdit::of(self.superblock(), &self.block(block)?)?)
+    }
+
+    /// Writes the superblock to its place.
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn store_superblock(&mut self, superblock: &SuperblockEdit) -> Result<(), Error> {
+        let (block, at) = superblock_place(self.superblock());
+        let sealed = superblock.sealed();
+        let bytes = sealed.as_bytes();
+        self.edit(block)?[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// What it means for the totals, to be added to.
+    pub(in crate::ext4) fn space(&mut self) -> &mut SpaceChanges {
+        &mut self.changes.space
     }
 
     /// What was changed.

@@ -1,0 +1,163 @@
+//! Groups as a handle sees and changes them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Allocator;
+use super::zones::blocks_in;
+use crate::ext4::format::Group;
+use crate::ext4::format::edit::{GroupEdit, bitmap};
+use crate::ext4::journal::Handle;
+use crate::ext4::{Corruption, Defect, Error};
+
+impl Allocator {
+    /// The block bitmap of group `number` as it is with what `handle` changed: if it was never written, as it would have been.
+    pub(super) fn block_bits(
+        &self,
+        handle: &Handle<'_>,
+        number: u32,
+        group: &Group,
+    ) -> Result<Arc<[u8]>, Error> {
+        let bits = handle.volume().block_bitmap_of(group)?;
+        Ok(bits.unwrap_or_else(|| self.zones.initial_bitmap(self.superblock(), number).into()))
+    }
+
+    /// Changes the descriptor of group `number`.
+    fn edit_group(
+        &self,
+        handle: &mut Handle<'_>,
+        number: u32,
+        change: impl FnOnce(&mut GroupEdit<'_>),
+    ) -> Result<(), Error> {
+        let (block, at) = self.volume.descriptor_place(number);
+        let bytes = self.superblock().descriptor_bytes();
+        let bytes = handle.edit(block)?.get_mut(at..at + bytes);
+        let wrong = || Corruption::new(Defect::GroupPointer).in_block(u64::from(number));
+        let mut edit = GroupEdit::of(self.superblock(), number, bytes.ok_or_else(wrong)?);
+        change(&mut edit);
+        edit.seal();
+        Ok(())
+    }
+
+    /// Marks blocks (bits of its bitmap) of group `number` as in use, all of which are free, or as free, all of which are in use.
+    pub(super) fn mark_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        number: u32,
+        group: &Group,
+        marked: Range<u32>,
+        used: bool,
+    ) -> Result<(), Error> {
+        let superblock = self.superblock();
+        let wrong = |defect| Error::from(Corruption::new(defect).in_block(u64::from(number)));
+        let count = marked.end - marked.start;
+        let free = if used {
+            group.free_clusters.checked_sub(count)
+        } else {
+            group.free_clusters.checked_add(count).filter(|free| *free <= blocks_in(superblock, number))
+        };
+        let free = free.ok_or_else(|| wrong(Defect::FreeCount("free blocks")))?;
+        let bits = if group.block_uninit {
+            let bits = handle.create(group.block_bitmap)?;
+            bits.copy_from_slice(&self.zones.initial_bitmap(superblock, number));
+            bits
+        } else {
+            handle.edit(group.block_bitmap)?
+        };
+        if used {
+            bitmap::set(bits, marked);
+        } else {
+            bitmap::clear(bits, marked);
+        }
+        let checksum = self.bitmap_checksum(bits, superblock.clusters_per_group());
+        self.edit_group(handle, number, |edit| {
+            edit.set_free_clusters(free);
+            edit.set_block_bitmap(checksum);
+        })?;
+        let change = handle.space().group(number);
+        if used {
+            change.taken += count;
+        } else {
+            change.freed += count;
+        }
+        Ok(())
+    }
+
+    /// The checksum of a bitmap of `count` bits; nothing in particular where bitmaps have none.
+    fn bitmap_checksum(&self, bits: &[u8], count: u32) -> u32 {
+        let superblock = self.superblock();
+        if superblock.has_checksums() { bitmap::checksum(superblock.seed(), bits, count) } else { 0 }
+    }
+
+    /// The inode bitmap of group `number`; `None`: no inode of it is in use.
+    pub(super) fn inode_bits(&self, handle: &Handle<'_>, group: &Group) -> Result<Option<Arc<[u8]>>, Error> {
+        handle.volume().inode_bitmap_of(group)
+    }
+
+    /// Marks inode `index` of group `number`, which is free, as in use; or the other way round.
+    pub(super) fn mark_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        number: u32,
+        group: &Group,
+        index: u32,
+        used: bool,
+        directory: bool,
+    ) -> Result<(), Error> {
+        let superblock = self.superblock();
+        let per_group = superblock.inodes_per_group();
+        let wrong = |of| Error::from(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)));
+        let step = |count: u32, up: bool, most: u32| {
+            if up { count.checked_add(1).filter(|count| *count <= most) } else { count.checked_sub(1) }
+        };
+        let free = step(group.free_inodes, !used, per_group).ok_or_else(|| wrong("free inodes"))?;
+        let directories = if directory {
+            step(group.directories, used, per_group).ok_or_else(|| wrong("directories in use"))?
+        } else {
+            group.directories
+        };
+        let bits = if group.inode_uninit {
+            let bits = handle.create(group.inode_bitmap)?;
+            // Bits that stand for nothing count as in use.
+            bitmap::set(bits, per_group..superblock.block_bytes() * 8);
+            bits
+        } else {
+            handle.edit(group.inode_bitmap)?
+        };
+        if used {
+            bitmap::set(bits, index..index + 1);
+        } else {
+            bitmap::clear(bits, index..index + 1);
+        }
+        let checksum = self.bitmap_checksum(bits, per_group);
+        let never_used = if used {
+            group.unused_inodes.min(per_group.saturating_sub(index + 1))
+        } else {
+            group.unused_inodes
+        };
+        // A group with an inode in use has its block bitmap written, as the kernel does it.
+        let block_checksum = if used && group.block_uninit {
+            let bits = handle.create(group.block_bitmap)?;
+            bits.copy_from_slice(&self.zones.initial_bitmap(superblock, number));
+            Some(self.bitmap_checksum(bits, superblock.clusters_per_group()))
+        } else {
+            None
+        };
+        self.edit_group(handle, number, |edit| {
+            edit.set_free_inodes(free);
+            edit.set_directories(directories);
+            if never_used != group.unused_inodes {
+                edit.set_unused_inodes(never_used);
+            }
+            edit.set_inode_bitmap(checksum);
+            if let Some(checksum) = block_checksum {
+                edit.set_block_bitmap(checksum);
+            }
+        })?;
+        let change = handle.space().group(number);
+        let sign = if used { 1 } else { -1 };
+        change.inodes -= sign;
+        change.directories += if directory { sign } else { 0 };
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Inodes are taken and freed.
+
+use super::Allocator;
+use crate::ext4::format::Group;
+use crate::ext4::format::edit::bitmap;
+use crate::ext4::journal::Handle;
+use crate::ext4::{Corruption, Defect, Error};
+
+impl Allocator {
+    /// Takes an inode for a new file or `directory` in directory `parent`. Its slot in the table holds anything: a [new
+    /// inode](crate::ext4::format::edit::InodeEdit::new) is to be written over all of it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: no inode is free. What [`Volume::group`](crate::ext4::format::Volume::group) and the bitmaps say, if they are damaged.
+    pub fn inode(&self, handle: &mut Handle<'_>, parent: u32, directory: bool) -> Result<u32, Error> {
+        let superblock = self.superblock();
+        let per_group = superblock.inodes_per_group();
+        let groups = superblock.groups();
+        let first = (parent.saturating_sub(1) / per_group).min(groups - 1);
+        for step in 0..groups {
+            let number = ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32;
+            if let Some(index) = self.take_inode_in(handle, number, directory)? {
+                return Ok(number * per_group + index + 1);
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Takes an inode of group `number`, if one is free.
+    fn take_inode_in(
+        &self,
+        handle: &mut Handle<'_>,
+        number: u32,
+        directory: bool,
+    ) -> Result<Option<u32>, Error> {
+        let superblock = self.superblock();
+        let per_group = superblock.inodes_per_group();
+        let group = handle.volume().group(number)?;
+        if group.free_inodes == 0 {
+            return Ok(None);
+        }
+        // Those before the first one are the file system's own.
+        let reserved = superblock.first_ino() - 1;
+        let first = u64::from(reserved).saturating_sub(u64::from(number) * u64::from(per_group));
+        let first = first.min(u64::from(per_group)) as u32;
+        let index = match self.inode_bits(handle, &group)? {
+            Some(bits) => bitmap::first_free(&bits, first..per_group),
+            None => first,
+        };
+        if index >= per_group {
+            return Ok(None);
+        }
+        self.clear_slots(handle, &group, index)?;
+        self.mark_inode(handle, number, &group, index, true, directory)?;
+        Ok(Some(index))
+    }
+
+    /// Inode `index` of a group is about to be used: what lies before it in the table and was never used is cleared, since it will count as
+    /// inodes from now on, and nobody knows what is there. (mke2fs writes only the part of a table that is in use.)
+    fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<(), Error> {
+        let superblock = self.superblock();
+        let per_block = superblock.block_bytes() / superblock.inode_bytes();
+        let known = superblock.inodes_per_group().saturating_sub(group.unused_inodes);
+        if index < known {
+            return Ok(());
+        }
+        for place in known / per_block..=index / per_block {
+            let block = group.inode_table + u64::from(place);
+            if place * per_block >= known {
+                handle.create(block)?;
+            } else {
+                let at = ((known % per_block) * superblock.inode_bytes()) as usize;
+                handle.edit(block)?[at..].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees inode `ino`, a `directory` or not.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`] if it cannot be freed: the file system's own, free already; as for
+    /// [`inode`](Self::inode).
+    pub fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
+        let superblock = self.superblock();
+        let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
+        if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino) {
+            return wrong(Defect::InodeNumber);
+        }
+        let per_group = superblock.inodes_per_group();
+        let (number, index) = ((ino - 1) / per_group, (ino - 1) % per_group);
+        let group = handle.volume().group(number)?;
+        let used = match self.inode_bits(handle, &group)? {
+            Some(bits) => bitmap::first_free(&bits, index..index + 1) > index,
+            None => false,
+        };
+        if !used {
+            return wrong(Defect::InodeUnmarked);
+        }
+        self.mark_inode(handle, number, &group, index, false, directory)
+    }
+}

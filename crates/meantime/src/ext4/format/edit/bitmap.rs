@@ -1,0 +1,134 @@
+//! Bitmaps of blocks and inodes that are being changed: bit `n` is bit `n % 8` of byte `n / 8`, set if the block or inode is in use.
+
+use std::ops::Range;
+
+use super::super::checksum::crc32c;
+
+const WORD: u32 = u64::BITS;
+
+/// The 64 bits from bit `64 * index` on; bits that are not there are set.
+fn word(bits: &[u8], index: u32) -> u64 {
+    let at = index as usize * 8;
+    match bits.get(at..at + 8) {
+        Some(bytes) => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        None => {
+            let rest = bits.get(at..).unwrap_or(&[]);
+            (0..8).rev().fold(0, |word, at| word << 8 | u64::from(rest.get(at).copied().unwrap_or(0xFF)))
+        }
+    }
+}
+
+/// The first bit in `range` of which `is_wanted` turns what its word has into ones; the end if there is none.
+fn first(bits: &[u8], range: Range<u32>, turn: u64) -> u32 {
+    if range.is_empty() {
+        return range.end;
+    }
+    let mut index = range.start / WORD;
+    let mut found = (word(bits, index) ^ turn) & (!0 << (range.start % WORD));
+    while found == 0 {
+        index += 1;
+        if index * WORD >= range.end {
+            return range.end;
+        }
+        found = word(bits, index) ^ turn;
+    }
+    (index * WORD + found.trailing_zeros()).min(range.end)
+}
+
+/// The first free bit in `range`; its end if there is none.
+pub fn first_free(bits: &[u8], range: Range<u32>) -> u32 {
+    first(bits, range, !0)
+}
+
+/// The first bit in use in `range`; its end if there is none.
+pub fn first_used(bits: &[u8], range: Range<u32>) -> u32 {
+    first(bits, range, 0)
+}
+
+/// The first run of free bits in `range`; empty if there is none.
+pub fn free_run(bits: &[u8], range: Range<u32>) -> Range<u32> {
+    let start = first_free(bits, range.clone());
+    start..first_used(bits, start..range.end)
+}
+
+/// How many bits of `range` are free.
+pub fn count_free(bits: &[u8], range: Range<u32>) -> u32 {
+    if range.is_empty() {
+        return 0;
+    }
+    let mut free = 0;
+    for index in range.start / WORD..range.end.div_ceil(WORD) {
+        let mut mask = !0;
+        if index == range.start / WORD {
+            mask &= !0 << (range.start % WORD);
+        }
+        if index == range.end / WORD {
+            mask &= !(!0 << (range.end % WORD));
+        }
+        free += (!word(bits, index) & mask).count_ones();
+    }
+    free
+}
+
+/// Sets or clears the bits of `range`, which `bits` has.
+fn change(bits: &mut [u8], range: Range<u32>, used: bool) {
+    let mut at = range.start;
+    while at < range.end {
+        let byte = at as usize / 8;
+        let end = range.end.min((at / 8 + 1) * 8);
+        let mask = (0xFFu8 >> (8 - (end - at))) << (at % 8);
+        if let Some(byte) = bits.get_mut(byte) {
+            *byte = if used { *byte | mask } else { *byte & !mask };
+        }
+        at = end;
+    }
+}
+
+/// Marks the bits of `range` as in use.
+pub fn set(bits: &mut [u8], range: Range<u32>) {
+    change(bits, range, true);
+}
+
+/// Marks the bits of `range` as free.
+pub fn clear(bits: &mut [u8], range: Range<u32>) {
+    change(bits, range, false);
+}
+
+/// The checksum of a bitmap of `count` bits (`ext4_block_bitmap_csum_set`, `ext4_inode_bitmap_csum_set`): it goes into the descriptor.
+pub fn checksum(seed: u32, bits: &[u8], count: u32) -> u32 {
+    crc32c(seed, bits.get(..count as usize / 8).unwrap_or(bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn words_do_what_bits_do(
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), Just(0xFF), any::<u8>()], 1..40),
+            a in 0u32..320, b in 0u32..320,
+        ) {
+            let count = bytes.len() as u32 * 8;
+            let (start, end) = (a.min(b).min(count), a.max(b).min(count));
+            let used = |at: u32| bytes[at as usize / 8] >> (at % 8) & 1 == 1;
+            let first = (start..end).find(|at| !used(*at)).unwrap_or(end);
+            prop_assert_eq!(first_free(&bytes, start..end), first);
+            prop_assert_eq!(first_used(&bytes, start..end), (start..end).find(|at| used(*at)).unwrap_or(end));
+            let free = (start..end).filter(|at| !used(*at)).count() as u32;
+            prop_assert_eq!(count_free(&bytes, start..end), free);
+            let run_end = (first..end).find(|at| used(*at)).unwrap_or(end);
+            prop_assert_eq!(free_run(&bytes, start..end), first..run_end);
+            for value in [true, false] {
+                let mut changed = bytes.clone();
+                change(&mut changed, start..end, value);
+                for at in 0..count {
+                    let is = changed[at as usize / 8] >> (at % 8) & 1 == 1;
+                    prop_assert_eq!(is, if (start..end).contains(&at) { value } else { used(at) });
+                }
+            }
+        }
+    }
+}
