@@ -160,7 +160,9 @@ fn step(random: &mut Random, file: &File, model: &mut Vec<u8>, most: u64, byte: 
 }
 
 fn exercise(options: &[&str], seed: u64, steps: u64) {
-    let Some(image) = Image::make(options, 32, |root| fs::write(root.join("f"), b"").unwrap()) else { return };
+    let Some(image) = Image::make(options, 32, |root| fs::write(root.join("f"), b"").unwrap()) else {
+        return;
+    };
     let most = 700_000;
     let mut random = Random(seed);
     let mut model = Vec::new();

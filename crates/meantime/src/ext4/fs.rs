@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
@@ -212,12 +212,12 @@ impl FileSystem {
             .map_err(|failure| failure.for_device(&uri, device_bytes))?;
         let mut writer = None;
         let recovered = if options.write {
-            let anew = || DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
-            let opened = Journal::open_for(&lanes, volume, options.commit_overlap, anew)
+            let (journal, ready) = Journal::open_for(&lanes, volume, options.commit_overlap)
                 .map_err(|failure| failure.for_device(&uri, device_bytes))?;
-            volume = opened.volume;
-            writer = Some(Writer::new(opened.journal, &volume, options).map_err(failed)?);
-            opened.recovered
+            volume = ready;
+            let recovered = journal.recovered();
+            writer = Some(Writer::new(journal, &volume, options).map_err(failed)?);
+            recovered
         } else {
             recover(&mut volume).map_err(|failure| failure.for_device(&uri, device_bytes))?
         };
@@ -231,7 +231,8 @@ impl FileSystem {
             writer,
             options: options.clone(),
             block_shift,
-            overlaid: !options.write && recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
+            overlaid: !options.write
+                && recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
             recovered,
             counts: Counts::default(),
             clock: Clock::real(),

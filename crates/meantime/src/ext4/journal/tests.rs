@@ -142,7 +142,7 @@ fn shapes() -> Vec<Vec<&'static str>> {
 #[test]
 fn what_was_committed_is_there_and_nothing_else() {
     for (shape, query) in shapes().iter().flat_map(|shape| [(shape, "vwc=0"), (shape, "vwc=1")]) {
-        let size = if shape.contains(&"65536") { "72M" } else { "32M" };
+        let size = if shape.contains(&"65536") { "256M" } else { "32M" };
         let Some(disk) = Disk::new(size, shape, query) else { return };
         let (journal, volume) = disk.mount();
         let first = touch(&journal, 1_000_000);

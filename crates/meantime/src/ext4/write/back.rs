@@ -156,9 +156,7 @@ impl Mount {
             return Ok(None);
         }
         match self.place(known, live, &state, &blocks, &mut promised) {
-            Ok((stretches, token)) => {
-                Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token }))
-            }
+            Ok((stretches, token)) => Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token })),
             Err(error) => {
                 let mut all = live.pages();
                 for (index, mask) in pages {
@@ -195,7 +193,10 @@ impl Mount {
                 while at < range.end {
                     let (Blocks::Written(physical), count) = extents.at(at) else { return false };
                     let blocks = count.min(range.end - at);
-                    push(&mut stretches, Stretch { logical: at, blocks, physical, whole: false, unwritten: false });
+                    push(
+                        &mut stretches,
+                        Stretch { logical: at, blocks, physical, whole: false, unwritten: false },
+                    );
                     at += blocks;
                 }
                 true
@@ -224,7 +225,8 @@ impl Mount {
                         }
                         let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
                         let reservation = promised.as_mut();
-                        let want = Want { ino: known.ino, goal, blocks: wanted, reservation, metadata: false };
+                        let want =
+                            Want { ino: known.ino, goal, blocks: wanted, reservation, metadata: false };
                         let found = allocator.blocks(handle, want)?;
                         (blocks, physical) = (found.end - found.start, found.start);
                         let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
@@ -301,7 +303,15 @@ impl Mount {
             }
         }
         let token = batch.token.take();
-        let mut sending = Sending { mount: self, batch, hits, token, flying: VecDeque::new(), failed: Vec::new(), error: None };
+        let mut sending = Sending {
+            mount: self,
+            batch,
+            hits,
+            token,
+            flying: VecDeque::new(),
+            failed: Vec::new(),
+            error: None,
+        };
         sending.send_all(lane);
         sending
     }
@@ -400,7 +410,9 @@ impl Sending<'_> {
             let mut buf = match lane.take_bounce() {
                 Ok(Some(buf)) => buf,
                 Ok(None) if self.land_oldest(lane) => continue,
-                Ok(None) => return self.fail(at..bytes.end, Error::Resources("no buffer came back".to_owned())),
+                Ok(None) => {
+                    return self.fail(at..bytes.end, Error::Resources("no buffer came back".to_owned()));
+                }
                 Err(error) => return self.fail(at..bytes.end, error),
             };
             let len = (buf.capacity() as u64).min(bytes.end - at);
