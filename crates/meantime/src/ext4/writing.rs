@@ -3,11 +3,21 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use super::error::Error;
+use super::alloc::Allocator;
+use super::change::orphans;
+use super::error::{Error, Unsupported};
 use super::file::File;
 use super::fs::{FileSystem, Node};
+use super::journal::Handle;
 use super::metadata::{FileType, Timestamp};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
+
+/// EXT4_IMMUTABLE_FL and others.
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
+const ENCRYPTED: u32 = 0x800;
+const VERITY: u32 = 0x10_0000;
+const INLINE_DATA: u32 = 0x1000_0000;
 
 const LATER: Error = Error::Invalid("not yet");
 
@@ -22,7 +32,17 @@ impl FileSystem {
     /// # Errors
     /// What could not be written; the mount has ended all the same.
     pub fn unmount(self) -> Result<(), Error> {
-        Ok(())
+        let mount = &*self.mount;
+        let Some(writer) = &mount.writer else { return Ok(()) };
+        writer.stop_background();
+        let written = mount.write_back_all();
+        // What no name leads to, and somebody has still.
+        let deleted = mount.delete_orphans();
+        writer.end();
+        let superblock = writer.journal.change(|handle| writer.allocator.write_superblock_counts(handle));
+        let mut lane = mount.lanes.take()?;
+        let closed = writer.journal.close(&mut lane);
+        written.and(deleted).and(superblock.map(drop)).and(closed)
     }
 
     /// Makes everything durable that was done so far (`sync`).
@@ -30,7 +50,7 @@ impl FileSystem {
     /// # Errors
     /// What could not be written.
     pub fn sync(&self) -> Result<(), Error> {
-        Ok(())
+        self.mount.sync_all()
     }
 
     /// One turn of what the mount's own thread does. True: there is more to be done.
@@ -38,7 +58,20 @@ impl FileSystem {
     /// # Errors
     /// The device.
     pub fn background_step(&self) -> Result<bool, Error> {
-        Ok(false)
+        self.mount.background_step()
+    }
+
+    /// A mount for writing begins: what was being deleted when it last ended is.
+    pub(super) fn begin_writing(&self) -> Result<(), Error> {
+        let mount = &self.mount;
+        let Some(writer) = &mount.writer else { return Ok(()) };
+        let orphan = |handle: &mut Handle<'_>, _: &Allocator| orphans::set_present(handle, true);
+        mount.delete_orphans()?;
+        mount.change(orphan)?;
+        if mount.options.background {
+            writer.start_background(mount);
+        }
+        Ok(())
     }
 
     /// Makes file `name` in `parent`.
@@ -198,8 +231,7 @@ impl FileSystem {
     /// # Errors
     /// What could not be written.
     pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
-        let _ = node;
-        Err(LATER)
+        self.mount.sync_known(&node.known, false)
     }
 
     /// Opens the file at `path` as `options` say. A file that is made belongs to user and group 0.
@@ -207,8 +239,24 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)`.
     pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, Error> {
-        let node = self.resolve(&self.root()?, path, true)?;
-        self.open_node_with(&node, options)
+        let path = path.as_ref();
+        let root = self.root()?;
+        let making = options.create || options.create_new;
+        let found = match self.resolve(&root, path, true) {
+            Ok(_) if options.create_new => return Err(Error::Exists),
+            Err(Error::NotFound) if making => {
+                let name = path.file_name().ok_or(Error::IsDirectory)?;
+                let parent = self.resolve(&root, path.parent().unwrap_or(Path::new("/")), true)?;
+                let new = NewNode { mode: options.mode, uid: 0, gid: 0 };
+                match self.create(&parent, name, &new) {
+                    // Another thread was faster; or it is a link that leads nowhere.
+                    Err(Error::Exists) if !options.create_new => self.resolve(&root, path, true),
+                    made => made,
+                }
+            }
+            found => found,
+        };
+        self.open_node_with(&found?, options)
     }
 
     /// Opens `node` as `options` say; it is there, whatever they say of making it.
@@ -216,7 +264,28 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)`.
     pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File, Error> {
-        let _ = options;
-        self.open_node(node)
+        let options = OpenOptions { write: options.write || options.append, ..*options };
+        if options.write || options.truncate {
+            self.mount.writer()?;
+            let metadata = node.metadata();
+            if metadata.file_type == FileType::Directory {
+                return Err(Error::IsDirectory);
+            }
+            if metadata.flags & IMMUTABLE != 0 || (metadata.flags & APPEND_ONLY != 0 && !options.append) {
+                return Err(Error::NotPermitted);
+            }
+            if metadata.flags & (INLINE_DATA | ENCRYPTED | VERITY) != 0 {
+                let what = format!(
+                    "writing to a file with inline data, encryption or verity (inode {})",
+                    metadata.ino
+                );
+                return Err(Unsupported { what, advice: "write to it with Linux" }.into());
+            }
+        }
+        let file = File::open(node.clone(), options)?;
+        if options.truncate && options.write && file.size() > 0 {
+            file.set_len(0)?;
+        }
+        Ok(file)
     }
 }

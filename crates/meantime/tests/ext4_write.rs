@@ -1,0 +1,207 @@
+//! Writing files: what was written is read, by us, by e2fsck and by debugfs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use meantime::block::{self, OpenOptions as DeviceOptions};
+use meantime::ext4::{Allocate, File, FileSystem, MountOptions, OpenOptions, WriteOptions};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// An image, in a directory that goes with it.
+struct Image {
+    dir: tempfile::TempDir,
+}
+
+impl Image {
+    /// An image made by mkfs.ext4 with `options`, of what `fill` puts into a directory. `None`, and a word about it: there is no mkfs.ext4.
+    fn make(options: &[&str], megabytes: u32, fill: impl FnOnce(&Path)) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fill(&root);
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-d"])
+            .arg(&root)
+            .args(options)
+            .arg(dir.path().join("image"))
+            .arg(format!("{megabytes}M"))
+            .output();
+        let Ok(made) = made else {
+            println!("skipped: there is no mkfs.ext4 (package e2fsprogs)");
+            return None;
+        };
+        assert!(made.status.success(), "mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr));
+        Some(Self { dir })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn mount(&self, options: &MountOptions) -> FileSystem {
+        let uri = format!("file:{}?model=null", self.path("image").display());
+        let device = block::open(&uri, &DeviceOptions::default()).unwrap();
+        FileSystem::mount(device, options).unwrap()
+    }
+
+    /// e2fsck has nothing to say.
+    fn check(&self) {
+        let output = Command::new("e2fsck").arg("-fn").arg(self.path("image")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "e2fsck: {said}");
+    }
+
+    /// What debugfs has of file `name`.
+    fn dump(&self, name: &str) -> Vec<u8> {
+        let to = self.path("dumped");
+        let request = format!("dump {name} {}", to.display());
+        let output = Command::new("debugfs").arg("-R").arg(request).arg(self.path("image")).output().unwrap();
+        assert!(output.status.success());
+        fs::read(to).unwrap()
+    }
+}
+
+fn writable() -> MountOptions {
+    MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() }
+}
+
+fn read_write() -> OpenOptions {
+    OpenOptions { read: true, write: true, ..OpenOptions::default() }
+}
+
+fn compare(file: &File, model: &[u8], what: &str) {
+    assert_eq!(file.size(), model.len() as u64, "{what}");
+    let mut all = vec![0xEE; model.len()];
+    assert_eq!(file.read_at(&mut all, 0).unwrap(), model.len(), "{what}");
+    if let Some(at) = all.iter().zip(model).position(|(got, wanted)| got != wanted) {
+        panic!("{what}: byte {at} is {:#x}, not {:#x}", all[at], model[at]);
+    }
+}
+
+/// One random change of `file` and of `model`; what it was.
+fn step(random: &mut Random, file: &File, model: &mut Vec<u8>, most: u64, byte: u8) -> String {
+    let offset = random.below(most);
+    let spread = random.below(18);
+    let len = (random.below(1 << spread) + 1).min(most - offset) as usize;
+    match random.below(20) {
+        0..8 => {
+            let direct = random.below(4) == 0;
+            let data: Vec<u8> = (0..len).map(|at| byte ^ at as u8 | 1).collect();
+            let options = WriteOptions { direct, ..WriteOptions::default() };
+            assert_eq!(file.write_at_with(&data, offset, &options).unwrap(), len);
+            let end = offset as usize + len;
+            model.resize(model.len().max(end), 0);
+            model[offset as usize..end].copy_from_slice(&data);
+            format!("write {offset}+{len} direct {direct}")
+        }
+        8..11 => {
+            let size = random.below(most);
+            file.set_len(size).unwrap();
+            model.resize(size as usize, 0);
+            format!("set_len {size}")
+        }
+        11 => {
+            file.append(&[byte | 1; 100]).unwrap();
+            model.extend([byte | 1; 100]);
+            "append".to_owned()
+        }
+        12..16 => {
+            let how = [
+                Allocate::Extend,
+                Allocate::KeepSize,
+                Allocate::Punch,
+                Allocate::Zero,
+                Allocate::ZeroKeepSize,
+            ][random.below(5) as usize];
+            file.allocate(offset, len as u64, how).unwrap();
+            let end = offset as usize + len;
+            if matches!(how, Allocate::Extend | Allocate::Zero) {
+                model.resize(model.len().max(end), 0);
+            }
+            if matches!(how, Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize) {
+                let (begin, end) = (model.len().min(offset as usize), model.len().min(end));
+                model[begin..end].fill(0);
+            }
+            format!("{how:?} {offset}+{len}")
+        }
+        16 => {
+            file.sync_all().unwrap();
+            "sync_all".to_owned()
+        }
+        17 => {
+            file.sync_data().unwrap();
+            "sync_data".to_owned()
+        }
+        18 => {
+            file.sync_range(offset..offset + len as u64).unwrap();
+            "sync_range".to_owned()
+        }
+        _ => {
+            let mut some = vec![0; len];
+            let options = meantime::ext4::ReadOptions { direct: random.below(2) == 0, ..Default::default() };
+            let read = file.read_at_with(&mut some, offset, &options).unwrap();
+            let begin = model.len().min(offset as usize);
+            let wanted = &model[begin..model.len().min(begin + len)];
+            assert!(some[..read] == *wanted, "read {offset}+{len} {options:?}");
+            "read".to_owned()
+        }
+    }
+}
+
+fn exercise(options: &[&str], seed: u64, steps: u64) {
+    let Some(image) = Image::make(options, 32, |root| fs::write(root.join("f"), b"").unwrap()) else {
+        return;
+    };
+    let most = 700_000;
+    let mut random = Random(seed);
+    let mut model = Vec::new();
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        let fs = image.mount(&writable());
+        let file = fs.open_with("/f", &read_write()).unwrap();
+        compare(&file, &model, &format!("{options:?}: after a mount, {done:?}"));
+        for n in 0..steps {
+            done.push(step(&mut random, &file, &mut model, most, n as u8));
+            if n % 5 == 0 {
+                let last = &done[done.len().saturating_sub(12)..];
+                compare(&file, &model, &format!("{options:?}, seed {seed}, step {n}: {last:#?}"));
+            }
+        }
+        drop(file);
+        fs.unmount().unwrap();
+        image.check();
+        assert!(image.dump("/f") == model, "{options:?}, seed {seed}: debugfs reads something else");
+        let reader = image.mount(&MountOptions::default());
+        compare(&reader.open("/f").unwrap(), &model, "mounted for reading");
+    }
+}
+
+#[test]
+fn a_file_is_what_was_written() {
+    for (seed, block_bytes) in [(1, "4096"), (2, "1024"), (3, "2048"), (4, "4096"), (5, "1024")] {
+        exercise(&["-b", block_bytes], seed, 150);
+    }
+}
+
+#[test]
+fn blocks_larger_than_pages() {
+    for (seed, block_bytes) in [(1, "8192"), (2, "65536")] {
+        exercise(&["-b", block_bytes], seed, 120);
+    }
+}
+
+#[test]
+fn without_checksums_or_flexible_groups() {
+    exercise(&["-O", "^metadata_csum,^64bit,^flex_bg"], 9, 100);
+}
