@@ -159,8 +159,10 @@ fn step(random: &mut Random, file: &File, model: &mut Vec<u8>, most: u64, byte: 
     }
 }
 
-fn exercise(options: &[&str], seed: u64, steps: u64) {
-    let Some(image) = Image::make(options, 32, |root| fs::write(root.join("f"), b"").unwrap()) else { return };
+fn exercise(options: &[&str], megabytes: u32, seed: u64, steps: u64) {
+    let Some(image) = Image::make(options, megabytes, |root| fs::write(root.join("f"), b"").unwrap()) else {
+        return;
+    };
     let most = 700_000;
     let mut random = Random(seed);
     let mut model = Vec::new();
@@ -188,18 +190,18 @@ fn exercise(options: &[&str], seed: u64, steps: u64) {
 #[test]
 fn a_file_is_what_was_written() {
     for (seed, block_bytes) in [(1, "4096"), (2, "1024"), (3, "2048"), (4, "4096"), (5, "1024")] {
-        exercise(&["-b", block_bytes], seed, 150);
+        exercise(&["-b", block_bytes], 32, seed, 100);
     }
 }
 
 #[test]
 fn blocks_larger_than_pages() {
-    for (seed, block_bytes) in [(1, "8192"), (2, "65536")] {
-        exercise(&["-b", block_bytes], seed, 120);
+    for (seed, block_bytes) in [(1, "8192"), (2, "16384")] {
+        exercise(&["-b", block_bytes], 64, seed, 100);
     }
 }
 
 #[test]
 fn without_checksums_or_flexible_groups() {
-    exercise(&["-O", "^metadata_csum,^64bit,^flex_bg"], 9, 100);
+    exercise(&["-O", "^metadata_csum,^64bit,^flex_bg"], 32, 9, 100);
 }

@@ -61,7 +61,9 @@ impl Drop for Background {
 }
 
 fn run(stopping: &Stopping, mount: &Weak<Mount>) {
-    let Some(interval_ms) = mount.upgrade().map(|mount| mount.options.commit_interval_ms.max(1)) else { return };
+    let Some(interval_ms) = mount.upgrade().map(|mount| mount.options.commit_interval_ms.max(1)) else {
+        return;
+    };
     while !stopping.sleep(Duration::from_millis(interval_ms.div_ceil(LOOKS))) {
         let Some(mount) = mount.upgrade() else { return };
         match mount.background_step() {

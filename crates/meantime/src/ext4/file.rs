@@ -1,8 +1,8 @@
 //! An open file.
 
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
-use std::sync::{Arc, RwLockReadGuard};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, RwLockReadGuard};
 
 use super::cache::PAGE_BYTES;
 use super::error::Error;
@@ -200,8 +200,11 @@ impl File {
             Advice::WillNeed => self.fetch(offset, end)?,
             Advice::DontNeed => {
                 // Pages that are only touched stay, as Linux has it; but the file's last one is whole.
-                let last =
-                    if end == self.size() { end.div_ceil(PAGE_BYTES as u64) } else { end / PAGE_BYTES as u64 };
+                let last = if end == self.size() {
+                    end.div_ceil(PAGE_BYTES as u64)
+                } else {
+                    end / PAGE_BYTES as u64
+                };
                 let first = offset.div_ceil(PAGE_BYTES as u64);
                 if first < last {
                     self.node.mount.lanes.cache().invalidate(u64::from(self.node.ino()), first..last);

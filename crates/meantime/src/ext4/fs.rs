@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
@@ -231,7 +231,8 @@ impl FileSystem {
             writer,
             options: options.clone(),
             block_shift,
-            overlaid: !options.write && recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
+            overlaid: !options.write
+                && recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
             recovered,
             counts: Counts::default(),
             clock: Clock::real(),

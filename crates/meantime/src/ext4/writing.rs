@@ -275,7 +275,10 @@ impl FileSystem {
                 return Err(Error::NotPermitted);
             }
             if metadata.flags & (INLINE_DATA | ENCRYPTED | VERITY) != 0 {
-                let what = format!("writing to a file with inline data, encryption or verity (inode {})", metadata.ino);
+                let what = format!(
+                    "writing to a file with inline data, encryption or verity (inode {})",
+                    metadata.ino
+                );
                 return Err(Unsupported { what, advice: "write to it with Linux" }.into());
             }
         }

@@ -453,12 +453,7 @@ impl<P: Place> Table<P> {
         self.forget_if(file, index, |word| !word.is_under_writeback())
     }
 
-    fn forget_if(
-        &self,
-        file: u64,
-        index: u64,
-        may: impl Fn(Word) -> bool,
-    ) -> Option<(u32, Option<P::Page>)> {
+    fn forget_if(&self, file: u64, index: u64, may: impl Fn(Word) -> bool) -> Option<(u32, Option<P::Page>)> {
         let bucket = self.bucket(file, index);
         let (slot, freed, woken) = self.change(bucket, || {
             let place = self.find(bucket, file, index)?;

@@ -306,7 +306,8 @@ impl Reader<'_, '_, '_> {
         let mut missed = None;
         loop {
             // As much as there is room for.
-            while next < pages.end && flights.len() < WINDOW && self.failed.is_none() && self.stale.is_none() {
+            while next < pages.end && flights.len() < WINDOW && self.failed.is_none() && self.stale.is_none()
+            {
                 debug_assert!(lane.scratch.claims.is_empty());
                 let most = (pages.end - next).min(CHUNK_PAGES as u64);
                 let Some((place, count, bytes)) =

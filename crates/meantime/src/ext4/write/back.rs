@@ -132,12 +132,20 @@ impl Mount {
             let mut all = Vec::with_capacity(taken.len());
             let mut blocks: Vec<Range<u64>> = Vec::new();
             let mut delayed = Vec::new();
+            let size = known.size();
             for index in taken {
                 let mask = pages.dirty.remove(&index).unwrap_or_default();
                 pages.in_flight.insert(index);
                 all.push((index, mask));
                 let first = index * units.per_page / units.per_block;
                 for block in (0..units.per_page).filter(|n| mask >> n & 1 == 1).map(|n| first + n) {
+                    // Cut off since: it is zeroes in the cache, and nothing on the disk.
+                    if block << units.shift >= size {
+                        if pages.delayed.remove(&block) {
+                            delayed.push(block);
+                        }
+                        continue;
+                    }
                     match blocks.last_mut() {
                         Some(last) if last.end == block => last.end += 1,
                         // Blocks of several pages.
@@ -156,9 +164,7 @@ impl Mount {
             return Ok(None);
         }
         match self.place(known, live, &state, &blocks, &mut promised) {
-            Ok((stretches, token)) => {
-                Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token }))
-            }
+            Ok((stretches, token)) => Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token })),
             Err(error) => {
                 let mut all = live.pages();
                 for (index, mask) in pages {
@@ -195,7 +201,10 @@ impl Mount {
                 while at < range.end {
                     let (Blocks::Written(physical), count) = extents.at(at) else { return false };
                     let blocks = count.min(range.end - at);
-                    push(&mut stretches, Stretch { logical: at, blocks, physical, whole: false, unwritten: false });
+                    push(
+                        &mut stretches,
+                        Stretch { logical: at, blocks, physical, whole: false, unwritten: false },
+                    );
                     at += blocks;
                 }
                 true
@@ -224,7 +233,8 @@ impl Mount {
                         }
                         let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
                         let reservation = promised.as_mut();
-                        let want = Want { ino: known.ino, goal, blocks: wanted, reservation, metadata: false };
+                        let want =
+                            Want { ino: known.ino, goal, blocks: wanted, reservation, metadata: false };
                         let found = allocator.blocks(handle, want)?;
                         (blocks, physical) = (found.end - found.start, found.start);
                         let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
@@ -301,7 +311,15 @@ impl Mount {
             }
         }
         let token = batch.token.take();
-        let mut sending = Sending { mount: self, batch, hits, token, flying: VecDeque::new(), failed: Vec::new(), error: None };
+        let mut sending = Sending {
+            mount: self,
+            batch,
+            hits,
+            token,
+            flying: VecDeque::new(),
+            failed: Vec::new(),
+            error: None,
+        };
         sending.send_all(lane);
         sending
     }
@@ -400,7 +418,9 @@ impl Sending<'_> {
             let mut buf = match lane.take_bounce() {
                 Ok(Some(buf)) => buf,
                 Ok(None) if self.land_oldest(lane) => continue,
-                Ok(None) => return self.fail(at..bytes.end, Error::Resources("no buffer came back".to_owned())),
+                Ok(None) => {
+                    return self.fail(at..bytes.end, Error::Resources("no buffer came back".to_owned()));
+                }
                 Err(error) => return self.fail(at..bytes.end, error),
             };
             let len = (buf.capacity() as u64).min(bytes.end - at);

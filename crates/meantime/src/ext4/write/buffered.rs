@@ -215,9 +215,8 @@ impl File {
         extents: &Extents,
         blocks: &Range<u64>,
     ) -> Result<Option<Reservation>, Error> {
-        let missing = |block: &u64| {
-            matches!(extents.at(*block).0, Blocks::Hole) && !pages.delayed.contains(block)
-        };
+        let missing =
+            |block: &u64| matches!(extents.at(*block).0, Blocks::Hole) && !pages.delayed.contains(block);
         let missing = blocks.clone().filter(missing).count() as u64;
         if missing == 0 {
             return Ok(None);

@@ -16,7 +16,12 @@ const TRIES: u32 = 16;
 
 impl File {
     /// Writes `data` from byte `offset` on, to the device. The caller is the file's writer.
-    pub(super) fn write_direct(&self, data: &[u8], offset: u64, policy: Option<Policy>) -> Result<usize, Error> {
+    pub(super) fn write_direct(
+        &self,
+        data: &[u8],
+        offset: u64,
+        policy: Option<Policy>,
+    ) -> Result<usize, Error> {
         let _ = policy;
         let written = self.write_cached(data, offset)?;
         let node = self.node();

@@ -55,8 +55,9 @@ impl File {
         let node = self.node();
         let (mount, known) = (&*node.mount, &node.known);
         self.prepare_end(bytes)?;
-        let progress = mount
-            .change(|handle, allocator| truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS))?;
+        let progress = mount.change(|handle, allocator| {
+            truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)
+        })?;
         known.set_size(bytes);
         self.forget_times();
         mount.finish(known, progress)
@@ -183,8 +184,8 @@ impl Mount {
     /// Goes on with a truncation that was begun, to its end.
     fn finish(&self, known: &Known, mut progress: Progress) -> Result<(), Error> {
         while progress == Progress::More {
-            progress = self
-                .change(|handle, allocator| orphans::finish(handle, allocator, known.ino, STEP_BLOCKS))?;
+            progress =
+                self.change(|handle, allocator| orphans::finish(handle, allocator, known.ino, STEP_BLOCKS))?;
         }
         Ok(())
     }

@@ -180,7 +180,8 @@ impl File {
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let node = self.node();
         let Some(live) = &node.known.live else { return Ok(()) };
-        let settled = node.mount.settle(&node.known, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
+        let settled =
+            node.mount.settle(&node.known, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
         settled.and(live.failed_since(&self.failures_seen))
     }
 }
