@@ -22,6 +22,7 @@ mod inline;
 pub mod inode;
 pub mod journal;
 mod mapping;
+pub mod mkfs;
 mod open;
 pub mod path;
 mod source;
@@ -41,3 +42,5 @@ pub use superblock::{
     ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
 };
 pub use volume::{Volume, VolumeOptions};
+#[cfg(test)]
+pub(in crate::ext4) use xattr::acl_from_disk;
