@@ -1,8 +1,26 @@
 //! What can be done to a file system, as changes of its metadata in a [`Handle`](super::journal::Handle).
 
 pub mod acl;
-pub mod attributes;
-pub mod metadata;
-
+mod attribute_block;
 #[cfg(test)]
 mod attribute_tests;
+pub mod attributes;
+mod block_map;
+pub mod extents;
+pub mod fallocate;
+pub mod metadata;
+pub mod orphans;
+#[cfg(test)]
+mod tests;
+mod tree;
+pub mod truncate;
+
+/// Whether there is more to do, in another change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Progress {
+    /// There is.
+    More,
+    /// It is done.
+    Done,
+}

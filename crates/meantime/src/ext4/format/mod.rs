@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
-mod block_map;
+pub(in crate::ext4) mod block_map;
 mod check_directory;
 pub mod checksum;
 mod directory;

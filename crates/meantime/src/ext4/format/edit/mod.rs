@@ -1,11 +1,13 @@
 //! How structures are changed, in bytes that were checked when they were read: pure functions, which leave a structure with its right checksum.
 
 pub mod bitmap;
+mod extents;
 mod group;
 mod inode;
 mod superblock;
 mod xattr;
 
+pub use extents::{NodeEdit, joined, max_blocks};
 pub use group::GroupEdit;
 pub use inode::InodeEdit;
 pub use superblock::{SuperblockEdit, superblock_place};
