@@ -90,6 +90,14 @@ struct Slot {
 pub(super) struct Taken<'a> {
     lane: MutexGuard<'a, Lane>,
     left: &'a AtomicUsize,
+    spare: bool,
+}
+
+impl Taken<'_> {
+    /// Whether it is the [spare](Lanes::take_leaf) one.
+    pub(super) fn is_spare(&self) -> bool {
+        self.spare
+    }
 }
 
 impl std::ops::Deref for Taken<'_> {
@@ -228,7 +236,7 @@ impl Lanes {
         let limit = self.limit.load(Ordering::Relaxed);
         let slot = &self.slots[thread_number() % limit];
         if let Some(Ok(lane)) = slot.lane.get().map(Mutex::try_lock) {
-            return Ok(Taken { lane, left: &slot.left });
+            return Ok(Taken { lane, left: &slot.left, spare: false });
         }
         self.take_other()
     }
@@ -241,21 +249,34 @@ impl Lanes {
         let around = || (0..limit).map(|n| &self.slots[(own + n) % limit]);
         for slot in around() {
             match slot.lane.get().map(Mutex::try_lock) {
-                Some(Ok(lane)) => return Ok(Taken { lane, left: &slot.left }),
+                Some(Ok(lane)) => return Ok(Taken { lane, left: &slot.left, spare: false }),
                 Some(Err(_)) => {}
                 None => {
                     if let Some(lane) = self.make_in(slot) {
-                        return Ok(Taken { lane, left: &slot.left });
+                        return Ok(Taken { lane, left: &slot.left, spare: false });
                     }
                 }
             }
         }
         for slot in around() {
             if let Some(Ok(lane)) = slot.lane.get().map(Mutex::lock) {
-                return Ok(Taken { lane, left: &slot.left });
+                return Ok(Taken { lane, left: &slot.left, spare: false });
             }
         }
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
+    }
+
+    /// A lane for the calling thread, if one is free.
+    pub(super) fn try_take(&self) -> Option<Taken<'_>> {
+        let own = thread_number();
+        let limit = self.limit.load(Ordering::Relaxed);
+        (0..limit).map(|n| &self.slots[(own + n) % limit]).find_map(|slot| {
+            match slot.lane.get().map(Mutex::try_lock) {
+                Some(Ok(lane)) => Some(Taken { lane, left: &slot.left, spare: false }),
+                Some(Err(_)) => None,
+                None => self.make_in(slot).map(|lane| Taken { lane, left: &slot.left, spare: false }),
+            }
+        })
     }
 
     /// Makes one more lane, for those who have to have one whatever others wait for: [`Lanes::take_leaf`]. Once.
@@ -277,21 +298,11 @@ impl Lanes {
     /// [`Error::Resources`]: a panic has spoilt every lane.
     pub(super) fn take_leaf(&self) -> Result<Taken<'_>, Error> {
         let Some(spare) = self.spare.get() else { return self.take() };
-        let own = thread_number();
-        let limit = self.limit.load(Ordering::Relaxed);
-        for slot in (0..limit).map(|n| &self.slots[(own + n) % limit]) {
-            match slot.lane.get().map(Mutex::try_lock) {
-                Some(Ok(lane)) => return Ok(Taken { lane, left: &slot.left }),
-                Some(Err(_)) => {}
-                None => {
-                    if let Some(lane) = self.make_in(slot) {
-                        return Ok(Taken { lane, left: &slot.left });
-                    }
-                }
-            }
+        if let Some(taken) = self.try_take() {
+            return Ok(taken);
         }
         match spare.lane.get().map(Mutex::lock) {
-            Some(Ok(lane)) => Ok(Taken { lane, left: &spare.left }),
+            Some(Ok(lane)) => Ok(Taken { lane, left: &spare.left, spare: true }),
             _ => Err(Error::Resources("the spare channel was spoilt by a panic: mount again".to_owned())),
         }
     }
@@ -321,7 +332,7 @@ impl Lanes {
                 continue;
             }
             match slot.lane.get().map(Mutex::try_lock) {
-                Some(Ok(lane)) => reap(&mut Taken { lane, left: &slot.left }),
+                Some(Ok(lane)) => reap(&mut Taken { lane, left: &slot.left, spare: false }),
                 // Whoever has it takes it in himself.
                 Some(Err(TryLockError::WouldBlock | TryLockError::Poisoned(_))) | None => {}
             }

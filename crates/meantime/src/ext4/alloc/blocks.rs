@@ -22,6 +22,9 @@ impl Allocator {
     /// [`Error::NoSpace`]: no block is free, or none that the caller may have, or those that are wait for a
     /// [commit](Self::would_commit_help). What [`Volume::group`](crate::ext4::format::Volume::group) and the bitmaps say, if they are damaged.
     pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
+        if want.metadata {
+            handle.fast_ineligible();
+        }
         // None is longer than a group.
         let asked = u64::from(want.blocks.max(1)).min(self.superblock().blocks_per_group());
         let reserved = want.reservation.as_ref().filter(|reservation| reservation.blocks() > 0);

@@ -78,6 +78,7 @@ impl Allocator {
     /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`] if it cannot be freed: the file system's own, free already; as for
     /// [`inode`](Self::inode).
     pub fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
+        handle.fast_ineligible();
         let superblock = self.superblock();
         let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
         if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino) {

@@ -11,22 +11,22 @@ use super::superblock::Superblock;
 use crate::ext4::Defect;
 
 /// `eh_magic`.
-const MAGIC: u16 = 0xF30A;
+pub(super) const MAGIC: u16 = 0xF30A;
 /// The deepest a tree can be (EXT4_MAX_EXTENT_DEPTH).
 pub const MAX_DEPTH: u16 = 5;
 /// Logical blocks that a file can have.
 pub const LOGICAL_BLOCKS: u64 = 1 << 32;
 /// The longest extent that holds data, in blocks (EXT_INIT_MAX_LEN); a longer one is an unwritten one and this much shorter.
-const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
+pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawHeader {
-    magic: U16,
-    entries: U16,
-    max: U16,
-    depth: U16,
-    generation: U32,
+pub(super) struct RawHeader {
+    pub(in crate::ext4::format) magic: U16,
+    pub(in crate::ext4::format) entries: U16,
+    pub(in crate::ext4::format) max: U16,
+    pub(in crate::ext4::format) depth: U16,
+    pub(in crate::ext4::format) generation: U32,
 }
 
 /// `struct ext3_extent_idx`.
@@ -49,8 +49,8 @@ pub struct RawExtent {
     start_lo: U32,
 }
 
-const ENTRY_BYTES: usize = 12;
-const TAIL_BYTES: usize = 4;
+pub(super) const ENTRY_BYTES: usize = 12;
+pub(super) const TAIL_BYTES: usize = 4;
 
 const _: () = {
     assert!(size_of::<RawHeader>() == ENTRY_BYTES);
@@ -59,11 +59,21 @@ const _: () = {
 };
 
 impl RawIndex {
+    /// An entry for the node in `child`, whose first block in the file is `first`.
+    pub(super) fn new(first: u32, child: u64) -> Self {
+        Self {
+            block: U32::new(first),
+            leaf_lo: U32::new(child as u32),
+            leaf_hi: U16::new((child >> 32) as u16),
+            unused: U16::ZERO,
+        }
+    }
+
     fn first(&self) -> u64 {
         u64::from(self.block.get())
     }
 
-    fn child(&self) -> u64 {
+    pub(super) fn child(&self) -> u64 {
         u64::from(self.leaf_lo.get()) | u64::from(self.leaf_hi.get()) << 32
     }
 }
@@ -82,7 +92,18 @@ impl RawExtent {
         self.first() + u64::from(self.blocks())
     }
 
-    fn mapped(&self) -> MappedExtent {
+    /// The entry for `extent`, which is no longer than one may be.
+    pub(super) fn new(extent: &MappedExtent) -> Self {
+        let unwritten = if extent.unwritten { MAX_WRITTEN_BLOCKS } else { 0 };
+        Self {
+            block: U32::new(extent.logical),
+            len: U16::new(extent.blocks as u16 + unwritten),
+            start_hi: U16::new((extent.physical >> 32) as u16),
+            start_lo: U32::new(extent.physical as u32),
+        }
+    }
+
+    pub(super) fn mapped(&self) -> MappedExtent {
         MappedExtent {
             logical: self.block.get(),
             blocks: u32::from(self.blocks()),
@@ -232,6 +253,14 @@ impl<'a> Node<'a> {
                 }
             }
         }
+    }
+
+    /// The entry of an index that is nearest to block `logical` of the file, which may lie before all of them: slot, block and place of the
+    /// node that it leads to. `None` in a leaf.
+    pub fn child_near(&self, logical: u64) -> Option<(usize, u64, Place)> {
+        let Entries::Index(_, indexes) = self.entries else { return None };
+        let slot = indexes.partition_point(|index| index.first() <= logical).saturating_sub(1);
+        self.children().nth(slot).map(|(block, place)| (slot, block, place))
     }
 
     /// The extents of a leaf, in order.

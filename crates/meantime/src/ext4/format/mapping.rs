@@ -303,13 +303,27 @@ impl<S: Source> Volume<S> {
         block: Option<u64>,
         place: Place,
     ) -> Result<Node<'a>, Error> {
+        self.checked_node((inode.ino(), inode.checksum_seed()), bytes, block, place)
+    }
+
+    /// The node in `bytes` of the inode with this number and seed of its checksums; it came from `block` or from the inode.
+    ///
+    /// # Errors
+    /// [`Defect::ExtentHeader`], [`Defect::ExtentChecksum`], [`Defect::ExtentOrder`], [`Defect::BlockPointer`].
+    pub(in crate::ext4) fn checked_node<'a>(
+        &self,
+        (ino, seed): (u32, u32),
+        bytes: &'a [u8],
+        block: Option<u64>,
+        place: Place,
+    ) -> Result<Node<'a>, Error> {
         let wrong = |defect| {
-            let corruption = Corruption::new(defect).in_inode(inode.ino());
+            let corruption = Corruption::new(defect).in_inode(ino);
             block.map_or(corruption, |block| corruption.in_block(block))
         };
         if block.is_some() && self.superblock().has_checksums() {
             // Without a place for one the header is wrong, and says so below unless it merely leaves no room.
-            let right = extents::checksum_is_right(inode.checksum_seed(), bytes);
+            let right = extents::checksum_is_right(seed, bytes);
             let defect = if right.is_none() { Defect::ExtentHeader } else { Defect::ExtentChecksum };
             self.verify(right == Some(true), wrong(defect))?;
         }
