@@ -3,17 +3,22 @@
 pub mod acl;
 pub mod attributes;
 mod block_map;
+pub mod directory;
 pub mod extents;
 pub mod fallocate;
 pub mod metadata;
+pub mod names;
+mod new_inode;
 pub mod orphans;
-mod tree;
-pub mod truncate;
-
+mod rename;
 #[cfg(test)]
 mod attribute_tests;
 #[cfg(test)]
 mod tests;
+mod tree;
+pub mod truncate;
+
+pub use rename::{Name, Renamed, rename};
 
 /// Whether there is more to do, in another change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
