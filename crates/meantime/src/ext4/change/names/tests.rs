@@ -106,7 +106,7 @@ fn name(number: u32, bytes: usize) -> Vec<u8> {
     let mut name = format!("{number:x}-").into_bytes();
     while name.len() < bytes {
         name.push(if number.is_multiple_of(3) {
-            0xC0 | (number >> name.len() % 8) as u8 & 0x3F
+            0xC0 | (number >> (name.len() % 8)) as u8 & 0x3F
         } else {
             b'n'
         });
