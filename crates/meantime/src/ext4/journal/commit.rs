@@ -253,7 +253,7 @@ impl Committer {
         }
         if empty {
             // There were data only, which nothing in the log leads to.
-            return if volatile { flush(lane) } else { Ok(()) };
+            return if volatile && transaction.ordered.is_unflushed() { flush(lane) } else { Ok(()) };
         }
         let buf = match prepared? {
             Some(buf) => buf,
