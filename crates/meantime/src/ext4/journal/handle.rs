@@ -94,8 +94,9 @@ impl<'a> Handle<'a> {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
         }
         let zeroes: Arc<[u8]> = std::iter::repeat_n(0, self.volume.block_bytes()).collect();
-        let entry = self.changes.blocks.entry(block).insert_entry(zeroes);
-        Ok(Arc::make_mut(entry.into_mut()))
+        self.changes.blocks.insert(block, zeroes);
+        let content = self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
+        Ok(Arc::make_mut(content))
     }
 
     /// Block `block` holds metadata no more. (It still has to be [freed](Self::hold).)

@@ -275,7 +275,7 @@ impl Journal {
         if first.state != RunState::Written {
             return Err(wrong());
         }
-        let format = JournalFormat::parse(&*volume.block(first.physical)?, blocks)?;
+        let format = JournalFormat::parse(&volume.block(first.physical)?, blocks)?;
         let used = format.blocks();
         Ok((format, stretches(volume, &inode, used)?))
     }

@@ -203,7 +203,7 @@ fn the_log_goes_round_many_times() {
         for round in 0..3 {
             let (journal, volume) = disk.mount();
             assert_eq!(touched(&volume), 800 + round);
-            assert_eq!(journal.recovered().is_some(), true);
+            assert!(journal.recovered().is_some());
             let sequence = touch(&journal, 801 + round);
             journal.commit(sequence, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
         }
