@@ -165,6 +165,11 @@ impl Node {
         Self { mount, known }
     }
 
+    /// Whether nobody else has it.
+    fn is_alone(&self) -> bool {
+        self.known.live.as_ref().is_some_and(|live| live.users.load(Ordering::Acquire) == 1)
+    }
+
     /// Inode number.
     pub fn ino(&self) -> u32 {
         self.known.ino
@@ -318,6 +323,17 @@ impl FileSystem {
     /// # Errors
     /// There is no such number, or it cannot be read.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
+        let node = self.node_of(ino, false)?;
+        if self.mount.writer.is_some() && node.known.before().inode.is_free() && node.is_alone() {
+            // It may be made any time, and be something else then.
+            self.mount.forget_node(ino);
+            return Err(Error::NotFound);
+        }
+        Ok(node)
+    }
+
+    /// Inode `ino`, to which no name leads.
+    pub(super) fn nameless(&self, ino: u32) -> Result<Node, Error> {
         self.node_of(ino, false)
     }
 

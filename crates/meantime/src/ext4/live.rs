@@ -38,6 +38,8 @@ pub(super) struct Live {
     pub(super) users: AtomicUsize,
     /// Whether no name leads to it, so that it is deleted with its last user.
     pub(super) unlinked: AtomicBool,
+    /// Whether it never had a name.
+    pub(super) nameless: AtomicBool,
 }
 
 /// The pages that are newer than the disk.
@@ -69,8 +71,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
-    /// Nothing is dirty; `sequence` is the last transaction that may have changed it; `unlinked`: no name leads to it.
-    pub(super) fn new(sequence: Sequence, unlinked: bool) -> Self {
+    /// Nothing is dirty; `sequence` is the last transaction that may have changed it.
+    pub(super) fn new(sequence: Sequence) -> Self {
         Self {
             writer: Mutex::default(),
             mapping: RwLock::default(),
@@ -83,7 +85,8 @@ impl Live {
             flushed: AtomicU64::new(0),
             failures: Mutex::default(),
             users: AtomicUsize::new(0),
-            unlinked: AtomicBool::new(unlinked),
+            unlinked: AtomicBool::new(false),
+            nameless: AtomicBool::new(false),
         }
     }
 
@@ -109,14 +112,6 @@ impl Live {
     /// Waits until something that was in flight has ended, or for a while.
     pub(super) fn wait<'a>(&self, pages: MutexGuard<'a, Pages>) -> MutexGuard<'a, Pages> {
         self.written.wait_timeout(pages, LOOK).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Waits until nothing from page `first` on is in flight.
-    pub(super) fn wait_from(&self, first: u64) {
-        let mut pages = self.pages();
-        while pages.in_flight.range(first..).next().is_some() {
-            pages = self.wait(pages);
-        }
     }
 
     /// Something that was in flight has ended.

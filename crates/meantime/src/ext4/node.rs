@@ -35,19 +35,17 @@ pub(super) struct Known {
 pub(super) struct State {
     pub(super) metadata: Metadata,
     pub(super) inode: Inode,
-    /// What [`Known::version`] was when it was read, or less.
-    pub(super) version: u64,
     extents: OnceLock<Arc<Extents>>,
     /// Of a file in many pieces: as long as somebody has it open.
     many: Mutex<Weak<Extents>>,
 }
 
 impl State {
-    fn read(mount: &Mount, ino: u32, linked: bool, version: u64) -> Result<Self, Error> {
+    fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
         let inode = mount
             .consistent(|| if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) })?;
         let metadata = mount.volume.metadata(&inode);
-        Ok(Self { metadata, inode, version, extents: OnceLock::new(), many: Mutex::default() })
+        Ok(Self { metadata, inode, extents: OnceLock::new(), many: Mutex::default() })
     }
 
     /// Where its blocks are.
@@ -76,13 +74,13 @@ impl Known {
             return Ok(known);
         }
         let Some(writer) = &mount.writer else {
-            let known = Arc::new(Self::of(State::read(mount, ino, linked, 0)?, None));
+            let known = Arc::new(Self::of(State::read(mount, ino, linked)?, None));
             return Ok(mount.nodes.keep(ino, known, 1));
         };
         // Before it is read: what changes it from now on has a later one.
         let sequence = writer.last_sequence();
-        let state = State::read(mount, ino, linked, 0)?;
-        let live = Some(Box::new(Live::new(sequence, state.metadata.links == 0)));
+        let state = State::read(mount, ino, linked)?;
+        let live = Some(Box::new(Live::new(sequence)));
         // Somebody has it perhaps, though it is no longer kept.
         let known = writer.registry().enter(ino, || Arc::new(Self::of(state, live)));
         // What was read may be older than a change that found nobody to tell of it.
@@ -144,8 +142,7 @@ impl Known {
         }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if self.stale.swap(false, Ordering::AcqRel) {
-            let version = self.version();
-            match State::read(mount, self.ino, false, version) {
+            match State::read(mount, self.ino, false) {
                 Ok(read) => {
                     // Of what is written to it alone its writers know.
                     if self.file_type != FileType::Regular || self.live.is_none() {

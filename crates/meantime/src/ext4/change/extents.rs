@@ -9,6 +9,7 @@ use crate::ext4::format::MappedExtent;
 use crate::ext4::format::edit::{InodeEdit, NodeEdit, max_blocks};
 use crate::ext4::format::extents::LOGICAL_BLOCKS;
 use crate::ext4::format::inode::flags;
+use crate::ext4::format::journal::fast_commit::Change;
 use crate::ext4::journal::Handle;
 use crate::ext4::{Corruption, Defect, Error, FileType};
 
@@ -58,7 +59,20 @@ pub fn insert(
     }
     let mut tree = Tree::of(handle, allocator, inode)?;
     tree.count(i64::from(extent.blocks));
-    tree.insert(&extent)
+    tree.insert(&extent)?;
+    record(handle, inode, &extent);
+    Ok(())
+}
+
+/// That `extent` is what the file of `inode` has there now, for fast commits.
+fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
+    handle.record(Change::AddRange {
+        ino: inode.ino(),
+        first: extent.logical,
+        blocks: extent.blocks,
+        at: extent.physical,
+        unwritten: extent.unwritten,
+    });
 }
 
 impl Tree<'_, '_> {
@@ -117,6 +131,9 @@ pub fn remove(
     }
     // What the journal may have of blocks of metadata must not be replayed over what they will hold next.
     let metadata = inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::EA_INODE != 0;
+    if inode.flags() & flags::INLINE_DATA != 0 {
+        return Err(Error::Invalid("the inode's content is not in blocks"));
+    }
     if inode.flags() & flags::EXTENTS == 0 {
         return block_map::remove(handle, allocator, inode, u64::from(range.start)..end, metadata, budget);
     }
@@ -128,14 +145,22 @@ pub fn remove(
         freed: 0,
     };
     removal.limit = weight(removal.tree.handle) + budget.max(1);
-    let progress = loop {
-        match removal.leaf()? {
-            Some(Progress::More) if removal.is_spent() => break Progress::More,
-            Some(Progress::More) => {}
-            _ => break Progress::Done,
+    let mut progress = Progress::Done;
+    while removal.leaf()? {
+        if removal.is_spent() {
+            progress = removal.rest()?;
+            break;
         }
-    };
+    }
+    let any = removal.freed > 0;
     removal.tree.collapse()?;
+    if progress == Progress::More {
+        // What is left is behind the file's end, maybe.
+        handle.fast_ineligible();
+    } else if any {
+        let blocks = (end - u64::from(range.start)).min(u64::from(u32::MAX - range.start)) as u32;
+        handle.record(Change::DelRange { ino: inode.ino(), first: range.start, blocks });
+    }
     Ok(progress)
 }
 
@@ -153,10 +178,18 @@ impl Removal<'_, '_> {
         self.freed >= MAX_FREED || weight(self.tree.handle) >= self.limit
     }
 
-    /// Frees what is in the last leaf that has anything of the range; `None`: none has.
-    fn leaf(&mut self) -> Result<Option<Progress>, Error> {
+    /// Whether the file still has anything of the range.
+    fn rest(&self) -> Result<Progress, Error> {
         let path = self.tree.descend(self.range.end - 1)?;
-        let Some(leaf) = path.last() else { return Ok(None) };
+        let last = path.last().and_then(|leaf| Some(leaf.node.extent(leaf.slot.checked_sub(1)?)));
+        let left = last.is_some_and(|last| last.end() > self.range.start);
+        Ok(if left { Progress::More } else { Progress::Done })
+    }
+
+    /// Frees what is in the last leaf that has anything of the range; `false`: none has.
+    fn leaf(&mut self) -> Result<bool, Error> {
+        let path = self.tree.descend(self.range.end - 1)?;
+        let Some(leaf) = path.last() else { return Ok(false) };
         let mut bytes = Vec::from(leaf.node.as_bytes());
         let mut node = NodeEdit::of(&mut bytes[..]).map_err(Corruption::new)?;
         let first = (!node.is_empty()).then(|| node.first(0));
@@ -192,7 +225,7 @@ impl Removal<'_, '_> {
             slot = at;
         }
         if !any {
-            return Ok(None);
+            return Ok(false);
         }
         // One that was cut at its beginning is behind those that are gone.
         if gone.start < gone.end {
@@ -206,7 +239,7 @@ impl Removal<'_, '_> {
         if let Some(rest) = rest {
             self.tree.insert(&rest)?;
         }
-        Ok(Some(Progress::More))
+        Ok(true)
     }
 
     fn write_back(
@@ -255,15 +288,32 @@ pub fn set_written(
     let end = end_of(&range);
     let mut tree = Tree::of(handle, allocator, inode)?;
     let mut from = u64::from(range.start);
+    let mut converted = Vec::new();
     while from < end {
-        from = tree.convert(from..end, written)?;
+        from = tree.convert(from..end, written, &mut converted)?;
     }
-    tree.collapse()
+    tree.collapse()?;
+    if !has_room(inode) && !converted.is_empty() {
+        handle.fast_ineligible();
+    }
+    converted.iter().for_each(|piece| record(handle, inode, piece));
+    Ok(())
+}
+
+/// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it joins them again.
+fn has_room(inode: &InodeEdit) -> bool {
+    // Of a deeper tree, all is well only if no leaf is full: that is not looked for.
+    NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
 
 impl Tree<'_, '_> {
-    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go on.
-    fn convert(&mut self, range: Range<u64>, written: bool) -> Result<u64, Error> {
+    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go on. What it is now goes into `converted`.
+    fn convert(
+        &mut self,
+        range: Range<u64>,
+        written: bool,
+        converted: &mut Vec<MappedExtent>,
+    ) -> Result<u64, Error> {
         let path = self.descend(range.start)?;
         let Some(leaf) = path.last() else { return Ok(range.end) };
         let before = leaf.slot.checked_sub(1).filter(|at| leaf.node.extent(*at).end() > range.start);
@@ -278,6 +328,7 @@ impl Tree<'_, '_> {
         }
         let to = range.end.min(extent.end()).min(from + u64::from(max_blocks(!written)));
         let piece = MappedExtent { unwritten: !written, ..part(&extent, from..to) };
+        converted.push(piece);
         let (ahead, behind) = (u64::from(extent.logical)..from, to..extent.end());
         if ahead.is_empty() && behind.is_empty() {
             // No room is needed, and none may be: this is how data that were written become visible.

@@ -99,6 +99,7 @@ fn fill(
         inode.set_modified(handle.now());
     }
     handle.store_inode(&inode, true)?;
+    handle.fast_eligible();
     Ok(from)
 }
 
@@ -127,5 +128,6 @@ pub fn punch(
     inode.set_modified(handle.now());
     inode.set_changed(handle.now());
     handle.store_inode(&inode, true)?;
+    handle.fast_eligible();
     Ok(progress)
 }

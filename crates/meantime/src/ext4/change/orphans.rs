@@ -140,6 +140,7 @@ impl OrphanFile {
 /// # Errors
 /// Damage, or the device.
 pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+    handle.fast_ineligible();
     if let Some(file) = OrphanFile::of(handle)?
         && file.replace(handle, 0, inode.ino())?
     {
@@ -157,6 +158,7 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
 /// # Errors
 /// [`Defect::OrphanList`] if it was none; the device.
 pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+    handle.fast_ineligible();
     let ino = inode.ino();
     if let Some(file) = OrphanFile::of(handle)?
         && file.replace(handle, ino, 0)?
@@ -242,15 +244,19 @@ pub fn finish(
     budget: usize,
 ) -> Result<Progress, Error> {
     let mut inode = handle.load_inode(ino)?;
+    let has_blocks = inode.parsed(handle.superblock())?.has_blocks();
     if inode.links() != 0 {
-        let progress = truncate::remove_behind(handle, allocator, &mut inode, budget)?;
+        let progress = match has_blocks {
+            true => truncate::remove_behind(handle, allocator, &mut inode, budget)?,
+            false => Progress::Done,
+        };
         if progress == Progress::Done {
             remove(handle, &mut inode)?;
         }
         handle.store_inode(&inode, true)?;
         return Ok(progress);
     }
-    if inode.parsed(handle.superblock())?.has_blocks() {
+    if has_blocks {
         inode.set_size(0);
         let progress = extents::remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL, budget)?;
         if progress == Progress::More {

@@ -9,15 +9,15 @@ mod attributes;
 pub(in crate::ext4) mod block_map;
 mod check_directory;
 pub mod checksum;
-mod directory;
-mod dirent;
+pub(in crate::ext4) mod directory;
+pub(in crate::ext4) mod dirent;
 pub mod edit;
 pub(in crate::ext4) mod extents;
 pub mod features;
 mod geometry;
 mod group;
-mod hash;
-mod htree;
+pub(in crate::ext4) mod hash;
+pub(in crate::ext4) mod htree;
 mod inline;
 pub mod inode;
 pub mod journal;
@@ -41,3 +41,5 @@ pub use superblock::{
     ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
 };
 pub use volume::{Volume, VolumeOptions};
+#[cfg(test)]
+pub(in crate::ext4) use xattr::acl_from_disk;

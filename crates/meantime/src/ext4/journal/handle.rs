@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
+use super::fast::{self, FastChanges};
 use super::held::Held;
 use crate::ext4::alloc::SpaceChanges;
 use crate::ext4::format::edit::{InodeEdit, SuperblockEdit, superblock_place};
+use crate::ext4::format::journal::fast_commit::Change;
 use crate::ext4::format::{Source, SourceError, Superblock, Volume};
 use crate::ext4::{Corruption, Defect, Error, Timestamp};
 
@@ -27,6 +29,8 @@ pub struct Changes {
     pub freed: Vec<Range<u64>>,
     /// Inodes that were changed; true: in a way that `fdatasync` has to write (size, blocks), not only times, owner or mode.
     pub inodes: BTreeMap<u32, bool>,
+    /// The same in the words of fast commits, if they have any for it.
+    pub fast: FastChanges,
     /// What it means for the totals: for [`Allocator::completed`](crate::ext4::alloc::Allocator::completed).
     pub space: SpaceChanges,
 }
@@ -94,8 +98,8 @@ impl<'a> Handle<'a> {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
         }
         let zeroes: Arc<[u8]> = std::iter::repeat_n(0, self.volume.block_bytes()).collect();
-        self.changes.blocks.insert(block, zeroes);
-        let content = self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
+        let content = self.changes.blocks.entry(block).or_default();
+        *content = zeroes;
         Ok(Arc::make_mut(content))
     }
 
@@ -103,6 +107,7 @@ impl<'a> Handle<'a> {
     pub fn forget(&mut self, block: u64) {
         self.changes.blocks.remove(&block);
         self.changes.forgotten.insert(block);
+        self.changes.fast.bar();
     }
 
     /// `blocks` were marked as free: nobody gets them before the change has committed.
@@ -166,12 +171,48 @@ impl<'a> Handle<'a> {
         let sealed = superblock.sealed();
         let bytes = sealed.as_bytes();
         self.edit(block)?[at..at + bytes.len()].copy_from_slice(bytes);
+        self.changes.fast.bar();
         Ok(())
     }
 
     /// What it means for the totals, to be added to.
     pub(in crate::ext4) fn space(&mut self) -> &mut SpaceChanges {
         &mut self.changes.space
+    }
+
+    /// Part of what the change does is `operation` (of inodes that are [stored](Self::store_inode), nothing is to be recorded).
+    pub fn record(&mut self, operation: Change) {
+        self.changes.fast.record(operation);
+    }
+
+    /// The same for a new regular file with its first name, whose inode is stored.
+    pub fn record_create(&mut self, parent: u32, ino: u32, name: &[u8]) {
+        if self.comes_out(ino).unwrap_or(false) {
+            self.record(Change::Create { parent, ino, name: name.to_vec() });
+        } else {
+            self.changes.fast.bar();
+        }
+    }
+
+    /// Whether replay makes inode `ino` what it is now, over what it was before.
+    fn comes_out(&self, ino: u32) -> Result<bool, Error> {
+        let (block, at) = self.volume().inode_place(ino)?;
+        let (new, bytes) = (self.block(block)?, self.superblock().inode_bytes() as usize);
+        let offset = block * self.volume.block_bytes() as u64;
+        let old =
+            self.base.read(offset, self.volume.block_bytes()).map_err(|_| Error::Invalid("no table"))?;
+        Ok(fast::comes_out_of(&new[at..at + bytes], &old[at..at + bytes]))
+    }
+
+    /// All that the change does has been recorded, and is nothing that a replay of fast commits gets wrong ([`FastChanges`]): it can be committed fast. A change of
+    /// which this is not said has the whole transaction committed.
+    pub fn fast_eligible(&mut self) {
+        self.changes.fast.complete();
+    }
+
+    /// The change does something that fast commits have no words for, whoever says what of the rest.
+    pub fn fast_ineligible(&mut self) {
+        self.changes.fast.bar();
     }
 
     /// What was changed.

@@ -13,6 +13,7 @@
 mod broken;
 mod checkpoint;
 mod commit;
+pub mod fast;
 mod handle;
 mod held;
 mod log;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Sequence;
+use super::fast::Unsaid;
 use super::handle::Changes;
 use super::ordered::Ordered;
 
@@ -19,6 +20,8 @@ pub(super) struct Transaction {
     pub(super) ordered: Arc<Ordered>,
     /// Whether it is anything: it may be one without blocks, whose data or freed blocks wait all the same.
     pub(super) used: bool,
+    /// What no fast commit has said of it.
+    pub(super) unsaid: Unsaid,
 }
 
 impl Transaction {
@@ -29,6 +32,7 @@ impl Transaction {
             revoked: BTreeSet::new(),
             ordered: Arc::default(),
             used: false,
+            unsaid: Unsaid::default(),
         }
     }
 
@@ -46,6 +50,7 @@ impl Transaction {
     /// Takes `changes` in, which came after all before.
     pub(super) fn merge(&mut self, changes: &Changes) {
         self.used = true;
+        self.unsaid.merge(changes);
         for block in &changes.forgotten {
             self.blocks.remove(block);
             self.revoked.insert(*block);

@@ -132,12 +132,20 @@ impl Mount {
             let mut all = Vec::with_capacity(taken.len());
             let mut blocks: Vec<Range<u64>> = Vec::new();
             let mut delayed = Vec::new();
+            let size = known.size();
             for index in taken {
                 let mask = pages.dirty.remove(&index).unwrap_or_default();
                 pages.in_flight.insert(index);
                 all.push((index, mask));
                 let first = index * units.per_page / units.per_block;
                 for block in (0..units.per_page).filter(|n| mask >> n & 1 == 1).map(|n| first + n) {
+                    // Cut off since: it is zeroes in the cache, and nothing on the disk.
+                    if block << units.shift >= size {
+                        if pages.delayed.remove(&block) {
+                            delayed.push(block);
+                        }
+                        continue;
+                    }
                     match blocks.last_mut() {
                         Some(last) if last.end == block => last.end += 1,
                         // Blocks of several pages.

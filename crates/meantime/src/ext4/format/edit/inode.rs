@@ -119,6 +119,13 @@ impl InodeEdit {
         })
     }
 
+    /// The owner: user and group.
+    pub fn owner(&self) -> (u32, u32) {
+        let raw = self.raw_ref();
+        let wide = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
+        (wide(raw.uid, raw.uid_high), wide(raw.gid, raw.gid_high))
+    }
+
     /// Sets the owner.
     pub fn set_owner(&mut self, uid: u32, gid: u32) {
         let raw = self.raw();
@@ -200,6 +207,21 @@ impl InodeEdit {
     /// The same, to be changed.
     pub fn block_area_mut(&mut self) -> &mut [u8; BLOCK_AREA_BYTES] {
         &mut self.raw().block
+    }
+
+    /// Sets the numbers of a device, in the form that is old if they are small (`new_encode_dev`, `old_encode_dev`); `false`: there is no room
+    /// for such.
+    pub fn set_device(&mut self, (major, minor): (u32, u32)) -> bool {
+        if major >= 1 << 12 || minor >= 1 << 20 {
+            return false;
+        }
+        let small = major < 256 && minor < 256;
+        let old = if small { major << 8 | minor } else { 0 };
+        let new = if small { 0 } else { minor & 0xFF | major << 8 | (minor & !0xFF) << 12 };
+        let area = &mut self.raw().block;
+        area[..4].copy_from_slice(&old.to_le_bytes());
+        area[4..8].copy_from_slice(&new.to_le_bytes());
+        true
     }
 
     /// The block of its extended attributes; 0: none.

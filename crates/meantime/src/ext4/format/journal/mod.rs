@@ -3,7 +3,7 @@
 //! What comes out is what `e2fsck` would have written: the blocks of all committed transactions, the newest copy of each, without those that were revoked
 //! later. A transaction that was not committed is as if it had never been.
 
-mod fast_commit;
+pub mod fast_commit;
 mod layout;
 mod replay;
 mod write;

@@ -3,9 +3,12 @@
 
 mod replay;
 mod scan;
+mod write;
 
 pub use self::replay::Replayed;
+pub use self::scan::Change;
 use self::scan::{Next, Scan};
+pub use self::write::{Unsayable, Writer};
 use super::layout::Superblock;
 use super::replay::Log;
 use crate::ext4::error::{Error, Unsupported};

@@ -3,85 +3,129 @@
 use std::ops::Range;
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ext4::format::checksum::crc32c;
 
 /// A tag and the length of its value (`struct ext4_fc_tl`).
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct TagHeader {
-    tag: U16,
-    len: U16,
+pub(super) struct TagHeader {
+    pub(super) tag: U16,
+    pub(super) len: U16,
 }
 
 /// `struct ext4_fc_head`.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Head {
-    features: U32,
-    tid: U32,
+pub(super) struct Head {
+    pub(super) features: U32,
+    pub(super) tid: U32,
 }
 
 /// `struct ext4_fc_tail`.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Tail {
-    tid: U32,
-    crc: U32,
+pub(super) struct Tail {
+    pub(super) tid: U32,
+    pub(super) crc: U32,
 }
 
 /// `struct ext4_fc_add_range`, with its `struct ext4_extent`.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct AddRange {
-    ino: U32,
-    first: U32,
-    len: U16,
-    start_hi: U16,
-    start_lo: U32,
+pub(super) struct AddRange {
+    pub(super) ino: U32,
+    pub(super) first: U32,
+    pub(super) len: U16,
+    pub(super) start_hi: U16,
+    pub(super) start_lo: U32,
 }
 
 /// `struct ext4_fc_del_range`.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct DelRange {
-    ino: U32,
-    first: U32,
-    len: U32,
+pub(super) struct DelRange {
+    pub(super) ino: U32,
+    pub(super) first: U32,
+    pub(super) len: U32,
 }
 
 const _: () = assert!(size_of::<TagHeader>() == 4 && size_of::<Head>() == 8 && size_of::<Tail>() == 8);
 const _: () = assert!(size_of::<AddRange>() == 16 && size_of::<DelRange>() == 12);
 
-const ADD_RANGE: u16 = 1;
-const DEL_RANGE: u16 = 2;
-const CREAT: u16 = 3;
-const LINK: u16 = 4;
-const UNLINK: u16 = 5;
-const INODE: u16 = 6;
-const PAD: u16 = 7;
-const TAIL: u16 = 8;
-const HEAD: u16 = 9;
+pub(super) const ADD_RANGE: u16 = 1;
+pub(super) const DEL_RANGE: u16 = 2;
+pub(super) const CREAT: u16 = 3;
+pub(super) const LINK: u16 = 4;
+pub(super) const UNLINK: u16 = 5;
+pub(super) const INODE: u16 = 6;
+pub(super) const PAD: u16 = 7;
+pub(super) const TAIL: u16 = 8;
+pub(super) const HEAD: u16 = 9;
 
 /// An extent of more blocks than this is not written yet (`EXT_INIT_MAX_LEN`).
-const WRITTEN_BLOCKS_MAX: u16 = 1 << 15;
+pub(super) const WRITTEN_BLOCKS_MAX: u16 = 1 << 15;
 
-/// A change of a fast commit, not yet compared with the file system.
+/// A change of a fast commit. One that was read is not yet compared with the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Change {
+pub enum Change {
     /// Blocks of a file are at these places now.
-    AddRange { ino: u32, first: u32, blocks: u32, at: u64, unwritten: bool },
+    AddRange {
+        /// The file.
+        ino: u32,
+        /// The first of them, in the file.
+        first: u32,
+        /// How many.
+        blocks: u32,
+        /// The first, in the file system.
+        at: u64,
+        /// They read as zeroes.
+        unwritten: bool,
+    },
     /// Blocks of a file are gone.
-    DelRange { ino: u32, first: u32, blocks: u32 },
+    DelRange {
+        /// The file.
+        ino: u32,
+        /// The first of them, in the file.
+        first: u32,
+        /// How many.
+        blocks: u32,
+    },
     /// A new inode has a name.
-    Create { parent: u32, ino: u32, name: Vec<u8> },
+    Create {
+        /// The directory.
+        parent: u32,
+        /// The inode.
+        ino: u32,
+        /// The name.
+        name: Vec<u8>,
+    },
     /// An inode has one more name.
-    Link { parent: u32, ino: u32, name: Vec<u8> },
+    Link {
+        /// The directory.
+        parent: u32,
+        /// The inode.
+        ino: u32,
+        /// The name.
+        name: Vec<u8>,
+    },
     /// An inode has lost a name.
-    Unlink { parent: u32, ino: u32, name: Vec<u8> },
+    Unlink {
+        /// The directory.
+        parent: u32,
+        /// The inode.
+        ino: u32,
+        /// The name.
+        name: Vec<u8>,
+    },
     /// The inode, without the map of its blocks, in the form of the disk.
-    Inode { ino: u32, raw: Vec<u8> },
+    Inode {
+        /// Its number.
+        ino: u32,
+        /// Its bytes, without those behind its fields (`i_extra_isize`).
+        raw: Vec<u8>,
+    },
 }
 
 /// A fast commit has features that are not known: nothing after it can be understood.

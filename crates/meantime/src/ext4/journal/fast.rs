@@ -1,0 +1,251 @@
+//! What changes do, in the words of fast commits.
+//!
+//! A change is in the running transaction as new contents of blocks. To be committed fast, it has to be sayable besides: as names, ranges and inodes, which a replay
+//! by the kernel, by e2fsck or by us turns into the same file system. What no replay gets quite right is never said; then the whole transaction commits:
+//!
+//! - directories made, moved and removed (the kernel's replay loses their link counts), links and devices (it loses what is in the inode);
+//! - an inode's last name (e2fsck's replay takes the name, and leaves the inode), so that no inode is freed, or used again, by what a fast commit says;
+//! - whatever takes or gives back a block of metadata: replay takes its own while the blocks of inodes it replays are free for a time, as it has it;
+//! - extended attributes (there is no tag for them), an inode with a block of them (replay does not count that), ACLs of new files.
+//!
+//! Ranges are said as they were changed, one after another, not as the map is at the end: replay then goes through the same trees, which had room.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::handle::Changes;
+use crate::ext4::format::inode::{BLOCK_AREA_BYTES, Inode, flags};
+use crate::ext4::format::journal::fast_commit::{Change, Unsayable, Writer};
+use crate::ext4::format::{Source, Superblock, Volume};
+use crate::ext4::{Error, FileType};
+
+/// Bytes of an inode before its newer fields, where the size of those is (`i_extra_isize`).
+const GOOD_OLD_BYTES: usize = 128;
+/// Where an inode's block area is.
+const BLOCK_AREA_AT: usize = 0x28;
+/// The header of an extent root without extents: magic number, none of four, no depth.
+const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
+/// A fast commit of more operations than this is none any more.
+const OPERATIONS_MOST: usize = 512;
+
+/// What one change did.
+#[derive(Debug, Default)]
+pub struct FastChanges {
+    operations: Vec<Change>,
+    /// They, and the inodes, are all it did.
+    complete: bool,
+    /// It did something that is never said.
+    barred: bool,
+}
+
+impl FastChanges {
+    pub(super) fn record(&mut self, operation: Change) {
+        self.operations.push(operation);
+    }
+
+    pub(super) fn complete(&mut self) {
+        self.complete = true;
+    }
+
+    pub(super) fn bar(&mut self) {
+        self.barred = true;
+    }
+
+    /// What it did besides changing inodes; `None`: it cannot be said.
+    pub fn operations(&self) -> Option<&[Change]> {
+        (self.complete && !self.barred).then_some(&self.operations)
+    }
+}
+
+/// What the running transaction did that no fast commit has said yet.
+#[derive(Debug, Default)]
+pub(super) struct Unsaid {
+    operations: Vec<Change>,
+    inodes: BTreeSet<u32>,
+    /// Something cannot be said: until the next transaction, nothing is.
+    barred: bool,
+}
+
+impl Unsaid {
+    /// Takes `changes` in, which came after all before.
+    pub(super) fn merge(&mut self, changes: &Changes) {
+        let Some(operations) = changes.fast.operations().filter(|_| !self.barred) else {
+            *self = Self { barred: true, ..Self::default() };
+            return;
+        };
+        self.inodes.extend(changes.inodes.keys());
+        for operation in operations {
+            let extends = self.operations.last_mut().is_some_and(|last| extend(last, operation));
+            if !extends {
+                self.operations.push(operation.clone());
+            }
+        }
+        if self.operations.len() + self.inodes.len() > OPERATIONS_MOST {
+            *self = Self { barred: true, ..Self::default() };
+        }
+    }
+
+    /// Whether all of it can be said, as far as is known.
+    pub(super) fn is_sayable(&self) -> bool {
+        !self.barred
+    }
+
+    /// Whether there is nothing to be said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.inodes.is_empty() && !self.barred
+    }
+
+    /// Whether blocks come to be reachable by it, whose data have to be on the device before.
+    pub(super) fn reaches_blocks(&self) -> bool {
+        self.operations.iter().any(|operation| matches!(operation, Change::AddRange { .. }))
+    }
+
+    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`; `volume` has what was changed.
+    ///
+    /// # Errors
+    /// It cannot be said.
+    pub(super) fn write<S: Source>(
+        &self,
+        volume: &Volume<S>,
+        tid: u32,
+        first: bool,
+    ) -> Result<Vec<u8>, Unsayable> {
+        if self.barred {
+            return Err(Unsayable);
+        }
+        let mut writer = Writer::new(volume.block_bytes(), tid, first);
+        for operation in &self.operations {
+            if let Change::Create { ino, .. } = operation {
+                add_inode(&mut writer, volume, *ino)?;
+            }
+            writer.add(operation)?;
+        }
+        for ino in &self.inodes {
+            add_inode(&mut writer, volume, *ino)?;
+        }
+        writer.finish()
+    }
+}
+
+/// Makes `last` stand for `next`, too, if that goes on where it ends.
+fn extend(last: &mut Change, next: &Change) -> bool {
+    let Change::AddRange { ino, first, blocks, at, unwritten } = last else { return false };
+    let Change::AddRange { ino: n_ino, first: n_first, blocks: n_blocks, at: n_at, unwritten: n_unwritten } =
+        next
+    else {
+        return false;
+    };
+    let goes_on = (*ino, *unwritten) == (*n_ino, *n_unwritten)
+        && first.checked_add(*blocks) == Some(*n_first)
+        && *at + u64::from(*blocks) == *n_at;
+    let Some(sum) = blocks.checked_add(*n_blocks).filter(|_| goes_on) else { return false };
+    *blocks = sum;
+    true
+}
+
+/// Has `writer` say what inode `ino` is. Nothing of a directory, of which only names are said.
+fn add_inode<S: Source>(writer: &mut Writer, volume: &Volume<S>, ino: u32) -> Result<(), Unsayable> {
+    let bytes = inode_bytes(volume, ino).map_err(|_| Unsayable)?;
+    let inode = Inode::parse(volume.superblock(), ino, &bytes).map_err(|_| Unsayable)?;
+    if inode.file_type() == FileType::Directory {
+        return Ok(());
+    }
+    let others = flags::INLINE_DATA | flags::ENCRYPT | flags::VERITY | flags::EA_INODE | flags::JOURNAL_DATA;
+    let sayable = inode.file_type() == FileType::Regular
+        && inode.has(flags::EXTENTS)
+        && inode.flags() & others == 0
+        && inode.attribute_block() == 0
+        && inode.metadata().links > 0
+        && !volume.superblock().is_reserved(ino);
+    if !sayable {
+        return Err(Unsayable);
+    }
+    writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(&bytes)].to_vec() })
+}
+
+fn inode_bytes<S: Source>(volume: &Volume<S>, ino: u32) -> Result<Arc<[u8]>, Error> {
+    let (block, at) = volume.inode_place(ino)?;
+    let table = volume.block(block)?;
+    let end = at + volume.superblock().inode_bytes() as usize;
+    table.get(at..end).map(Arc::from).ok_or(Error::Invalid("an inode's place"))
+}
+
+/// How many bytes of an inode are fields.
+fn field_bytes(bytes: &[u8]) -> usize {
+    let extra = match bytes.get(GOOD_OLD_BYTES..GOOD_OLD_BYTES + 2) {
+        Some(&[low, high]) => usize::from(u16::from_le_bytes([low, high])),
+        _ => 0,
+    };
+    (GOOD_OLD_BYTES + extra).min(bytes.len())
+}
+
+/// Whether a replay that puts the fields of `new`, a file without blocks, over `old`, whatever that was, makes `new` of it: it leaves what is behind the fields,
+/// and what looks like the root of a tree.
+pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
+    let fields = field_bytes(new);
+    let area = BLOCK_AREA_AT..BLOCK_AREA_AT + BLOCK_AREA_BYTES;
+    let (Some(new_area), Some(old_area)) = (new.get(area.clone()), old.get(area)) else { return false };
+    let root_is_made = old_area[..2] != EMPTY_ROOT[..2] || old_area[..8] == EMPTY_ROOT;
+    new_area[..8] == EMPTY_ROOT && root_is_made && new.len() == old.len() && new[fields..] == old[fields..]
+}
+
+/// Whether `superblock`'s file system may have fast commits.
+pub fn is_possible(superblock: &Superblock) -> bool {
+    superblock.features().has_compat(crate::ext4::format::features::compat::FAST_COMMIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(first: u32, blocks: u32, at: u64) -> Change {
+        Change::AddRange { ino: 12, first, blocks, at, unwritten: false }
+    }
+
+    fn changes(operations: &[Change], complete: bool, barred: bool) -> Changes {
+        let fast = FastChanges { operations: operations.to_vec(), complete, barred };
+        Changes { fast, inodes: [(12, true)].into(), ..Changes::default() }
+    }
+
+    #[test]
+    fn one_that_cannot_be_said_bars_all() {
+        for (complete, barred) in [(false, false), (true, true)] {
+            let mut unsaid = Unsaid::default();
+            assert!(unsaid.is_empty());
+            unsaid.merge(&changes(&[add(0, 1, 100)], true, false));
+            assert!(unsaid.is_sayable() && !unsaid.is_empty() && unsaid.reaches_blocks());
+            unsaid.merge(&changes(&[], complete, barred));
+            unsaid.merge(&changes(&[add(1, 1, 101)], true, false));
+            assert!(!unsaid.is_sayable() && !unsaid.is_empty());
+        }
+    }
+
+    #[test]
+    fn ranges_that_go_on_are_one() {
+        let mut unsaid = Unsaid::default();
+        for operation in [add(0, 1, 100), add(1, 2, 101), add(4, 1, 103), add(5, 1, 105)] {
+            unsaid.merge(&changes(&[operation], true, false));
+        }
+        assert_eq!(unsaid.operations, [add(0, 3, 100), add(4, 1, 103), add(5, 1, 105)]);
+    }
+
+    #[test]
+    fn leftovers_of_an_old_inode_are_seen() {
+        let mut new = vec![0; 256];
+        new[0x80] = 32;
+        new[BLOCK_AREA_AT..BLOCK_AREA_AT + 8].copy_from_slice(&EMPTY_ROOT);
+        assert!(comes_out_of(&new, &[0; 256]));
+        assert!(comes_out_of(&new, &new));
+        let with = |at: usize, byte: u8| {
+            let mut old = new.clone();
+            old[at] = byte;
+            old
+        };
+        // Attributes behind the fields; an extent; another magic number is no root.
+        assert!(!comes_out_of(&new, &with(160, 1)));
+        assert!(!comes_out_of(&new, &with(BLOCK_AREA_AT + 2, 1)));
+        assert!(comes_out_of(&new, &with(BLOCK_AREA_AT, 1)));
+        assert!(comes_out_of(&new, &with(159, 1)));
+        assert!(!comes_out_of(&with(BLOCK_AREA_AT + 2, 1), &new));
+    }
+}
