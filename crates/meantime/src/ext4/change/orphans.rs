@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Progress, attribute_block, extents, truncate};
+use super::{Progress, attributes, extents, truncate};
 use crate::ext4::alloc::Allocator;
 use crate::ext4::format::checksum::crc32c;
 use crate::ext4::format::edit::InodeEdit;
@@ -264,7 +264,7 @@ pub fn finish(
             return Ok(progress);
         }
     }
-    attribute_block::release(handle, allocator, &mut inode)?;
+    attributes::release(handle, allocator, &mut inode)?;
     remove(handle, &mut inode)?;
     inode.set_deletion_time(handle.now().seconds as u32);
     inode.set_changed(handle.now());

@@ -3,11 +3,11 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::ext4::RenameFlags;
-use crate::ext4::change::{Name, Progress, rename};
+use crate::ext4::change::{Name, Progress, attributes, rename};
 use crate::ext4::format::features::compat;
 use crate::ext4::format::{ROOT_INO, Volume};
 use crate::ext4::journal::testing::Image;
+use crate::ext4::{RenameFlags, SetAttribute};
 
 mod model;
 
@@ -333,6 +333,39 @@ fn what_is_made_is_as_the_kernel_makes_it() {
         let times = (told(".").mtime(), told(".").ctime_nsec(), told("file").atime());
         assert_eq!(times, (1_000_000_000, 42, 1_000_000_000));
     });
+}
+
+#[test]
+fn default_access_lists_are_inherited() {
+    let Some(rig) = Rig::new("16M", &[], &[]) else { return };
+    // Owner, user 1000, group, mask and others: tag, permissions, number.
+    let entries = [(1_u16, 7_u16, !0_u32), (2, 7, 1000), (4, 5, !0), (0x10, 7, !0), (0x20, 5, !0)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, number) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(number.to_le_bytes());
+    }
+    let (file, dir, link) = rig
+        .change(|handle, allocator| {
+            let name = b"system.posix_acl_default";
+            change_inode(handle, ROOT_INO, |handle, root| {
+                attributes::set(handle, allocator, root, name, &list, SetAttribute::Any)
+            })?;
+            let file = create(handle, allocator, ROOT_INO, b"file", &NewNode { mode: 0o640, ..NEW })?;
+            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NewNode { mode: 0o755, ..NEW })?;
+            Ok((file, dir, symlink(handle, allocator, ROOT_INO, b"link", b"target", &NEW)?))
+        })
+        .unwrap();
+    let volume = rig.image.volume();
+    let lists = |ino| {
+        let all = volume.attributes(&volume.linked_inode(ino).unwrap()).unwrap();
+        all.len()
+    };
+    assert_eq!((lists(file), lists(dir), lists(link)), (1, 2, 0));
+    let mode = |ino| volume.linked_inode(ino).unwrap().metadata().mode & 0o777;
+    assert_eq!((mode(file), mode(dir), mode(link)), (0o640, 0o755, 0o777));
+    rig.image.fsck();
 }
 
 #[test]
