@@ -275,7 +275,7 @@ impl Journal {
         if first.state != RunState::Written {
             return Err(wrong());
         }
-        let format = JournalFormat::parse(&*volume.block(first.physical)?, blocks)?;
+        let format = JournalFormat::parse(&volume.block(first.physical)?, blocks)?;
         let used = format.blocks();
         Ok((format, stretches(volume, &inode, used)?))
     }
@@ -283,6 +283,19 @@ impl Journal {
     /// What was replayed when it was mounted, if anything was.
     pub fn recovered(&self) -> Option<Recovered> {
         self.recovered
+    }
+
+    /// Says in the journal's superblock, if it still can be said, that there was a failure (`s_errno`), so that whoever mounts next has the file system
+    /// checked. What is in the log stays: the tail is not moved.
+    pub(super) fn note_failure(&self, committer: &mut Committer, lane: &mut Lane) {
+        /// EIO, as Linux has it there.
+        const ERRNO: i32 = -5;
+        let mut writer = Writer::new(self.volume.superblock().block_bits());
+        let noted = committer.format.set_errno(ERRNO);
+        let written = noted.and_then(|()| self.write_superblock(committer, &mut writer, lane));
+        if let Err(error) = written {
+            tracing::warn!(%error, "that the journal was aborted could not be noted in it");
+        }
     }
 
     /// Ends the mount: everything committed and home, the log empty, the file system marked as clean. Nothing is changed afterwards. After a

@@ -141,7 +141,7 @@ fn shapes() -> Vec<Vec<&'static str>> {
 
 #[test]
 fn what_was_committed_is_there_and_nothing_else() {
-    for (shape, query) in shapes().iter().flat_map(|shape| [(shape, "vwc=0"), (shape, "vwc=1")]) {
+    for (shape, query) in shapes().iter().zip(["vwc=1", "vwc=0", "vwc=1", "vwc=0", "vwc=1", "vwc=0"]) {
         let size = if shape.contains(&"65536") { "256M" } else { "32M" };
         let Some(disk) = Disk::new(size, shape, query) else { return };
         let (journal, volume) = disk.mount();
@@ -203,7 +203,7 @@ fn the_log_goes_round_many_times() {
         for round in 0..3 {
             let (journal, volume) = disk.mount();
             assert_eq!(touched(&volume), 800 + round);
-            assert_eq!(journal.recovered().is_some(), true);
+            assert!(journal.recovered().is_some());
             let sequence = touch(&journal, 801 + round);
             journal.commit(sequence, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
         }
@@ -359,4 +359,58 @@ fn a_transaction_whose_data_failed_does_not_commit() {
     let recovery = format_journal::recover(&disk.volume()).unwrap();
     assert_eq!(recovery.transactions, 1);
     Disk::assert_recovers(&disk.save("cut"));
+}
+
+/// A disk on which the commands that `rule` names fail, with the place of block 6 of the journal (in LBAs of 512 bytes) for `{lba}`.
+fn failing(query: &str, rule: &str) -> Option<Disk> {
+    if !tools() {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("new");
+    let name = image.to_str().unwrap();
+    let (code, text) = run("mkfs.ext4", &["-q", "-F", "-b", "1024", name, "24M"]);
+    assert_eq!(code, Some(0), "{text}");
+    let (_, text) = run("debugfs", &["-R", "bmap <8> 6", name]);
+    let block: u64 = text.lines().find_map(|line| line.trim().parse().ok()).unwrap();
+    let plan = dir.path().join("plan.toml");
+    let rule = rule.replace("{lba}", &(2 * block).to_string());
+    std::fs::write(&plan, format!("[[fault]]\nfault = \"status\"\ndnr = true\n{rule}\n")).unwrap();
+    let query = format!("{query}&lba=512&faults={}", plan.to_str().unwrap());
+    Some(Disk::of(dir, &image, &query))
+}
+
+#[test]
+fn a_commit_that_fails_is_the_last() {
+    let rules = [
+        // The commit block of the second transaction (its blocks were written once before: with the image).
+        ("vwc=0", "status = \"write-fault\"\nopcode = \"write\"\nlba = {lba}\nfrom = 2\ntimes = 1"),
+        // The flush before it; the first is the mount's.
+        ("vwc=1", "status = \"internal-error\"\nopcode = \"flush\"\nfrom = 3\ntimes = 1"),
+    ];
+    for (query, rule) in rules {
+        let Some(disk) = failing(query, rule) else { return };
+        let (journal, volume) = disk.mount();
+        let first = touch(&journal, 1_000_000);
+        journal.commit(first, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+        let second = touch(&journal, 2_000_000);
+        let result = journal.commit(second, &mut disk.lanes.take().unwrap(), &mut ());
+        assert!(matches!(result, Err(Error::Io(_))), "{query}: {result:?}");
+        assert_eq!(journal.commit(second, &mut disk.lanes.take().unwrap(), &mut ()), result);
+        assert!(journal.commit(first, &mut disk.lanes.take().unwrap(), &mut ()).is_ok());
+        assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));
+        assert!(journal.close(&mut disk.lanes.take().unwrap()).is_err());
+        assert_eq!(touched(&volume), 2_000_000);
+        // What was promised is there; that something failed is said.
+        let recovery = format_journal::recover(&disk.volume()).unwrap();
+        assert_eq!((recovery.transactions, recovery.errno), (1, -5), "{query}");
+        let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL).err();
+        assert!(format!("{refused:?}").contains("has errors"), "{refused:?}");
+        let cut = disk.save("cut");
+        let (code, text) = run("e2fsck", &["-fy", cut.to_str().unwrap()]);
+        assert!(matches!(code, Some(0 | 1)), "{text}");
+        Disk::assert_clean(&cut);
+        let (_, text) = run("debugfs", &["-R", "stat <2>", cut.to_str().unwrap()]);
+        assert!(text.contains("mtime: 0x000f4240"), "{text}");
+    }
 }
