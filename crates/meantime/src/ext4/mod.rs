@@ -6,6 +6,7 @@
 
 pub mod alloc;
 mod asynchronous;
+mod background;
 mod block;
 mod bounded;
 pub mod cache;
@@ -19,6 +20,7 @@ mod fs;
 mod in_use;
 pub mod journal;
 mod lanes;
+mod live;
 mod metadata;
 pub mod mkfs;
 mod node;
@@ -27,6 +29,7 @@ mod read;
 mod source;
 mod walk;
 mod write;
+mod writer;
 mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};

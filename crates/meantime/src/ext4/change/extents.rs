@@ -303,8 +303,7 @@ pub fn set_written(
 /// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it joins them again.
 fn has_room(inode: &InodeEdit) -> bool {
     // Of a deeper tree, all is well only if no leaf is full: that is not looked for.
-    NodeEdit::of(&inode.block_area()[..])
-        .is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
+    NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
 
 impl Tree<'_, '_> {

@@ -217,7 +217,10 @@ impl Journal {
         // 2. The log is empty, and the next transaction's number is none that may be found in it.
         let (mut format, stretches) = Self::load(&volume)?;
         if end.is_none() && format.start() != 0 {
-            return Err(refused("writing with a journal that has something, and is said to have nothing", E2FSCK));
+            return Err(refused(
+                "writing with a journal that has something, and is said to have nothing",
+                E2FSCK,
+            ));
         }
         let last = end.unwrap_or(format.sequence());
         format.set_tail(last, 0)?;
