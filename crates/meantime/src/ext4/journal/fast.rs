@@ -11,6 +11,7 @@
 //! Ranges are said as they were changed, one after another, not as the map is at the end: replay then goes through the same trees, which had room.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::handle::Changes;
@@ -23,6 +24,12 @@ use crate::ext4::{Error, FileType};
 const GOOD_OLD_BYTES: usize = 128;
 /// Where an inode's block area is.
 const BLOCK_AREA_AT: usize = 0x28;
+/// Where the number of its block of attributes is (`i_file_acl_lo`, `i_file_acl_high`).
+const ATTRIBUTE_BLOCK_LOW: Range<usize> = 0x68..0x6C;
+const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 0x76..0x78;
+/// What may change of a directory whose names do: times of change, in both parts, the checksum, in both parts, and version, in both parts.
+const DIRECTORY_MAY_CHANGE: [Range<usize>; 6] =
+    [0x0C..0x14, 0x24..0x28, 0x7C..0x7E, 0x82..0x84, 0x84..0x8C, 0x98..0x9C];
 /// The header of an extent root without extents: magic number, none of four, no depth.
 const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 /// A fast commit of more operations than this is none any more.
@@ -179,6 +186,24 @@ fn field_bytes(bytes: &[u8]) -> usize {
     (GOOD_OLD_BYTES + extra).min(bytes.len())
 }
 
+/// Whether fast commits have words for what becomes of inode `old` if `new` is written over it: not if what is behind its fields changes, or its block of
+/// attributes; of a directory, nothing but its times may, which replay sets to those of its own.
+pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
+    let fields = field_bytes(new);
+    let same = |range: Range<usize>| old.get(range.clone()) == new.get(range);
+    if !(same(fields..new.len()) && same(ATTRIBUTE_BLOCK_LOW) && same(ATTRIBUTE_BLOCK_HIGH)) {
+        return false;
+    }
+    let is_directory = new.get(1).is_some_and(|high| high >> 4 == 4);
+    let mut at = 0;
+    !is_directory
+        || DIRECTORY_MAY_CHANGE.iter().all(|may_change| {
+            let before = at..may_change.start.min(fields);
+            at = may_change.end.min(fields);
+            same(before)
+        }) && same(at..fields)
+}
+
 /// Whether a replay that puts the fields of `new`, a file without blocks, over `old`, whatever that was, makes `new` of it: it leaves what is behind the fields,
 /// and what looks like the root of a tree.
 pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
@@ -227,6 +252,34 @@ mod tests {
             unsaid.merge(&changes(&[operation], true, false));
         }
         assert_eq!(unsaid.operations, [add(0, 3, 100), add(4, 1, 103), add(5, 1, 105)]);
+    }
+
+    #[test]
+    fn what_has_no_words_is_seen_in_the_inode() {
+        let mut old = vec![0; 256];
+        old[0x80] = 32;
+        let with = |base: &[u8], at: usize| {
+            let mut new = base.to_vec();
+            new[at] ^= 1;
+            new
+        };
+        // Size, mode, extents, time it was made; not attributes.
+        for at in [0, 4, 0x28, 0x90] {
+            assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        for at in [0x68, 0x77, 160, 255] {
+            assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        old[1] = 0x40;
+        for at in [0x0C, 0x10, 0x7C, 0x83, 0x84, 0x8B] {
+            assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        for at in [0, 2, 4, 0x08, 0x14, 0x1A, 0x1C, 0x28, 0x64, 0x8C, 0x9C, 160] {
+            assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        // One of 128 bytes.
+        assert!(is_sayable(&old[..128], &with(&old[..128], 0x10)));
+        assert!(!is_sayable(&old[..128], &with(&old[..128], 4)));
     }
 
     #[test]

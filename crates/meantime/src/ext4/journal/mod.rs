@@ -12,6 +12,8 @@
 
 mod commit;
 pub mod fast;
+#[cfg(test)]
+mod fast_tests;
 mod handle;
 mod held;
 mod newest;
