@@ -281,6 +281,9 @@ pub enum Error {
     /// A name or value is too long for its place (ERANGE).
     #[error("too long for its place")]
     Range,
+    /// The value of an attribute of more than 64 KiB (E2BIG).
+    #[error("the attribute's value is too long")]
+    TooBig,
     /// From one file system to another (EXDEV).
     #[error("on another file system")]
     CrossDevice,
@@ -315,9 +318,12 @@ impl From<Error> for std::io::Error {
             Error::NotPermitted => ErrorKind::PermissionDenied,
             Error::Aborted => ErrorKind::ReadOnlyFilesystem,
             Error::CrossDevice => ErrorKind::CrossesDevices,
-            Error::Special | Error::Loop | Error::NoAttribute | Error::Io(_) | Error::Range => {
-                ErrorKind::Other
-            }
+            Error::Special
+            | Error::Loop
+            | Error::NoAttribute
+            | Error::Io(_)
+            | Error::Range
+            | Error::TooBig => ErrorKind::Other,
         };
         Self::new(kind, error)
     }

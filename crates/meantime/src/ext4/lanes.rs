@@ -258,6 +258,19 @@ impl Lanes {
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
     }
 
+    /// A lane for the calling thread, if one is free.
+    pub(super) fn try_take(&self) -> Option<Taken<'_>> {
+        let own = thread_number();
+        let limit = self.limit.load(Ordering::Relaxed);
+        (0..limit).map(|n| &self.slots[(own + n) % limit]).find_map(|slot| {
+            match slot.lane.get().map(Mutex::try_lock) {
+                Some(Ok(lane)) => Some(Taken { lane, left: &slot.left }),
+                Some(Err(_)) => None,
+                None => self.make_in(slot).map(|lane| Taken { lane, left: &slot.left }),
+            }
+        })
+    }
+
     /// Makes one more lane, for those who have to have one whatever others wait for: [`Lanes::take_leaf`]. Once.
     ///
     /// # Errors
@@ -277,18 +290,8 @@ impl Lanes {
     /// [`Error::Resources`]: a panic has spoilt every lane.
     pub(super) fn take_leaf(&self) -> Result<Taken<'_>, Error> {
         let Some(spare) = self.spare.get() else { return self.take() };
-        let own = thread_number();
-        let limit = self.limit.load(Ordering::Relaxed);
-        for slot in (0..limit).map(|n| &self.slots[(own + n) % limit]) {
-            match slot.lane.get().map(Mutex::try_lock) {
-                Some(Ok(lane)) => return Ok(Taken { lane, left: &slot.left }),
-                Some(Err(_)) => {}
-                None => {
-                    if let Some(lane) = self.make_in(slot) {
-                        return Ok(Taken { lane, left: &slot.left });
-                    }
-                }
-            }
+        if let Some(taken) = self.try_take() {
+            return Ok(taken);
         }
         match spare.lane.get().map(Mutex::lock) {
             Some(Ok(lane)) => Ok(Taken { lane, left: &spare.left }),

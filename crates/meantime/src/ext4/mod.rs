@@ -35,7 +35,7 @@ pub use file::{File, Segment, SegmentKind};
 pub use fs::{Entry, FileSystem, Node, ReadDir};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
-    Advice, Allocate, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags, SetAttribute,
-    WriteOptions,
+    Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags,
+    SetAttribute, WriteOptions,
 };
 pub use source::DeviceSource;

@@ -29,6 +29,28 @@ impl Default for Overlap {
     }
 }
 
+/// Which waits of a commit are moved from where a classic journal has them. All of them, unless somebody measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitOverlap {
+    /// The log is written while the data are under way (`data`); else they are waited for first.
+    pub data: bool,
+    /// The commit block is made while the log is under way (`prepare`); else when that was waited for.
+    pub prepare: bool,
+}
+
+impl CommitOverlap {
+    /// Every wait moved.
+    pub const ALL: Self = Self { data: true, prepare: true };
+    /// None.
+    pub const NONE: Self = Self { data: false, prepare: false };
+}
+
+impl Default for CommitOverlap {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
 /// What a mount is to be.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -38,6 +60,8 @@ pub struct MountOptions {
     pub policy: Option<Policy>,
     /// Which steps are overlapped.
     pub overlap: Overlap,
+    /// Which waits of a commit are moved.
+    pub commit_overlap: CommitOverlap,
     /// The most that is read ahead of a sequential reader, in bytes; 0: nothing.
     pub read_ahead_bytes: usize,
     /// Wrong checksums are counted instead of refused: to rescue what can be.
@@ -65,6 +89,7 @@ impl Default for MountOptions {
             cache_bytes: 256 << 20,
             policy: None,
             overlap: Overlap::ALL,
+            commit_overlap: CommitOverlap::ALL,
             read_ahead_bytes: 512 << 10,
             ignore_checksums: false,
             superblock: None,

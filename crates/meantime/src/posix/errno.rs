@@ -63,6 +63,7 @@ impl From<&Error> for Errno {
             Error::NotPermitted => libc::EPERM,
             Error::Aborted => libc::EROFS,
             Error::Range => libc::ERANGE,
+            Error::TooBig => libc::E2BIG,
             Error::CrossDevice => libc::EXDEV,
         })
     }

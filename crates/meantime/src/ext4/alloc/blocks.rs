@@ -1,14 +1,19 @@
 //! Blocks are taken and freed.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::changes::Promised;
 use super::pool::Who;
-use super::zones::blocks_in;
+use super::search::Search;
 use super::{Allocator, Want};
 use crate::ext4::format::edit::bitmap;
 use crate::ext4::journal::Handle;
 use crate::ext4::{Corruption, Defect, Error};
+
+/// Who wants so many blocks at once needs none kept behind them.
+const MANY: u32 = 256;
 
 impl Allocator {
     /// Takes between one and [`Want::blocks`] blocks that lie one after another.
@@ -17,95 +22,78 @@ impl Allocator {
     /// [`Error::NoSpace`]: no block is free, or none that the caller may have, or those that are wait for a
     /// [commit](Self::would_commit_help). What [`Volume::group`](crate::ext4::format::Volume::group) and the bitmaps say, if they are damaged.
     pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
-        let asked = u64::from(want.blocks.max(1));
         if want.metadata {
             handle.fast_ineligible();
         }
+        // None is longer than a group.
+        let asked = u64::from(want.blocks.max(1)).min(self.superblock().blocks_per_group());
         let reserved = want.reservation.as_ref().filter(|reservation| reservation.blocks() > 0);
-        let blocks = match reserved {
-            Some(reservation) => asked.min(reservation.blocks()),
+        let (promised, blocks) = match reserved {
+            Some(reservation) => {
+                let blocks = asked.min(reservation.blocks());
+                reservation.shared().take(blocks);
+                (Promised::Data(Arc::clone(reservation.shared())), blocks)
+            }
             None => {
                 let who = if want.metadata { Who::Need } else { self.pool.user() };
-                let space = &handle.changes().space;
-                asked.min(self.pool.available(who, space.taken(), space.spent()))
+                (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
             }
         };
-        if blocks == 0 {
-            return Err(Error::NoSpace);
-        }
-        let reserved = reserved.map(|reservation| std::sync::Arc::clone(reservation.shared()));
+        let found = self.find(handle, &want, blocks as u32).and_then(|(number, bits)| {
+            self.take(handle, number, bits.clone())?;
+            Ok((number, bits))
+        });
+        let taken = found.as_ref().map_or(0, |(_, bits)| bits.len() as u64);
+        promised.put(blocks - taken);
+        let (number, bits) = found?;
+        handle.space().take(promised, taken);
         let superblock = self.superblock();
-        let groups = superblock.groups();
-        let goal = want.goal.filter(|goal| superblock.holds(*goal, 1));
-        let goal = goal.unwrap_or_else(|| self.near_inode(want.ino));
-        let first = superblock.group_of(goal);
-        let mut held = false;
-        // The goal's group once more at the end, from its beginning.
-        for step in 0..=groups {
-            let number = ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32;
-            let from = if step == 0 { (goal - superblock.group_start(first)) as u32 } else { 0 };
-            let Some(found) = self.find_in(handle, number, from, blocks as u32, &mut held)? else { continue };
-            let group = handle.volume().group(number)?;
-            let start = superblock.group_start(number);
-            let found_blocks = start + u64::from(found.start)..start + u64::from(found.end);
-            if self.zones.within(found_blocks.clone()).next().is_some() {
-                // Its bitmap says that the file system's own are free.
-                return Err(Corruption::new(Defect::BlockUnmarked).in_block(found_blocks.start).into());
-            }
-            self.mark_blocks(handle, number, &group, found.clone(), true)?;
-            handle.space().take(u64::from(found.end - found.start), reserved.as_ref());
-            return Ok(found_blocks);
+        let start = superblock.group_start(number);
+        let taken = start + u64::from(bits.start)..start + u64::from(bits.end);
+        self.hints()[number as usize].next = bits.end;
+        // A file that grows by and by.
+        if want.goal.is_some() && !want.metadata && want.blocks < MANY {
+            let end = superblock.blocks().min(start + superblock.blocks_per_group());
+            self.windows().advance(want.ino, &taken, end);
         }
-        self.starved.store(held, Ordering::Relaxed);
+        Ok(taken)
+    }
+
+    /// Up to `blocks` free blocks: a group, and which of its bits.
+    fn find(&self, handle: &Handle<'_>, want: &Want<'_>, blocks: u32) -> Result<(u32, Range<u32>), Error> {
+        let superblock = self.superblock();
+        let goal = want.goal.filter(|goal| superblock.holds(*goal, 1));
+        let exact = goal.is_some();
+        let goal = goal.unwrap_or_else(|| self.near_inode(want));
+        let (allocator, ino) = (self, want.ino);
+        let mut search = Search { allocator, handle, ino, blocks, polite: true, held: false };
+        if let Some(found) = search.run(goal, exact)? {
+            return Ok(found);
+        }
+        self.starved.store(search.held, Ordering::Relaxed);
         Err(Error::NoSpace)
     }
 
-    /// Where the first block of inode `ino` would be good.
-    fn near_inode(&self, ino: u32) -> u64 {
+    /// Where the first block of an inode would be good: in its group, after what was taken there last.
+    fn near_inode(&self, want: &Want<'_>) -> u64 {
         let superblock = self.superblock();
-        let group = ino.saturating_sub(1) / superblock.inodes_per_group();
-        superblock.group_start(group.min(superblock.groups() - 1))
+        let group = want.ino.saturating_sub(1) / superblock.inodes_per_group();
+        let group = group.min(superblock.groups() - 1);
+        let next = if want.metadata { 0 } else { self.hints()[group as usize].next };
+        let start = superblock.group_start(group);
+        (start + u64::from(next)).min(superblock.blocks() - 1)
     }
 
-    /// The first up to `blocks` free blocks of group `number`, as bits of its bitmap, from bit `from` on. `held`: some are free, and wait.
-    fn find_in(
-        &self,
-        handle: &Handle<'_>,
-        number: u32,
-        from: u32,
-        blocks: u32,
-        held: &mut bool,
-    ) -> Result<Option<Range<u32>>, Error> {
-        if self.hints()[number as usize].free_blocks == 0 {
-            return Ok(None);
+    /// Marks `bits` of group `number`, which are free, as in use.
+    fn take(&self, handle: &mut Handle<'_>, number: u32, bits: Range<u32>) -> Result<(), Error> {
+        let start = self.superblock().group_start(number);
+        let blocks = start + u64::from(bits.start)..start + u64::from(bits.end);
+        if let Some(own) = self.zones.within(blocks).next() {
+            // Its bitmap says that the file system's own are free.
+            return Err(Corruption::new(Defect::BlockUnmarked).in_block(own.start).into());
         }
-        let superblock = self.superblock();
         let group = handle.volume().group(number)?;
-        if group.free_clusters == 0 {
-            return Ok(None);
-        }
-        let bits = self.block_bits(handle, number, &group)?;
-        let start = superblock.group_start(number);
-        let end = blocks_in(superblock, number);
-        let mut at = from;
-        loop {
-            let first = bitmap::first_free(&bits, at..end);
-            let run = first..bitmap::first_used(&bits, first..end.min(first.saturating_add(blocks)));
-            if run.is_empty() {
-                return Ok(None);
-            }
-            match handle.first_held_in(start + u64::from(run.start)..start + u64::from(run.end)) {
-                None => return Ok(Some(run)),
-                Some(waits) => {
-                    *held = true;
-                    let free_end = (waits.start - start) as u32;
-                    if free_end > run.start {
-                        return Ok(Some(run.start..free_end));
-                    }
-                    at = (waits.end - start) as u32;
-                }
-            }
-        }
+        self.mark_blocks(handle, number, &group, bits, true)
     }
 
     /// Frees `blocks`, all of which are in use. Nobody gets them before the change has committed. Whoever frees blocks of metadata
@@ -144,5 +132,10 @@ impl Allocator {
             at = end;
         }
         Ok(())
+    }
+
+    /// File `ino` does not grow any more, for now: what was kept free behind it is everybody's.
+    pub fn stop_growing(&self, ino: u32) {
+        self.windows().remove(ino);
     }
 }

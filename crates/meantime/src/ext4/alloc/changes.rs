@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pool::Reserved;
+use super::pool::{Pool, Reserved};
 
 /// What one handle did to one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,11 +19,13 @@ pub(super) struct GroupChange {
 }
 
 /// What one handle did to blocks and inodes.
+///
+/// The blocks that it took are promised to it until it is complete, so that nobody is promised them meanwhile; if it never is, they are where
+/// they were.
 #[derive(Debug, Default)]
 pub struct SpaceChanges {
     groups: Vec<(u32, GroupChange)>,
-    spent: Vec<Spent>,
-    taken: u64,
+    taken: Vec<Taken>,
 }
 
 impl SpaceChanges {
@@ -41,54 +43,45 @@ impl SpaceChanges {
         &self.groups
     }
 
-    /// `blocks` were taken, those of `reserved` if there is one.
-    pub(super) fn take(&mut self, blocks: u64, reserved: Option<&Arc<Reserved>>) {
-        self.taken += blocks;
-        self.spent.extend(reserved.map(|reserved| Spent::of(reserved, blocks)));
+    /// `blocks` blocks were taken that were promised to `from`.
+    pub(super) fn take(&mut self, from: Promised, blocks: u64) {
+        self.taken.push(Taken { from, blocks: AtomicU64::new(blocks) });
     }
 
-    /// Blocks that were taken.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
+    /// The change is complete: how many promised blocks are promised no more, since they are in use.
+    pub(super) fn settle(&self) -> u64 {
+        self.taken.iter().map(|taken| taken.blocks.swap(0, Ordering::Relaxed)).sum()
     }
+}
 
-    /// Those of them that had been reserved.
-    pub(super) fn spent(&self) -> u64 {
-        self.spent.iter().map(Spent::blocks).sum()
-    }
+/// Who had been promised blocks.
+#[derive(Debug)]
+pub(super) enum Promised {
+    /// The change itself, when it wanted them.
+    Change(Arc<Pool>),
+    /// Data, earlier.
+    Data(Arc<Reserved>),
+}
 
-    /// The change is complete: what was reserved is spent for good.
-    pub(super) fn settle(&self) {
-        for spent in &self.spent {
-            spent.settle();
+impl Promised {
+    /// Promises `blocks` that were not taken again.
+    pub(super) fn put(&self, blocks: u64) {
+        match self {
+            Self::Change(pool) => pool.give_back(blocks),
+            Self::Data(reserved) => reserved.put(blocks),
         }
     }
 }
 
-/// Reserved blocks that a change has used; they are reserved again if it never becomes complete.
+/// Promised blocks that a change has taken.
 #[derive(Debug)]
-struct Spent {
-    from: Arc<Reserved>,
+struct Taken {
+    from: Promised,
     blocks: AtomicU64,
 }
 
-impl Spent {
-    fn of(reserved: &Arc<Reserved>, blocks: u64) -> Self {
-        reserved.take(blocks);
-        Self { from: Arc::clone(reserved), blocks: AtomicU64::new(blocks) }
-    }
-
-    fn blocks(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
-    }
-
-    fn settle(&self) {
-        self.from.pool().settle(self.blocks.swap(0, Ordering::Relaxed));
-    }
-}
-
-impl Drop for Spent {
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.from.put_back(*self.blocks.get_mut());
+        self.from.put(*self.blocks.get_mut());
     }
 }

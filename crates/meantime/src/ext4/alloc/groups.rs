@@ -10,6 +10,11 @@ use crate::ext4::format::edit::{GroupEdit, bitmap};
 use crate::ext4::journal::Handle;
 use crate::ext4::{Corruption, Defect, Error};
 
+/// A count in the descriptor of group `number` cannot be.
+fn wrong_count(number: u32, of: &'static str) -> Error {
+    Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)).into()
+}
+
 impl Allocator {
     /// The block bitmap of group `number` as it is with what `handle` changed: if it was never written, as it would have been.
     pub(super) fn block_bits(
@@ -19,7 +24,25 @@ impl Allocator {
         group: &Group,
     ) -> Result<Arc<[u8]>, Error> {
         let bits = handle.volume().block_bitmap_of(group)?;
-        Ok(bits.unwrap_or_else(|| self.zones.initial_bitmap(self.superblock(), number).into()))
+        let bits = bits.unwrap_or_else(|| self.zones.initial_bitmap(self.superblock(), number).into());
+        if !self.hints()[number as usize].blocks_agree {
+            let superblock = self.superblock();
+            let free = bitmap::count_free(&bits, 0..blocks_in(superblock, number));
+            if free != group.free_clusters {
+                return Err(wrong_count(number, "free blocks"));
+            }
+            self.hints()[number as usize].blocks_agree = true;
+        }
+        Ok(bits)
+    }
+
+    /// The same of a group that has free blocks; `None`: it has none.
+    pub(super) fn free_bits(&self, handle: &Handle<'_>, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+        if self.hints()[number as usize].free_blocks == 0 {
+            return Ok(None);
+        }
+        let group = handle.volume().group(number)?;
+        (group.free_clusters > 0).then(|| self.block_bits(handle, number, &group)).transpose()
     }
 
     /// Changes the descriptor of group `number`.
@@ -49,14 +72,13 @@ impl Allocator {
         used: bool,
     ) -> Result<(), Error> {
         let superblock = self.superblock();
-        let wrong = |defect| Error::from(Corruption::new(defect).in_block(u64::from(number)));
         let count = marked.end - marked.start;
         let free = if used {
             group.free_clusters.checked_sub(count)
         } else {
             group.free_clusters.checked_add(count).filter(|free| *free <= blocks_in(superblock, number))
         };
-        let free = free.ok_or_else(|| wrong(Defect::FreeCount("free blocks")))?;
+        let free = free.ok_or_else(|| wrong_count(number, "free blocks"))?;
         let bits = if group.block_uninit {
             let bits = handle.create(group.block_bitmap)?;
             bits.copy_from_slice(&self.zones.initial_bitmap(superblock, number));
@@ -90,8 +112,22 @@ impl Allocator {
     }
 
     /// The inode bitmap of group `number`; `None`: no inode of it is in use.
-    pub(super) fn inode_bits(&self, handle: &Handle<'_>, group: &Group) -> Result<Option<Arc<[u8]>>, Error> {
-        handle.volume().inode_bitmap_of(group)
+    pub(super) fn inode_bits(
+        &self,
+        handle: &Handle<'_>,
+        number: u32,
+        group: &Group,
+    ) -> Result<Option<Arc<[u8]>>, Error> {
+        let bits = handle.volume().inode_bitmap_of(group)?;
+        if !self.hints()[number as usize].inodes_agree {
+            let per_group = self.superblock().inodes_per_group();
+            let free = bits.as_ref().map_or(per_group, |bits| bitmap::count_free(bits, 0..per_group));
+            if free != group.free_inodes {
+                return Err(wrong_count(number, "free inodes"));
+            }
+            self.hints()[number as usize].inodes_agree = true;
+        }
+        Ok(bits)
     }
 
     /// Marks inode `index` of group `number`, which is free, as in use; or the other way round.
@@ -106,13 +142,14 @@ impl Allocator {
     ) -> Result<(), Error> {
         let superblock = self.superblock();
         let per_group = superblock.inodes_per_group();
-        let wrong = |of| Error::from(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)));
         let step = |count: u32, up: bool, most: u32| {
             if up { count.checked_add(1).filter(|count| *count <= most) } else { count.checked_sub(1) }
         };
-        let free = step(group.free_inodes, !used, per_group).ok_or_else(|| wrong("free inodes"))?;
+        let free =
+            step(group.free_inodes, !used, per_group).ok_or_else(|| wrong_count(number, "free inodes"))?;
         let directories = if directory {
-            step(group.directories, used, per_group).ok_or_else(|| wrong("directories in use"))?
+            step(group.directories, used, per_group)
+                .ok_or_else(|| wrong_count(number, "directories in use"))?
         } else {
             group.directories
         };

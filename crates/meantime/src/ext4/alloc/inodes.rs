@@ -13,12 +13,8 @@ impl Allocator {
     /// # Errors
     /// [`Error::NoSpace`]: no inode is free. What [`Volume::group`](crate::ext4::format::Volume::group) and the bitmaps say, if they are damaged.
     pub fn inode(&self, handle: &mut Handle<'_>, parent: u32, directory: bool) -> Result<u32, Error> {
-        let superblock = self.superblock();
-        let per_group = superblock.inodes_per_group();
-        let groups = superblock.groups();
-        let first = (parent.saturating_sub(1) / per_group).min(groups - 1);
-        for step in 0..groups {
-            let number = ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32;
+        let per_group = self.superblock().inodes_per_group();
+        for number in self.groups_for_inode(parent, directory) {
             if let Some(index) = self.take_inode_in(handle, number, directory)? {
                 return Ok(number * per_group + index + 1);
             }
@@ -43,7 +39,7 @@ impl Allocator {
         let reserved = superblock.first_ino() - 1;
         let first = u64::from(reserved).saturating_sub(u64::from(number) * u64::from(per_group));
         let first = first.min(u64::from(per_group)) as u32;
-        let index = match self.inode_bits(handle, &group)? {
+        let index = match self.inode_bits(handle, number, &group)? {
             Some(bits) => bitmap::first_free(&bits, first..per_group),
             None => first,
         };
@@ -91,7 +87,7 @@ impl Allocator {
         let per_group = superblock.inodes_per_group();
         let (number, index) = ((ino - 1) / per_group, (ino - 1) % per_group);
         let group = handle.volume().group(number)?;
-        let used = match self.inode_bits(handle, &group)? {
+        let used = match self.inode_bits(handle, number, &group)? {
             Some(bits) => bitmap::first_free(&bits, index..index + 1) > index,
             None => false,
         };

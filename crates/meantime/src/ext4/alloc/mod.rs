@@ -8,10 +8,14 @@ mod changes;
 mod groups;
 mod inodes;
 mod pool;
+mod search;
+mod spread;
 #[cfg(test)]
 mod tests;
+mod windows;
 mod zones;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::format::features::ro_compat;
@@ -20,8 +24,9 @@ use super::journal::{Changes, Handle};
 use super::{Error, Unsupported, Usage};
 
 pub use changes::SpaceChanges;
-use pool::Pool;
 pub use pool::Reservation;
+use pool::{Pool, Totals};
+use windows::Windows;
 use zones::Zones;
 
 /// Blocks that somebody wants.
@@ -45,6 +50,13 @@ struct Hint {
     free_blocks: u32,
     free_inodes: u32,
     directories: u32,
+    /// No run of free blocks is longer.
+    longest: u32,
+    /// The bit after the block that was taken last.
+    next: u32,
+    /// Whether the bitmaps were seen to agree with the descriptor.
+    blocks_agree: bool,
+    inodes_agree: bool,
 }
 
 /// Who gets which blocks and inodes of a file system that is mounted for writing: one a mount.
@@ -53,12 +65,13 @@ pub struct Allocator {
     volume: Volume<()>,
     zones: Zones,
     pool: Arc<Pool>,
-    /// Of every group. (Taken last.)
+    /// Of every group. (The three locks are taken one at a time, after all others.)
     hints: Mutex<Vec<Hint>>,
+    windows: Mutex<Windows>,
     /// What `statfs` tells that does not change.
     usage: Usage,
     /// Whether blocks were missing last because those that are free wait for a commit.
-    starved: std::sync::atomic::AtomicBool,
+    starved: AtomicBool,
 }
 
 impl Allocator {
@@ -73,23 +86,28 @@ impl Allocator {
             return Err(Unsupported { what, advice: "mount it for reading" }.into());
         }
         let mut hints = Vec::with_capacity(superblock.groups() as usize);
-        let (mut free, mut inodes, mut directories) = (0, 0, 0);
+        let mut totals = Totals::default();
         volume.visit_groups(|_, group| {
-            free += u64::from(group.free_clusters);
-            inodes += u64::from(group.free_inodes);
-            directories += u64::from(group.directories);
+            totals.free += u64::from(group.free_clusters);
+            totals.free_inodes += u64::from(group.free_inodes);
+            totals.directories += u64::from(group.directories);
             hints.push(Hint {
                 free_blocks: group.free_clusters,
                 free_inodes: group.free_inodes,
                 directories: group.directories,
+                longest: u32::MAX,
+                next: 0,
+                blocks_agree: false,
+                inodes_agree: false,
             });
         })?;
         let (root, last) = (superblock.root_blocks(), superblock.reserved_clusters());
         Ok(Self {
             volume: volume.with_source(()),
             zones: Zones::of(volume)?,
-            pool: Arc::new(Pool::new(free, inodes, directories, root, last)),
+            pool: Arc::new(Pool::new(totals, root, last)),
             hints: Mutex::new(hints),
+            windows: Mutex::default(),
             usage: volume.usage()?,
             starved: false.into(),
         })
@@ -102,6 +120,22 @@ impl Allocator {
     fn hints(&self) -> MutexGuard<'_, Vec<Hint>> {
         // Hints.
         self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        // Hints, too.
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No run of free blocks of group `number` is longer, as far as is known.
+    fn longest_run(&self, number: u32) -> u32 {
+        let hint = self.hints()[number as usize];
+        hint.longest.min(hint.free_blocks)
+    }
+
+    /// No run of free blocks of group `number` that could be taken is longer than `blocks`.
+    fn learn_longest(&self, number: u32, blocks: u32) {
+        self.hints()[number as usize].longest = blocks;
     }
 
     /// Says whether whoever uses the file system counts as root, who gets the blocks that are kept for root. (No, unless it is said.)
@@ -120,11 +154,12 @@ impl Allocator {
 
     /// What `statfs` tells now. Promised blocks do not count as free.
     pub fn usage(&self) -> Usage {
-        let free_blocks = self.pool.free().saturating_sub(self.pool.reserved());
+        let totals = self.pool.totals();
+        let free_blocks = totals.free.saturating_sub(totals.promised);
         Usage {
             free_blocks,
             available_blocks: free_blocks.saturating_sub(self.pool.kept_back()),
-            free_inodes: self.pool.free_inodes(),
+            free_inodes: totals.free_inodes,
             ..self.usage
         }
     }
@@ -141,19 +176,21 @@ impl Allocator {
             let Some(hint) = hints.get_mut(*number as usize) else { continue };
             hint.free_blocks = (hint.free_blocks + change.freed).saturating_sub(change.taken);
             hint.free_inodes = hint.free_inodes.saturating_add_signed(change.inodes);
+            if change.freed > 0 {
+                hint.longest = u32::MAX;
+            }
             hint.directories = hint.directories.saturating_add_signed(change.directories);
             blocks += i64::from(change.freed) - i64::from(change.taken);
             inodes += i64::from(change.inodes);
             directories += i64::from(change.directories);
         }
         drop(hints);
-        self.pool.add(blocks, inodes, directories);
-        changes.space.settle();
+        self.pool.add(blocks, inodes, directories, changes.space.settle());
     }
 
-    /// After [`Error::NoSpace`]: whether blocks that were freed become free with the next commit, so that it is worth trying again then.
+    /// After [`Error::NoSpace`]: whether blocks that were freed become free with the next commit, so that it is worth trying once more then.
     pub fn would_commit_help(&self) -> bool {
-        self.starved.load(std::sync::atomic::Ordering::Relaxed)
+        self.starved.load(Ordering::Relaxed)
     }
 
     /// Writes the totals of free blocks and inodes into the superblock, as at the end of a mount.
@@ -161,7 +198,8 @@ impl Allocator {
     /// # Errors
     /// As [`Handle::load_superblock`].
     pub fn write_superblock_counts(&self, handle: &mut Handle<'_>) -> Result<(), Error> {
-        let mut free = (self.pool.free() as i64, self.pool.free_inodes() as i64);
+        let totals = self.pool.totals();
+        let mut free = (totals.free as i64, totals.free_inodes as i64);
         for (_, change) in handle.changes().space.groups() {
             free.0 += i64::from(change.freed) - i64::from(change.taken);
             free.1 += i64::from(change.inodes);

@@ -1,7 +1,7 @@
 //! The totals: what is free, what of it is promised, and who may have the rest.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ext4::Error;
 
@@ -16,15 +16,21 @@ pub(super) enum Who {
     Need,
 }
 
-/// The totals of a mount. They are those of complete changes: a change under way is on top of them.
+/// Sums over all groups, by the changes that are complete.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// Free blocks, those included that were freed by what has not committed.
+    pub(super) free: u64,
+    pub(super) free_inodes: u64,
+    pub(super) directories: u64,
+    /// Free blocks that are promised: to data that have none yet, and to the change that is under way.
+    pub(super) promised: u64,
+}
+
+/// The totals of a mount.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Free blocks, those included that were freed by what has not committed.
-    free: AtomicU64,
-    free_inodes: AtomicU64,
-    directories: AtomicU64,
-    /// Promised, to data that have no blocks yet.
-    reserved: AtomicU64,
+    totals: Mutex<Totals>,
     /// Blocks that only root gets (`s_r_blocks_count`).
     root: u64,
     /// Blocks that only [`Who::Need`] gets (`ext4_set_resv_clusters`).
@@ -34,28 +40,17 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(free: u64, free_inodes: u64, directories: u64, root: u64, last: u64) -> Self {
-        Self {
-            free: AtomicU64::new(free),
-            free_inodes: AtomicU64::new(free_inodes),
-            directories: AtomicU64::new(directories),
-            reserved: AtomicU64::new(0),
-            root,
-            last,
-            privileged: AtomicBool::new(false),
-        }
+    pub(super) fn new(totals: Totals, root: u64, last: u64) -> Self {
+        Self { totals: Mutex::new(totals), root, last, privileged: AtomicBool::new(false) }
     }
 
-    pub(super) fn free(&self) -> u64 {
-        self.free.load(Ordering::Relaxed)
+    fn lock(&self) -> MutexGuard<'_, Totals> {
+        // Whole after each step.
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn free_inodes(&self) -> u64 {
-        self.free_inodes.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn reserved(&self) -> u64 {
-        self.reserved.load(Ordering::Relaxed)
+    pub(super) fn totals(&self) -> Totals {
+        *self.lock()
     }
 
     /// What `statfs` takes off for those who are not root.
@@ -71,42 +66,49 @@ impl Pool {
         if self.privileged.load(Ordering::Relaxed) { Who::Root } else { Who::Anybody }
     }
 
-    /// Blocks that `who` can have, with `reserved` promised to others.
-    fn left(&self, who: Who, free: u64, reserved: u64) -> u64 {
+    /// Promises `who` between one and `most` blocks: how many.
+    pub(super) fn promise(&self, who: Who, most: u64) -> Result<u64, Error> {
+        let mut totals = self.lock();
         let stays = match who {
             Who::Anybody => self.kept_back(),
             Who::Root => self.last,
             Who::Need => 0,
         };
-        free.saturating_sub(reserved).saturating_sub(stays)
+        let blocks = most.min(totals.free.saturating_sub(totals.promised).saturating_sub(stays));
+        if blocks == 0 {
+            return Err(Error::NoSpace);
+        }
+        totals.promised += blocks;
+        Ok(blocks)
     }
 
-    /// Blocks that `who` can have beyond those that were promised, where a change under way has `taken` some, `spent` of them promised ones.
-    pub(super) fn available(&self, who: Who, taken: u64, spent: u64) -> u64 {
-        let reserved = self.reserved().saturating_sub(spent);
-        self.left(who, self.free().saturating_sub(taken), reserved)
+    /// Promised blocks that were not taken.
+    pub(super) fn give_back(&self, blocks: u64) {
+        if blocks > 0 {
+            let mut totals = self.lock();
+            totals.promised = totals.promised.saturating_sub(blocks);
+        }
     }
 
-    /// Promises `blocks` blocks.
+    /// A change is complete: what was added to the totals, and how many promised blocks it took.
+    pub(super) fn add(&self, blocks: i64, inodes: i64, directories: i64, kept: u64) {
+        let mut totals = self.lock();
+        totals.free = totals.free.saturating_add_signed(blocks);
+        totals.free_inodes = totals.free_inodes.saturating_add_signed(inodes);
+        totals.directories = totals.directories.saturating_add_signed(directories);
+        totals.promised = totals.promised.saturating_sub(kept);
+    }
+
+    /// Promises exactly `blocks` blocks to whoever uses the file system.
     pub(super) fn reserve(self: &Arc<Self>, blocks: u64) -> Result<Reservation, Error> {
-        // `free` may shrink at the same time only by blocks that had been promised, or that a change took that was there before.
-        let who = self.user();
-        let fits = |reserved| (self.left(who, self.free(), reserved) >= blocks).then(|| reserved + blocks);
-        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| Error::NoSpace)?;
+        if blocks > 0 {
+            let promised = self.promise(self.user(), blocks)?;
+            if promised < blocks {
+                self.give_back(promised);
+                return Err(Error::NoSpace);
+            }
+        }
         Ok(Reservation(Arc::new(Reserved { pool: Arc::clone(self), blocks: AtomicU64::new(blocks) })))
-    }
-
-    /// Promised blocks were taken for good. (That they are not free any more is said elsewhere.)
-    pub(super) fn settle(&self, blocks: u64) {
-        self.reserved.fetch_sub(blocks, Ordering::Relaxed);
-    }
-
-    /// A change is complete.
-    pub(super) fn add(&self, blocks: i64, inodes: i64, directories: i64) {
-        // Wraps to what is meant.
-        self.free.fetch_add(blocks as u64, Ordering::Relaxed);
-        self.free_inodes.fetch_add(inodes as u64, Ordering::Relaxed);
-        self.directories.fetch_add(directories as u64, Ordering::Relaxed);
     }
 }
 
@@ -118,22 +120,20 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
+    /// Takes blocks out that are there: they are promised to somebody else now.
     pub(super) fn take(&self, blocks: u64) {
         self.blocks.fetch_sub(blocks, Ordering::Relaxed);
     }
 
-    pub(super) fn put_back(&self, blocks: u64) {
+    /// Adds blocks that are promised already.
+    pub(super) fn put(&self, blocks: u64) {
         self.blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.pool.settle(*self.blocks.get_mut());
+        self.pool.give_back(*self.blocks.get_mut());
     }
 }
 
@@ -165,10 +165,10 @@ impl Reservation {
     pub fn merge(&mut self, other: Self) {
         let blocks = other.blocks();
         other.0.take(blocks);
-        self.0.put_back(blocks);
+        self.0.put(blocks);
     }
 
-    /// Gives `blocks` of its blocks back.
+    /// Gives up to `blocks` of its blocks back.
     pub fn give_back(&mut self, blocks: u64) {
         drop(self.split(blocks));
     }

@@ -131,6 +131,9 @@ pub fn remove(
     }
     // What the journal may have of blocks of metadata must not be replayed over what they will hold next.
     let metadata = inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::EA_INODE != 0;
+    if inode.flags() & flags::INLINE_DATA != 0 {
+        return Err(Error::Invalid("the inode's content is not in blocks"));
+    }
     if inode.flags() & flags::EXTENTS == 0 {
         return block_map::remove(handle, allocator, inode, u64::from(range.start)..end, metadata, budget);
     }
@@ -142,13 +145,13 @@ pub fn remove(
         freed: 0,
     };
     removal.limit = weight(removal.tree.handle) + budget.max(1);
-    let progress = loop {
-        match removal.leaf()? {
-            Some(Progress::More) if removal.is_spent() => break Progress::More,
-            Some(Progress::More) => {}
-            _ => break Progress::Done,
+    let mut progress = Progress::Done;
+    while removal.leaf()? {
+        if removal.is_spent() {
+            progress = removal.rest()?;
+            break;
         }
-    };
+    }
     let any = removal.freed > 0;
     removal.tree.collapse()?;
     if progress == Progress::More {
@@ -175,10 +178,18 @@ impl Removal<'_, '_> {
         self.freed >= MAX_FREED || weight(self.tree.handle) >= self.limit
     }
 
-    /// Frees what is in the last leaf that has anything of the range; `None`: none has.
-    fn leaf(&mut self) -> Result<Option<Progress>, Error> {
+    /// Whether the file still has anything of the range.
+    fn rest(&self) -> Result<Progress, Error> {
         let path = self.tree.descend(self.range.end - 1)?;
-        let Some(leaf) = path.last() else { return Ok(None) };
+        let last = path.last().and_then(|leaf| Some(leaf.node.extent(leaf.slot.checked_sub(1)?)));
+        let left = last.is_some_and(|last| last.end() > self.range.start);
+        Ok(if left { Progress::More } else { Progress::Done })
+    }
+
+    /// Frees what is in the last leaf that has anything of the range; `false`: none has.
+    fn leaf(&mut self) -> Result<bool, Error> {
+        let path = self.tree.descend(self.range.end - 1)?;
+        let Some(leaf) = path.last() else { return Ok(false) };
         let mut bytes = Vec::from(leaf.node.as_bytes());
         let mut node = NodeEdit::of(&mut bytes[..]).map_err(Corruption::new)?;
         let first = (!node.is_empty()).then(|| node.first(0));
@@ -214,7 +225,7 @@ impl Removal<'_, '_> {
             slot = at;
         }
         if !any {
-            return Ok(None);
+            return Ok(false);
         }
         // One that was cut at its beginning is behind those that are gone.
         if gone.start < gone.end {
@@ -228,7 +239,7 @@ impl Removal<'_, '_> {
         if let Some(rest) = rest {
             self.tree.insert(&rest)?;
         }
-        Ok(Some(Progress::More))
+        Ok(true)
     }
 
     fn write_back(
@@ -292,8 +303,7 @@ pub fn set_written(
 /// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it joins them again.
 fn has_room(inode: &InodeEdit) -> bool {
     // Of a deeper tree, all is well only if no leaf is full: that is not looked for.
-    NodeEdit::of(&inode.block_area()[..])
-        .is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
+    NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
 
 impl Tree<'_, '_> {

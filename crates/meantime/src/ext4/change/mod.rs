@@ -1,9 +1,14 @@
 //! What can be done to a file system, as changes of its metadata in a [`Handle`](super::journal::Handle).
 
+pub mod acl;
 mod attribute_block;
+#[cfg(test)]
+mod attribute_tests;
+pub mod attributes;
 mod block_map;
 pub mod extents;
 pub mod fallocate;
+pub mod metadata;
 pub mod orphans;
 #[cfg(test)]
 mod tests;

@@ -244,15 +244,19 @@ pub fn finish(
     budget: usize,
 ) -> Result<Progress, Error> {
     let mut inode = handle.load_inode(ino)?;
+    let has_blocks = inode.parsed(handle.superblock())?.has_blocks();
     if inode.links() != 0 {
-        let progress = truncate::remove_behind(handle, allocator, &mut inode, budget)?;
+        let progress = match has_blocks {
+            true => truncate::remove_behind(handle, allocator, &mut inode, budget)?,
+            false => Progress::Done,
+        };
         if progress == Progress::Done {
             remove(handle, &mut inode)?;
         }
         handle.store_inode(&inode, true)?;
         return Ok(progress);
     }
-    if inode.parsed(handle.superblock())?.has_blocks() {
+    if has_blocks {
         inode.set_size(0);
         let progress = extents::remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL, budget)?;
         if progress == Progress::More {

@@ -4,13 +4,15 @@ use super::{Progress, extents, orphans};
 use crate::ext4::alloc::Allocator;
 use crate::ext4::format::block_map::{DIRECT, span};
 use crate::ext4::format::edit::InodeEdit;
+use crate::ext4::format::features::ro_compat;
 use crate::ext4::format::inode::flags;
 use crate::ext4::journal::Handle;
 use crate::ext4::{Error, FileType, Unsupported};
 
 /// How large the file of `inode` can be, in bytes.
 pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
-    let block_bytes = u64::from(handle.superblock().block_bytes());
+    let superblock = handle.superblock();
+    let block_bytes = u64::from(superblock.block_bytes());
     let most = u64::from(extents::MAX_LOGICAL);
     let blocks = if inode.flags() & flags::EXTENTS == 0 {
         let map: u64 = (1..=3).map(|level| span(block_bytes / 4, level)).sum();
@@ -18,7 +20,10 @@ pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
     } else {
         most
     };
-    blocks * block_bytes
+    // `i_blocks` counts units of 512 bytes, and without that feature it has 32 bits.
+    let counted = if superblock.features().has_ro_compat(ro_compat::HUGE_FILE) { 48 } else { 32 };
+    let limit = ((1u64 << counted) - 1) >> (superblock.block_bits() - 9);
+    blocks.min(limit) * block_bytes
 }
 
 /// The inode of a file whose content can be changed.

@@ -1,5 +1,7 @@
 //! The extended attributes and link texts of a file system's inodes.
 
+use std::sync::Arc;
+
 use super::inode::{Inode, flags};
 use super::mapping::RunState;
 use super::source::Source;
@@ -51,18 +53,26 @@ impl<S: Source> Volume<S> {
         add(raw, None)?;
         let number = inode.attribute_block();
         if number != 0 {
-            if !self.superblock().holds(number, 1) {
-                return Err(located(Defect::BlockPointer, inode, Some(number)));
-            }
-            let block = self.block(number)?;
-            if self.superblock().has_checksums()
-                && !block_checksum_is_right(&block, number, self.superblock().seed())
-            {
-                self.verify(false, corruption(Defect::AttributeChecksum, inode, Some(number)))?;
-            }
+            let block = self.attribute_block(inode.ino(), number)?;
             add(in_block(&block).map_err(|defect| located(defect, inode, Some(number)))?, Some(number))?;
         }
         Ok(found)
+    }
+
+    /// Block `number` of attributes, of inode `ino`, whose checksum is right.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`], [`Defect::AttributeChecksum`], or the device.
+    pub(in crate::ext4) fn attribute_block(&self, ino: u32, number: u64) -> Result<Arc<[u8]>, Error> {
+        let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(number);
+        if !self.superblock().holds(number, 1) {
+            return Err(wrong(Defect::BlockPointer).into());
+        }
+        let block = self.block(number)?;
+        let superblock = self.superblock();
+        let right = !superblock.has_checksums() || block_checksum_is_right(&block, number, superblock.seed());
+        self.verify(right, wrong(Defect::AttributeChecksum))?;
+        Ok(block)
     }
 
     /// The value of `bytes` bytes that has inode `ino`, of an attribute of `owner` (kernel: `ext4_xattr_inode_get`).

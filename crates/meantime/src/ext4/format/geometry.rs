@@ -44,6 +44,14 @@ impl Superblock {
         if kept { u64::from(self.raw.reserved_gdt_blocks.get()) } else { 0 }
     }
 
+    /// Groups that keep their bitmaps and inode tables together (`flex_bg`): 1 if each has its own.
+    pub(in crate::ext4) fn flex_groups(&self) -> u32 {
+        let flex = self.features.has_incompat(incompat::FLEX_BG);
+        let bits = if flex { u32::from(self.raw.log_groups_per_flex) } else { 0 };
+        // (The kernel takes no more than 2^31 for a number of groups either.)
+        1u32.checked_shl(bits).unwrap_or(1)
+    }
+
     /// Size of a group's descriptor, in bytes.
     pub(in crate::ext4) fn descriptor_bytes(&self) -> usize {
         usize::from(self.descriptor_bytes)

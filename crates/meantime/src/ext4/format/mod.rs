@@ -41,3 +41,5 @@ pub use superblock::{
     ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
 };
 pub use volume::{Volume, VolumeOptions};
+#[cfg(test)]
+pub(in crate::ext4) use xattr::acl_from_disk;

@@ -84,6 +84,11 @@ impl<S> Volume<S> {
         self.shared.superblock_block != self.superblock().primary_block()
     }
 
+    /// Whether wrong checksums are put up with.
+    pub fn ignores_checksums(&self) -> bool {
+        self.shared.ignore_checksums
+    }
+
     /// How many wrong checksums were put up with.
     pub fn ignored(&self) -> u64 {
         self.shared.ignored.load(Ordering::Relaxed)

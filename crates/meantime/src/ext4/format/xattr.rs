@@ -1,42 +1,42 @@
 //! Extended attributes as bytes (kernel documentation: `filesystems/ext4/attributes.rst`; `struct ext2_ext_attr_entry`).
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use crate::ext4::error::Defect;
 
 /// What attributes begin with, in an inode and in a block (`EXT4_XATTR_MAGIC`).
-const MAGIC: u32 = 0xea02_0000;
+pub(super) const MAGIC: u32 = 0xea02_0000;
 /// The longest value there can be (`XATTR_SIZE_MAX` of the kernel), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// The beginning of a block of attributes (`struct ext4_xattr_header`).
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct BlockHeader {
-    magic: U32,
-    refcount: U32,
-    blocks: U32,
-    hash: U32,
-    checksum: U32,
-    reserved: [U32; 3],
+pub(super) struct BlockHeader {
+    pub(super) magic: U32,
+    pub(super) refcount: U32,
+    pub(super) blocks: U32,
+    pub(super) hash: U32,
+    pub(super) checksum: U32,
+    pub(super) reserved: [U32; 3],
 }
 
 /// What comes before an attribute's name (`struct ext4_xattr_entry`).
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawEntry {
-    name_len: u8,
-    name_index: u8,
-    value_offs: U16,
-    value_inum: U32,
-    value_size: U32,
-    hash: U32,
+pub(super) struct RawEntry {
+    pub(super) name_len: u8,
+    pub(super) name_index: u8,
+    pub(super) value_offs: U16,
+    pub(super) value_inum: U32,
+    pub(super) value_size: U32,
+    pub(super) hash: U32,
 }
 
-const BLOCK_HEADER_BYTES: usize = 32;
-const ENTRY_BYTES: usize = 16;
+pub(super) const BLOCK_HEADER_BYTES: usize = 32;
+pub(super) const ENTRY_BYTES: usize = 16;
 const _: () = assert!(size_of::<BlockHeader>() == BLOCK_HEADER_BYTES && size_of::<RawEntry>() == ENTRY_BYTES);
 
 /// Where a value is.
@@ -62,6 +62,8 @@ pub struct RawAttribute<'a> {
     pub name: &'a [u8],
     /// Its value.
     pub value: Value<'a>,
+    /// The hash of name and value (`e_hash`); 0: none was made, as in inodes.
+    pub hash: u32,
 }
 
 impl RawAttribute<'_> {
@@ -113,12 +115,17 @@ pub fn in_block(block: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
 
 /// Whether the checksum of a block of attributes is right; `seed` is the file system's (`ext4_xattr_block_csum_verify`).
 pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
-    let Ok((header, rest)) = BlockHeader::ref_from_prefix(block) else { return false };
+    let Ok((header, _)) = BlockHeader::ref_from_prefix(block) else { return false };
+    block_checksum(block, number, seed) == header.checksum.get()
+}
+
+/// The checksum that block `number` of attributes, as long as a header at least, should have.
+pub(super) fn block_checksum(block: &[u8], number: u64, seed: u32) -> u32 {
     let sum = crc32c(seed, &number.to_le_bytes());
     let sum = crc32c(sum, &block[..16]);
+    // The field itself counts as zero.
     let sum = crc32c(sum, &[0; 4]);
-    let sum = crc32c(sum, &block[20..BLOCK_HEADER_BYTES]);
-    crc32c(sum, rest) == header.checksum.get()
+    crc32c(sum, &block[20..])
 }
 
 /// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets of values count from the area's beginning.
@@ -155,7 +162,7 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     };
     let attribute = |(entry, name): (&RawEntry, _)| {
         let value = value(entry, &mut left_bytes).ok_or(Defect::Attribute)?;
-        Ok(RawAttribute { index: entry.name_index, name, value })
+        Ok(RawAttribute { index: entry.name_index, name, value, hash: entry.hash.get() })
     };
     raw.into_iter().map(attribute).collect()
 }
@@ -228,7 +235,10 @@ mod tests {
     fn attributes_in_an_inode() {
         let body = body();
         let found = in_inode(&body).unwrap();
-        assert_eq!(found[0], RawAttribute { index: 1, name: b"colour", value: Value::Here(b"blue") });
+        assert_eq!(
+            found[0],
+            RawAttribute { index: 1, name: b"colour", value: Value::Here(b"blue"), hash: 0 }
+        );
         assert_eq!(found[0].full_name().unwrap(), b"user.colour");
         assert_eq!(found[1].value, Value::Here(b"abc"));
         assert_eq!(found[1].full_name(), None);

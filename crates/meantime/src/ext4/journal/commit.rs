@@ -1,21 +1,346 @@
 //! Commits: a transaction into the log, and its commit block when everything it depends on is on the device.
+//!
+//! Whoever wants one is its leader, unless somebody leads already: then it is waited for, and it or the next one has what was wanted. The rules
+//! are those of `docs/ordering.md`.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Sequence;
-use super::running::Journal;
+use super::broken::{Rule, is_broken};
+use super::log::{Log, Logged, Plan};
+use super::running::{Journal, time_now};
+use super::transaction::Transaction;
+use super::writer::{Writer, flush};
+use crate::block::{BlockChannel, Request, RequestError};
 use crate::ext4::Error;
+use crate::ext4::format::journal::{Copied, JournalFormat};
 use crate::ext4::lanes::Lane;
+use crate::ext4::options::CommitOverlap;
+use crate::hw::DmaBuf;
+use crate::hw::futex::Futex;
+
+/// How often a waiter looks before it sleeps.
+const LOOKS: u32 = 500;
+
+/// The longest sleep between two looks, in ns.
+const NAP_NS: u64 = 50_000_000;
 
 /// The caller's own requests, on the channel that a commit is made with: they are under way while the journal's are.
 ///
 /// What fails among them is their owner's to know, and its transaction's by the [token](super::OrderedToken).
 pub(in crate::ext4) trait Follow {
-    /// Waits until all of them have ended, and ends their tokens.
+    /// Waits until all of them have ended, and ends their tokens. Called once, or more often: then there is nothing left.
     fn finish(&mut self, lane: &mut Lane);
 }
 
 /// No requests.
 impl Follow for () {
     fn finish(&mut self, _: &mut Lane) {}
+}
+
+/// What its leader has to itself: the log.
+pub(super) struct Committer {
+    pub(super) format: JournalFormat,
+    pub(super) log: Log,
+    /// The next transaction's number in the journal.
+    pub(super) tid: u32,
+    /// When the last one committed, in seconds since 1970: the next is not earlier.
+    seconds: i64,
+    /// What is in the log, the oldest first.
+    pub(super) logged: VecDeque<Logged>,
+    writer: Writer,
+    commit_block: Option<DmaBuf>,
+    copies: Vec<Copied>,
+    parts: Vec<(u64, usize, DmaBuf)>,
+}
+
+/// The log, and who waits for it.
+pub(super) struct Commits {
+    committer: Mutex<Committer>,
+    /// Up to which transaction everything is durable.
+    durable: AtomicU64,
+    half_full: AtomicBool,
+    /// Who sleeps on `progress`.
+    sleepers: AtomicU32,
+    /// Changes when a leader has ended.
+    progress: Futex,
+}
+
+/// The lead of the log. When it ends, who waits looks again.
+pub(super) struct Lead<'a> {
+    committer: Option<MutexGuard<'a, Committer>>,
+    commits: &'a Commits,
+}
+
+impl std::ops::Deref for Lead<'_> {
+    type Target = Committer;
+
+    fn deref(&self) -> &Committer {
+        self.committer.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl std::ops::DerefMut for Lead<'_> {
+    fn deref_mut(&mut self) -> &mut Committer {
+        self.committer.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.commits.half_full.store(self.log.is_half_full(), Ordering::Relaxed);
+        drop(self.committer.take());
+        // Either this sees the sleeper, or the sleeper, who looks once more after he said so, sees that nobody leads.
+        fence(Ordering::SeqCst);
+        if self.commits.sleepers.load(Ordering::Relaxed) > 0 {
+            self.commits.progress.advance();
+        }
+    }
+}
+
+impl Committer {
+    pub(super) fn new(format: JournalFormat, log: Log, tid: u32, block_bits: u32) -> Self {
+        Self {
+            format,
+            log,
+            tid,
+            seconds: 0,
+            logged: VecDeque::new(),
+            writer: Writer::new(block_bits),
+            commit_block: None,
+            copies: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// How `transaction` would be written.
+    fn plan(&self, transaction: &Transaction) -> Plan {
+        let revoked = if is_broken(Rule::Revoke) { 0 } else { transaction.revoked.len() };
+        Plan {
+            revoke_blocks: revoked.div_ceil(self.format.revoked_most()),
+            copies: transaction.blocks.len(),
+            buffer_blocks: self.writer.buffer_blocks(),
+            tags_most: self.format.tags_most(),
+        }
+    }
+
+    /// Buffers for `blocks` blocks of the log from `at` on, one for each stretch of the disk, in `parts`.
+    fn parts(&mut self, lane: &mut Lane, at: u32, blocks: usize) -> Result<(), Error> {
+        let mut done = 0;
+        while done < blocks {
+            let (place, side_by_side) = self
+                .log
+                .place(self.log.behind(at, done as u32))
+                .ok_or(Error::Invalid("the journal has no such block"))?;
+            let count = (side_by_side as usize).min(blocks - done);
+            let buf = self.writer.buffer(lane, count)?;
+            self.parts.push((place, done, buf));
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Block `index` of what `parts` are for.
+    fn part_block(parts: &mut [(u64, usize, DmaBuf)], index: usize, bytes: usize) -> Option<&mut [u8]> {
+        let (_, first, buf) = parts.iter_mut().rev().find(|(_, first, _)| *first <= index)?;
+        let at = (index - *first) * bytes;
+        buf.get_mut(at..at + bytes)
+    }
+
+    /// Sends all of `transaction` but its commit block; how many blocks of the log that are.
+    fn send_log(
+        &mut self,
+        lane: &mut Lane,
+        transaction: &Transaction,
+        data: &mut impl Follow,
+    ) -> Result<u32, Error> {
+        let bytes = self.format.block_bytes();
+        let gone = || Error::Invalid("a block of the journal has no place in its buffer");
+        let revoked: Vec<u64> = transaction.revoked.iter().copied().collect();
+        let mut revoked = revoked.chunks(self.format.revoked_most());
+        let mut blocks = transaction.blocks.iter();
+        let mut written = 0;
+        let mut finished = false;
+        for (revokes, copies) in self.plan(transaction) {
+            let count = revokes + copies + usize::from(copies > 0);
+            let at = self.log.behind(self.log.head(), written);
+            self.parts(lane, at, count)?;
+            for (index, some) in (0..revokes).zip(&mut revoked) {
+                let to = Self::part_block(&mut self.parts, index, bytes).ok_or_else(gone)?;
+                self.format.revoke(to, self.tid, some);
+            }
+            self.copies.clear();
+            for (index, (block, content)) in (revokes + 1..).zip(blocks.by_ref().take(copies)) {
+                let to = Self::part_block(&mut self.parts, index, bytes).ok_or_else(gone)?;
+                self.copies.push(self.format.copy(to, *block, content, self.tid));
+            }
+            if copies > 0 {
+                let to = Self::part_block(&mut self.parts, revokes, bytes).ok_or_else(gone)?;
+                self.format.descriptor(to, self.tid, &self.copies);
+            }
+            for (place, _, buf) in self.parts.drain(..) {
+                self.writer.send(lane, place, buf, false, &mut |lane| {
+                    data.finish(lane);
+                    !std::mem::replace(&mut finished, true)
+                })?;
+            }
+            written += count as u32;
+        }
+        Ok(written)
+    }
+
+    /// The commit block that is to follow `written` blocks.
+    fn prepare(&mut self, lane: &mut Lane) -> Result<DmaBuf, Error> {
+        let bytes = self.format.block_bytes();
+        let mut buf = match self.commit_block.take() {
+            Some(buf) => buf,
+            None => lane.heap.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))?,
+        };
+        buf.set_len(bytes);
+        let mut time = time_now();
+        self.seconds = self.seconds.max(time.seconds);
+        time.seconds = self.seconds;
+        self.format.commit(&mut buf, self.tid, time);
+        Ok(buf)
+    }
+
+    /// Writes the commit block, which was sent when everything it depends on was durable, or is so by its FUA.
+    fn write_commit(&mut self, lane: &mut Lane, at: u32, buf: DmaBuf, fua: bool) -> Result<(), Error> {
+        let (place, _) = self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
+        let lba = place * self.format.block_bytes() as u64 / u64::from(lane.block_bytes);
+        let mut request = Request::write(lba, buf);
+        request.fua = fua;
+        let ticket = match lane.submit(request) {
+            Ok(ticket) => ticket,
+            Err(rejected) => {
+                self.commit_block = rejected.request.buf;
+                return Err(RequestError::from(rejected.error).into());
+            }
+        };
+        let done = lane.channel.wait(ticket);
+        self.commit_block = done.buf;
+        done.result.map_err(Error::from_io)
+    }
+
+    /// Writes `transaction` and its commit block, in the order of rules 1 to 3.
+    fn commit(
+        &mut self,
+        lane: &mut Lane,
+        transaction: &Transaction,
+        data: &mut impl Follow,
+        overlap: CommitOverlap,
+        volatile: bool,
+    ) -> Result<(), Error> {
+        if !overlap.data {
+            data.finish(lane);
+            transaction.ordered.wait()?;
+        }
+        let empty = transaction.blocks.is_empty() && transaction.revoked.is_empty();
+        let sent = if empty { Ok(0) } else { self.send_log(lane, transaction, data) };
+        self.parts.clear();
+        let prepared = (overlap.prepare && !empty).then(|| self.prepare(lane)).transpose();
+        // From here on nothing is left under way, whatever happens.
+        if !is_broken(Rule::DataFirst) {
+            data.finish(lane);
+        }
+        let logged = if is_broken(Rule::LogFirst) { Ok(()) } else { self.writer.finish(lane) };
+        let written = sent?;
+        logged?;
+        if !is_broken(Rule::DataFirst) {
+            transaction.ordered.wait()?;
+        }
+        if empty {
+            // There were data only, which nothing in the log leads to.
+            return if volatile { flush(lane) } else { Ok(()) };
+        }
+        let buf = match prepared? {
+            Some(buf) => buf,
+            None => self.prepare(lane)?,
+        };
+        if volatile && !is_broken(Rule::FlushFirst) {
+            flush(lane)?;
+        }
+        let at = self.log.behind(self.log.head(), written);
+        self.write_commit(lane, at, buf, volatile && !is_broken(Rule::Fua))?;
+        self.writer.finish(lane)?;
+        let start = self.log.head();
+        self.log.take(written + 1);
+        self.logged.push_back(Logged {
+            sequence: transaction.sequence,
+            tid: self.tid,
+            start,
+            blocks: written + 1,
+        });
+        self.tid = self.tid.wrapping_add(1);
+        Ok(())
+    }
+}
+
+/// What came of leading.
+enum Led {
+    /// A transaction more is durable, or there was none.
+    Done,
+    /// The log has no room for the next one.
+    NoRoom,
+}
+
+impl Commits {
+    pub(super) fn new(committer: Committer) -> Self {
+        Self {
+            committer: Mutex::new(committer),
+            durable: AtomicU64::new(0),
+            half_full: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            progress: Futex::default(),
+        }
+    }
+
+    /// Up to which transaction everything is durable.
+    pub(super) fn durable(&self) -> Sequence {
+        Sequence(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Whether the log was more than half full when it was last looked.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.half_full.load(Ordering::Relaxed)
+    }
+
+    /// The lead, waited for.
+    pub(super) fn lead(&self) -> Lead<'_> {
+        // A panic under it leaves a log that is not written to any more: the failure is noted by whoever is next.
+        let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+        Lead { committer: Some(committer), commits: self }
+    }
+
+    /// The lead, if nobody has it.
+    fn try_lead(&self) -> Option<Lead<'_>> {
+        match self.committer.try_lock() {
+            Ok(committer) => Some(Lead { committer: Some(committer), commits: self }),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                Some(Lead { committer: Some(poisoned.into_inner()), commits: self })
+            }
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Waits until a leader has ended, or something else is `over`; may end early.
+    fn wait(&self, over: impl Fn() -> bool) {
+        for _ in 0..LOOKS {
+            if over() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let word = self.progress.get();
+        if !over() && self.try_lead().is_none() {
+            self.progress.wait(word, NAP_NS);
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Journal {
@@ -30,16 +355,132 @@ impl Journal {
         lane: &mut Lane,
         data: &mut impl Follow,
     ) -> Result<(), Error> {
+        let result = self.commit_by(upto, lane, data);
         data.finish(lane);
-        self.usable()?;
-        let mut open = self.opened();
-        if open.running.sequence <= upto {
-            open.close();
+        result
+    }
+
+    /// Commits what is closed and waits for nobody, if nobody else does: after each change.
+    pub(super) fn relieve(&self) {
+        let ready = || {
+            self.opened()
+                .closed
+                .front()
+                .filter(|oldest| oldest.ordered.is_done())
+                .map(|oldest| oldest.sequence)
+        };
+        while let Some(sequence) = ready() {
+            // A channel that nobody waits for, and the lead only if it is free: the caller may have what others wait for.
+            let Some(mut lane) = self.lanes.try_take() else { return };
+            let Some(mut lead) = self.commits.try_lead() else { return };
+            if self.failure.get().is_some() || ready() != Some(sequence) {
+                return;
+            }
+            match self.lead_one(&mut lead, sequence, &mut lane, &mut ()) {
+                Ok(Led::Done) => {}
+                Ok(Led::NoRoom) => return,
+                Err(error) => return self.fail(&error),
+            }
         }
-        while let Some(transaction) = open.closed.pop_front_if(|oldest| oldest.sequence <= upto) {
-            transaction.ordered.wait()?;
-            self.held.release(transaction.sequence);
+    }
+
+    /// Commits what is closed, and empties the log if it is more than half full: for whoever has no channel, no token and no lock that a token's
+    /// holder may want, now and then.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn balance(&self) -> Result<(), Error> {
+        let closed = self.opened().closed.back().map(|newest| newest.sequence);
+        if let Some(newest) = closed {
+            self.commit(newest, &mut *self.lanes.take()?, &mut ())?;
+        }
+        if self.wants_checkpoint() {
+            self.checkpoint(&mut *self.lanes.take()?)?;
         }
         Ok(())
+    }
+
+    /// Commits everything that was changed so far.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(in crate::ext4) fn commit_all(&self, lane: &mut Lane) -> Result<(), Error> {
+        let newest = {
+            let open = self.opened();
+            if open.running.used { open.running.sequence } else { Sequence(open.running.sequence.0 - 1) }
+        };
+        self.commit(newest, lane, &mut ())
+    }
+
+    fn commit_by(&self, upto: Sequence, lane: &mut Lane, data: &mut impl Follow) -> Result<(), Error> {
+        loop {
+            if self.commits.durable() >= upto {
+                return Ok(());
+            }
+            if let Some(error) = self.failure.get() {
+                return Err(error.clone());
+            }
+            let Some(mut lead) = self.commits.try_lead() else {
+                // The leader may be waiting for these.
+                data.finish(lane);
+                self.commits.wait(|| self.commits.durable() >= upto);
+                continue;
+            };
+            // Somebody else may have done it meanwhile.
+            if self.commits.durable() >= upto || self.failure.get().is_some() {
+                continue;
+            }
+            let led = self.lead_one(&mut lead, upto, lane, data);
+            match led {
+                Ok(Led::Done) => {}
+                Ok(Led::NoRoom) => {
+                    drop(lead);
+                    // Its leader may have to wait for tokens: not for ours.
+                    data.finish(lane);
+                    self.checkpoint(lane)?;
+                }
+                Err(error) => {
+                    // Before the lead ends: nobody begins another.
+                    self.fail(&error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Commits the oldest transaction that has not committed, of those up to `upto`.
+    fn lead_one(
+        &self,
+        committer: &mut Committer,
+        upto: Sequence,
+        lane: &mut Lane,
+        data: &mut impl Follow,
+    ) -> Result<Led, Error> {
+        let transaction = {
+            let mut open = self.opened();
+            if open.closed.is_empty() && open.running.sequence <= upto {
+                open.close();
+            }
+            let Some(oldest) = open.closed.front() else {
+                return Err(Error::Invalid("a transaction was never begun"));
+            };
+            let need = committer.plan(oldest).log_blocks();
+            if need >= committer.log.len() as usize {
+                return Err(Error::Resources("the journal is too small for a transaction".to_owned()));
+            }
+            if need > committer.log.free() as usize {
+                return Ok(Led::NoRoom);
+            }
+            open.closed.pop_front()
+        };
+        let Some(transaction) = transaction else { return Ok(Led::Done) };
+        committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        let release = self.pending().committed(&transaction);
+        if let Some(sequence) = release {
+            self.held.release(sequence);
+        }
+        // Release: who sees it sees what was released, too.
+        self.commits.durable.store(transaction.sequence.0, Ordering::Release);
+        Ok(Led::Done)
     }
 }

@@ -10,19 +10,28 @@
 //!
 //! Nothing here has a thread of its own: who wants something durable commits, and one for all who want it at a time.
 
+mod broken;
+mod checkpoint;
 mod commit;
 pub mod fast;
 #[cfg(test)]
 mod fast_tests;
 mod handle;
 mod held;
+mod log;
+mod mount;
 mod newest;
 mod ordered;
+mod pending;
 mod running;
 #[cfg(test)]
 pub(in crate::ext4) mod testing;
 mod transaction;
+mod writer;
 
+pub use broken::Rule;
+#[cfg(feature = "broken-rules")]
+pub use broken::break_rule;
 pub(in crate::ext4) use commit::Follow;
 pub use handle::{Changes, Handle};
 pub use held::Held;

@@ -5,17 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Sequence;
+use super::broken::{Rule, is_broken};
+use super::commit::Commits;
 use super::handle::{Changes, Handle};
 use super::held::Held;
 use super::ordered::OrderedToken;
+use super::pending::Pending;
 use super::transaction::Transaction;
-use crate::ext4::format::{OpenFailure, Volume};
+use super::writer::Writer;
+use crate::ext4::format::Volume;
 use crate::ext4::lanes::Lanes;
+use crate::ext4::options::CommitOverlap;
 use crate::ext4::source::DeviceSource;
 use crate::ext4::{Error, Timestamp};
 
 /// Whoever is told of each change that succeeded.
-type Observer = Box<dyn Fn(&Changes) + Send + Sync>;
+pub(super) type Observer = Box<dyn Fn(&Changes) + Send + Sync>;
 
 /// The transactions that have not committed.
 pub(super) struct Open {
@@ -27,40 +32,26 @@ pub(super) struct Open {
 
 /// The journal of a file system that is mounted for writing.
 pub struct Journal {
+    pub(super) lanes: Arc<Lanes>,
     pub(super) volume: Volume<DeviceSource>,
     pub(super) held: Held,
     /// How many blocks a transaction may have at most, and how many it may revoke.
     pub(super) blocks_most: usize,
     pub(super) revoked_most: usize,
     pub(super) open: Mutex<Open>,
+    pub(super) commits: Commits,
+    pub(super) pending: Mutex<Pending>,
+    /// Who writes home has this; locked before the lead of the log.
+    pub(super) checkpointing: Mutex<Writer>,
+    pub(super) overlap: CommitOverlap,
+    /// Whether the device has a volatile cache.
+    pub(super) volatile: bool,
     /// Why nothing can be changed any more.
     pub(super) failure: OnceLock<Error>,
-    observer: OnceLock<Observer>,
+    pub(super) observer: OnceLock<Observer>,
 }
 
 impl Journal {
-    /// The journal of `volume`, which is made ready for writing: recovered, marked as in use.
-    ///
-    /// # Errors
-    /// What cannot be kept right is refused by name; the device.
-    pub(in crate::ext4) fn open_for(
-        lanes: &Arc<Lanes>,
-        volume: Volume<DeviceSource>,
-    ) -> Result<(Self, Volume<DeviceSource>), OpenFailure> {
-        lanes.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
-        volume.source().activate(volume.superblock().block_bits());
-        let journal = Self {
-            volume: volume.clone(),
-            held: Held::default(),
-            blocks_most: 256,
-            revoked_most: 4096,
-            open: Mutex::new(Open::new()),
-            failure: OnceLock::new(),
-            observer: OnceLock::new(),
-        };
-        Ok((journal, volume))
-    }
-
     /// Has `observer` told of each change that succeeded, before the next one begins. Once.
     pub fn observe(&self, observer: impl Fn(&Changes) + Send + Sync + 'static) {
         let _ = self.observer.set(Box::new(observer));
@@ -99,8 +90,8 @@ impl Journal {
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
         with_data: bool,
     ) -> Result<(T, Sequence, Option<OrderedToken>), Error> {
-        let mut open = self.opened();
         self.usable()?;
+        let mut open = self.opened();
         let mut handle =
             Handle::new(self.volume.with_source(()), self.volume.source(), &self.held, time_now());
         let result = work(&mut handle)?;
@@ -121,13 +112,18 @@ impl Journal {
         let sequence = open.running.sequence;
         open.running.merge(&changes);
         self.volume.source().newest().publish(&changes.blocks, &changes.forgotten);
-        for freed in &changes.freed {
+        for freed in changes.freed.iter().filter(|_| !is_broken(Rule::Held)) {
             self.held.hold(freed.clone(), sequence);
         }
         if let Some(observer) = self.observer.get() {
             observer(&changes);
         }
         let token = with_data.then(|| open.running.ordered.token());
+        let closed = !open.closed.is_empty();
+        drop(open);
+        if closed {
+            self.relieve();
+        }
         Ok((result, sequence, token))
     }
 
@@ -140,9 +136,29 @@ impl Journal {
     /// Whether anything can be changed.
     ///
     /// # Errors
-    /// Why not.
+    /// [`Error::Aborted`].
     pub fn usable(&self) -> Result<(), Error> {
-        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+        if self.failure.get().is_some() { Err(Error::Aborted) } else { Ok(()) }
+    }
+
+    /// Why nothing can be changed any more.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.get().cloned()
+    }
+
+    /// The mount has ended, for `error` or well.
+    pub(super) fn end(&self, error: Option<&Error>) {
+        match error {
+            Some(error) => self.fail(error),
+            None => drop(self.failure.set(Error::Aborted)),
+        }
+    }
+
+    /// Nothing can be changed any more: what is in memory can never become durable, or metadata cannot be believed.
+    pub fn fail(&self, error: &Error) {
+        if self.failure.set(error.clone()).is_ok() {
+            tracing::error!(%error, "the journal is aborted: the file system is read only from now on");
+        }
     }
 }
 

@@ -119,6 +119,13 @@ impl InodeEdit {
         })
     }
 
+    /// The owner: user and group.
+    pub fn owner(&self) -> (u32, u32) {
+        let raw = self.raw_ref();
+        let wide = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
+        (wide(raw.uid, raw.uid_high), wide(raw.gid, raw.gid_high))
+    }
+
     /// Sets the owner.
     pub fn set_owner(&mut self, uid: u32, gid: u32) {
         let raw = self.raw();

@@ -5,8 +5,10 @@ mod extents;
 mod group;
 mod inode;
 mod superblock;
+mod xattr;
 
 pub use extents::{NodeEdit, joined, max_blocks};
 pub use group::GroupEdit;
 pub use inode::InodeEdit;
 pub use superblock::{SuperblockEdit, superblock_place};
+pub use xattr::{AttributeList, Found, Full, set_references};

@@ -1,7 +1,7 @@
 //! Blocks of the journal (kernel documentation: `filesystems/ext4/journal.rst`; `linux/jbd2.h`, e2fsprogs: `kernel-jbd.h`). All of it is big-endian.
 
 use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::super::checksum::crc32c;
 use crate::ext4::error::{Defect, Error, Unsupported};
@@ -13,25 +13,26 @@ pub(super) const MAGIC: u32 = 0xc03b_3998;
 pub(super) const DESCRIPTOR: u32 = 1;
 pub(super) const COMMIT: u32 = 2;
 const SUPERBLOCK_V1: u32 = 3;
-const SUPERBLOCK_V2: u32 = 4;
+pub(super) const SUPERBLOCK_V2: u32 = 4;
 pub(super) const REVOKE: u32 = 5;
 
-const COMPAT_CHECKSUM: u32 = 0x1;
-const INCOMPAT_64BIT: u32 = 0x2;
-const INCOMPAT_ASYNC_COMMIT: u32 = 0x4;
-const INCOMPAT_CSUM_V2: u32 = 0x8;
-const INCOMPAT_CSUM_V3: u32 = 0x10;
+pub(super) const COMPAT_CHECKSUM: u32 = 0x1;
+pub(super) const INCOMPAT_REVOKE: u32 = 0x1;
+pub(super) const INCOMPAT_64BIT: u32 = 0x2;
+pub(super) const INCOMPAT_ASYNC_COMMIT: u32 = 0x4;
+pub(super) const INCOMPAT_CSUM_V2: u32 = 0x8;
+pub(super) const INCOMPAT_CSUM_V3: u32 = 0x10;
 const INCOMPAT_FAST_COMMIT: u32 = 0x20;
 /// Those above, and REVOKE.
 const INCOMPAT_KNOWN: u32 = 0x3f;
 
 /// Of a tag: the copy began like a journal block, and its first four bytes are zeroes instead.
 pub(super) const TAG_ESCAPED: u32 = 0x1;
-const TAG_SAME_UUID: u32 = 0x2;
-const TAG_LAST: u32 = 0x8;
+pub(super) const TAG_SAME_UUID: u32 = 0x2;
+pub(super) const TAG_LAST: u32 = 0x8;
 
 /// `JBD2_CRC32C_CHKSUM`
-const CHECKSUM_CRC32C: u8 = 4;
+pub(super) const CHECKSUM_CRC32C: u8 = 4;
 /// `JBD2_CRC32_CHKSUM`
 const CHECKSUM_CRC32: u8 = 1;
 /// Without fast commits' own number (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
@@ -39,10 +40,10 @@ const FAST_COMMIT_BLOCKS: u32 = 256;
 /// The log has at least so many blocks besides those of fast commits (`JBD2_MIN_JOURNAL_BLOCKS`).
 const LOG_BLOCKS_MIN: u32 = 1024;
 /// The checksum at the end of descriptor and revoke blocks (`struct jbd2_journal_block_tail`).
-const TAIL_BYTES: usize = 4;
+pub(super) const TAIL_BYTES: usize = 4;
 
 /// `struct journal_header_s`
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Header {
     pub magic: U32,
@@ -51,66 +52,66 @@ pub(super) struct Header {
 }
 
 /// `struct journal_superblock_s`; up to `errno` is all that version 1 has.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawSuperblock {
-    header: Header,
-    blocksize: U32,
-    maxlen: U32,
-    first: U32,
-    sequence: U32,
-    start: U32,
-    errno: U32,
-    feature_compat: U32,
-    feature_incompat: U32,
-    feature_ro_compat: U32,
-    uuid: [u8; 16],
-    nr_users: U32,
-    dynsuper: U32,
-    max_transaction: U32,
-    max_trans_data: U32,
-    checksum_type: u8,
-    padding2: [u8; 3],
-    num_fc_blks: U32,
-    head: U32,
-    padding: [U32; 40],
-    checksum: U32,
-    users: [u8; 16 * 48],
+pub(super) struct RawSuperblock {
+    pub header: Header,
+    pub blocksize: U32,
+    pub maxlen: U32,
+    pub first: U32,
+    pub sequence: U32,
+    pub start: U32,
+    pub errno: U32,
+    pub feature_compat: U32,
+    pub feature_incompat: U32,
+    pub feature_ro_compat: U32,
+    pub uuid: [u8; 16],
+    pub nr_users: U32,
+    pub dynsuper: U32,
+    pub max_transaction: U32,
+    pub max_trans_data: U32,
+    pub checksum_type: u8,
+    pub padding2: [u8; 3],
+    pub num_fc_blks: U32,
+    pub head: U32,
+    pub padding: [U32; 40],
+    pub checksum: U32,
+    pub users: [u8; 16 * 48],
 }
 
-const SUPERBLOCK_BYTES: usize = 1024;
-const CHECKSUM_OFFSET: usize = 0xfc;
+pub(super) const SUPERBLOCK_BYTES: usize = 1024;
+pub(super) const CHECKSUM_OFFSET: usize = 0xfc;
 
 /// `struct commit_header`
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawCommit {
-    header: Header,
-    chksum_type: u8,
-    chksum_size: u8,
-    padding: [u8; 2],
-    chksum: [U32; 8],
-    commit_sec: U64,
-    commit_nsec: U32,
+pub(super) struct RawCommit {
+    pub header: Header,
+    pub chksum_type: u8,
+    pub chksum_size: u8,
+    pub padding: [u8; 2],
+    pub chksum: [U32; 8],
+    pub commit_sec: U64,
+    pub commit_nsec: U32,
 }
 
 /// `struct journal_block_tag3_s`
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Tag3 {
-    blocknr: U32,
-    flags: U32,
-    blocknr_high: U32,
-    checksum: U32,
+pub(super) struct Tag3 {
+    pub blocknr: U32,
+    pub flags: U32,
+    pub blocknr_high: U32,
+    pub checksum: U32,
 }
 
 /// `struct journal_block_tag_s`, without `blocknr_high`, which only 64-bit journals have.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Tag {
-    blocknr: U32,
-    checksum: U16,
-    flags: U16,
+pub(super) struct Tag {
+    pub blocknr: U32,
+    pub checksum: U16,
+    pub flags: U16,
 }
 
 const _: () = assert!(
@@ -334,7 +335,7 @@ impl Superblock {
 }
 
 /// A checksum of `block` in which its own four bytes at `at` count as zeroes.
-fn with_zeroes(seed: u32, block: &[u8], at: usize) -> u32 {
+pub(super) fn with_zeroes(seed: u32, block: &[u8], at: usize) -> u32 {
     let (before, rest) = block.split_at(at);
     crc32c(crc32c(crc32c(seed, before), &[0; 4]), &rest[4..])
 }

@@ -6,6 +6,7 @@
 pub mod fast_commit;
 mod layout;
 mod replay;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::ext4::error::{Corruption, Defect, Error, Unsupported};
 use crate::ext4::{FileType, Recovered};
 
 pub use self::fast_commit::{FastCommits, Replayed};
+pub(in crate::ext4) use self::write::{Copied, JournalFormat};
 
 /// What would help where this implementation does not.
 const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
@@ -44,6 +46,8 @@ pub struct Recovery {
     pub lost: Option<u32>,
     /// The errno that the file system failed with before, 0 for none (`s_errno`).
     pub errno: i32,
+    /// The transaction that would have come next, of which there may be something in the log; `None`: the log was empty, or not asked.
+    pub end: Option<u32>,
 }
 
 impl Recovery {
@@ -179,5 +183,6 @@ pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
         fast_commits,
         lost: replayed.lost,
         errno,
+        end: Some(replayed.end),
     })
 }

@@ -1,12 +1,12 @@
 //! Files that change, against what they should be; `e2fsck` has the last word.
 
+mod steps;
+mod trees;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use proptest::prelude::*;
-use proptest::test_runner::TestCaseError;
-
-use super::{Progress, extents, truncate};
+use super::{Progress, extents, orphans, truncate};
 use crate::ext4::Error;
 use crate::ext4::alloc::{Allocator, Want};
 use crate::ext4::format::edit::{InodeEdit, NodeEdit};
@@ -21,6 +21,9 @@ struct Bench {
     ino: u32,
     dir: tempfile::TempDir,
 }
+
+/// Blocks of 1 KiB: nodes of 84 entries.
+const PLAIN: &[&str] = &["-b", "1024", "-O", "metadata_csum,64bit"];
 
 /// What a file has, block by block: where, and whether that is unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
@@ -47,6 +50,26 @@ impl Bench {
 
     fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
         self.image.change_with(&self.allocator, work)
+    }
+
+    /// Another one with the same content, as after a crash.
+    fn crashed(&self) -> Self {
+        let path = self.dir.path().join("crashed");
+        self.image.save(&path);
+        let image = Image::load(&path);
+        let allocator = Allocator::new(&image.volume()).unwrap();
+        Self { image, allocator, ino: self.ino, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// What is done at the next mount.
+    fn recover(&self) {
+        let found = self.change(|handle| orphans::list(handle)).unwrap();
+        for ino in found {
+            while self.change(|handle| orphans::finish(handle, &self.allocator, ino, 8)).unwrap()
+                == Progress::More
+            {}
+        }
+        assert!(self.change(|handle| orphans::list(handle)).unwrap().is_empty());
     }
 
     fn edit<T>(
@@ -130,111 +153,5 @@ impl Bench {
     fn grow(&self) {
         let grown = self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, 1 << 30, 8));
         assert_eq!(grown, Ok(Progress::Done));
-    }
-}
-
-const PLAIN: &[&str] = &["-b", "1024", "-O", "metadata_csum,64bit"];
-
-#[test]
-fn trees_of_three_levels_come_and_go() {
-    for (how, kind) in [("at the end", 0), ("before all", 1), ("anywhere", 2)] {
-        let Some(bench) = Bench::new("48M", PLAIN) else { return };
-        bench.grow();
-        let mut model = Model::new();
-        let count = 29_000;
-        let mut at = 7919;
-        for step in 0..count {
-            let block = match kind {
-                0 => 2 * step,
-                1 => 2 * (count - step),
-                _ => {
-                    at = (at + 17_389) % count;
-                    2 * at
-                }
-            };
-            bench.insert(&mut model, block..block + 1, step % 3 == 0);
-        }
-        assert_eq!(model.len(), count as usize);
-        assert_eq!(bench.model(), model, "{how}");
-        let depth = bench.depth();
-        assert!(depth >= if kind == 0 { 2 } else { 3 }, "{how}: {depth}");
-        bench.image.fsck();
-        // Again in few steps.
-        bench.remove(&mut model, 10_001..count, 50);
-        assert_eq!(bench.model(), model);
-        bench.image.fsck();
-        bench.remove(&mut model, 30..u32::MAX, 50);
-        assert_eq!(bench.model(), model);
-        bench.image.fsck();
-        bench.remove(&mut model, 7..u32::MAX, 3);
-        assert_eq!((bench.depth(), bench.free_and_own().1), (0, model.len() as u64));
-        assert_eq!(bench.model(), model);
-        bench.image.fsck();
-    }
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Insert(Range<u32>, bool),
-    Remove(Range<u32>, usize),
-    Set(Range<u32>, bool),
-    /// Every other block: many extents at once.
-    Comb(Range<u32>),
-    Commit,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let range = |longest: u32| (0u32..3000, 1..longest).prop_map(|(start, blocks)| start..start + blocks);
-    let step = prop_oneof![
-        4 => (range(60), any::<bool>()).prop_map(|(range, unwritten)| Step::Insert(range, unwritten)),
-        2 => (range(400), 1usize..30).prop_map(|(range, budget)| Step::Remove(range, budget)),
-        1 => (range(3000), 1usize..30).prop_map(|(range, budget)| Step::Remove(range, budget)),
-        3 => (range(400), any::<bool>()).prop_map(|(range, written)| Step::Set(range, written)),
-        2 => range(700).prop_map(Step::Comb),
-        1 => Just(Step::Commit),
-    ];
-    prop::collection::vec(step, 1..40)
-}
-
-fn run(bench: &Bench, steps: &[Step]) -> Result<(), TestCaseError> {
-    bench.grow();
-    let mut model = Model::new();
-    let (free, own) = bench.free_and_own();
-    for step in steps {
-        match step.clone() {
-            Step::Insert(range, unwritten) => bench.insert(&mut model, range, unwritten),
-            Step::Remove(range, budget) => bench.remove(&mut model, range, budget),
-            Step::Set(range, written) => bench.set_written(&mut model, range, written),
-            Step::Comb(range) => {
-                for block in range.step_by(2) {
-                    bench.insert(&mut model, block..block + 1, block % 4 == 0);
-                }
-            }
-            Step::Commit => bench.image.commit(),
-        }
-        prop_assert_eq!(bench.model(), model.clone(), "{:?}", step);
-        let now = bench.free_and_own();
-        prop_assert_eq!(now.0 + now.1, free + own);
-        prop_assert!(now.1 >= model.len() as u64);
-    }
-    bench.image.fsck();
-    bench.remove(&mut model, 0..u32::MAX, 20);
-    prop_assert_eq!((bench.free_and_own(), bench.depth()), ((free, own), 0));
-    bench.image.fsck();
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_file_is_what_was_made_of_it(
-        steps in steps(),
-        features in prop::sample::select(vec![
-            "metadata_csum,64bit", "^metadata_csum,^64bit", "metadata_csum,metadata_csum_seed,^64bit,^flex_bg",
-        ]),
-    ) {
-        let Some(bench) = Bench::new("16M", &["-b", "1024", "-O", features]) else { return Ok(()) };
-        run(&bench, &steps)?;
     }
 }

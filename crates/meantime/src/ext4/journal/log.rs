@@ -1,0 +1,169 @@
+//! The journal's circle of blocks: where the next transaction goes.
+
+use std::ops::Range;
+
+use super::Sequence;
+
+/// A stretch of the journal's blocks that lie side by side in the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stretch {
+    /// The first, of the journal.
+    pub(super) first: u32,
+    /// How many.
+    pub(super) blocks: u32,
+    /// Where it is, in blocks of the file system.
+    pub(super) place: u64,
+}
+
+/// A transaction in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Logged {
+    pub(super) sequence: Sequence,
+    /// Its number in the journal.
+    pub(super) tid: u32,
+    /// Its first block, and how many it has.
+    pub(super) start: u32,
+    pub(super) blocks: u32,
+}
+
+/// The log.
+#[derive(Debug)]
+pub(super) struct Log {
+    stretches: Vec<Stretch>,
+    all: Range<u32>,
+    /// Where the next transaction goes.
+    head: u32,
+    /// How many blocks before it are in use.
+    used: u32,
+}
+
+impl Log {
+    /// An empty log of the blocks `all` of a journal that lies in `stretches` (all of it, in order), which begins at its first block.
+    pub(super) fn new(stretches: Vec<Stretch>, all: Range<u32>) -> Self {
+        Self { stretches, head: all.start, all, used: 0 }
+    }
+
+    /// How many blocks it has.
+    pub(super) fn len(&self) -> u32 {
+        self.all.end - self.all.start
+    }
+
+    /// How many blocks a transaction may have now. (One is never used: a full log could not be told from an empty one.)
+    pub(super) fn free(&self) -> u32 {
+        (self.len() - 1).saturating_sub(self.used)
+    }
+
+    /// Whether it is more than half full.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.used > self.len() / 2
+    }
+
+    /// The next block to be written.
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// The block `count` behind `at`, which is in the log.
+    pub(super) fn behind(&self, at: u32, count: u32) -> u32 {
+        let offset = (u64::from(at - self.all.start) + u64::from(count)) % u64::from(self.len().max(1));
+        self.all.start + offset as u32
+    }
+
+    /// `blocks` from the head on are in use.
+    pub(super) fn take(&mut self, blocks: u32) {
+        self.head = self.behind(self.head, blocks);
+        self.used += blocks;
+    }
+
+    /// The oldest `blocks` are not in use any more.
+    pub(super) fn give_back(&mut self, blocks: u32) {
+        self.used = self.used.saturating_sub(blocks);
+    }
+
+    /// Where block `index` of the journal is in the file system, and how many from there on are side by side and in order.
+    pub(super) fn place(&self, index: u32) -> Option<(u64, u32)> {
+        let after = self.stretches.partition_point(|stretch| stretch.first <= index);
+        let stretch = self.stretches.get(after.checked_sub(1)?)?;
+        let inside = index - stretch.first;
+        let left = stretch.blocks.checked_sub(inside).filter(|left| *left > 0)?;
+        let to_end = if index < self.all.end { self.all.end - index } else { left };
+        Some((stretch.place + u64::from(inside), left.min(to_end)))
+    }
+}
+
+/// How a transaction is divided: for each buffer of the log, how many blocks of revocations are first in it, and how many copies follow, which have
+/// a descriptor before them.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) revoke_blocks: usize,
+    pub(super) copies: usize,
+    /// The most blocks of a buffer, two at least, and the most copies a descriptor can name.
+    pub(super) buffer_blocks: usize,
+    pub(super) tags_most: usize,
+}
+
+impl Iterator for Plan {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let revokes = self.revoke_blocks.min(self.buffer_blocks);
+        let room = (self.buffer_blocks - revokes).saturating_sub(1);
+        let copies = self.copies.min(room).min(self.tags_most);
+        self.revoke_blocks -= revokes;
+        self.copies -= copies;
+        (revokes + copies > 0).then_some((revokes, copies))
+    }
+}
+
+impl Plan {
+    /// How many blocks of the log it takes, the commit block included.
+    pub(super) fn log_blocks(&self) -> usize {
+        let each = |(revokes, copies): (usize, usize)| revokes + copies + usize::from(copies > 0);
+        self.clone().map(each).sum::<usize>() + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goes_round() {
+        let stretches = vec![
+            Stretch { first: 0, blocks: 4, place: 100 },
+            Stretch { first: 4, blocks: 6, place: 50 },
+            Stretch { first: 10, blocks: 10, place: 200 },
+        ];
+        let mut log = Log::new(stretches, 1..16);
+        assert_eq!((log.len(), log.free(), log.head()), (15, 14, 1));
+        assert_eq!(log.place(1), Some((101, 3)));
+        assert_eq!(log.place(4), Some((50, 6)));
+        assert_eq!((log.place(12), log.place(20)), (Some((202, 4)), None));
+        log.take(13);
+        assert_eq!((log.free(), log.head(), log.is_half_full()), (1, 14, true));
+        log.give_back(10);
+        log.take(5);
+        assert_eq!((log.free(), log.head(), log.is_half_full()), (6, 4, true));
+    }
+
+    #[test]
+    fn every_block_is_in_the_plan_once() {
+        for (revoke_blocks, copies, buffer_blocks, tags_most) in [
+            (0, 0, 4, 9),
+            (1, 0, 4, 9),
+            (0, 1, 2, 9),
+            (3, 7, 2, 9),
+            (2, 100, 64, 10),
+            (5, 1, 5, 3),
+            (4, 3, 5, 3),
+        ] {
+            let plan = Plan { revoke_blocks, copies, buffer_blocks, tags_most };
+            let all: Vec<_> = plan.clone().collect();
+            assert_eq!(all.iter().map(|(revokes, _)| revokes).sum::<usize>(), revoke_blocks);
+            assert_eq!(all.iter().map(|(_, copies)| copies).sum::<usize>(), copies);
+            let size = |(revokes, copies): &(usize, usize)| revokes + copies + usize::from(*copies > 0);
+            assert!(all.iter().all(|part| size(part) <= buffer_blocks && part.1 <= tags_most));
+            assert_eq!(plan.log_blocks(), all.iter().map(size).sum::<usize>() + 1);
+        }
+    }
+}

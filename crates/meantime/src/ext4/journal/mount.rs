@@ -1,0 +1,329 @@
+//! The first writes of a mount, and the last: recovery, and the marks that say who has the file system (rules 11 to 13 of `docs/ordering.md`).
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::commit::{Commits, Committer};
+use super::held::Held;
+use super::log::{Log, Stretch};
+use super::pending::Pending;
+use super::running::{Journal, Open, time_now};
+use super::writer::{Writer, flush};
+use crate::ext4::error::{Corruption, Defect, Error, Unsupported};
+use crate::ext4::format::checksum::crc32c;
+use crate::ext4::format::features::{compat, incompat, ro_compat};
+use crate::ext4::format::journal::{self, JournalFormat};
+use crate::ext4::format::{
+    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, Volume,
+    VolumeOptions,
+};
+use crate::ext4::lanes::{Lane, Lanes};
+use crate::ext4::options::CommitOverlap;
+use crate::ext4::source::DeviceSource;
+use crate::ext4::{FileType, Recovered};
+
+/// Features that do not hinder reading, and that this implementation keeps right when it writes.
+const KEPT_RIGHT: u32 = ro_compat::SPARSE_SUPER
+    | ro_compat::LARGE_FILE
+    | ro_compat::HUGE_FILE
+    | ro_compat::GDT_CSUM
+    | ro_compat::DIR_NLINK
+    | ro_compat::EXTRA_ISIZE
+    | ro_compat::METADATA_CSUM
+    | ro_compat::VERITY
+    | ro_compat::ORPHAN_PRESENT;
+
+/// The least log, in blocks.
+const LOG_BLOCKS_LEAST: u32 = 256;
+
+/// A transaction has at most a part of the log's blocks (`j_max_transaction_buffers`), and revokes so many.
+const TRANSACTION_PART: u32 = 4;
+const REVOKE_PART: u32 = 32;
+
+const E2FSCK: &str = "run e2fsck -f on it first, or mount it for reading";
+
+fn refused(what: impl Into<String>, advice: &'static str) -> OpenFailure {
+    OpenFailure::Unsupported(Unsupported { what: what.into(), advice })
+}
+
+/// A file system that is ready for writing.
+pub(in crate::ext4) struct Opened {
+    pub(in crate::ext4) journal: Journal,
+    /// What was opened anew, after recovery.
+    pub(in crate::ext4) volume: Volume<DeviceSource>,
+    /// What was replayed, if anything was.
+    pub(in crate::ext4) recovered: Option<Recovered>,
+}
+
+/// Refuses what could not be kept right, before anything is written.
+fn check(volume: &Volume<DeviceSource>, device_block_bytes: u32) -> Result<(), OpenFailure> {
+    const READ: &str = "mount it for reading";
+    let superblock = volume.superblock();
+    let features = superblock.features();
+    if volume.is_from_backup() {
+        return Err(refused(
+            "writing by a backup of the superblock",
+            "run e2fsck -b, which repairs the first",
+        ));
+    }
+    if volume.ignored() > 0 || volume.ignores_checksums() {
+        return Err(refused("writing where checksums are ignored", READ));
+    }
+    if !features.has_compat(compat::HAS_JOURNAL) {
+        return Err(refused("writing without a journal", "make one: tune2fs -j"));
+    }
+    if superblock.external_journal().is_some() {
+        return Err(refused("writing with a journal on another device", READ));
+    }
+    let others = features.ro_compat & !KEPT_RIGHT;
+    if others != 0 {
+        let names = crate::ext4::format::features::Features { compat: 0, incompat: 0, ro_compat: others };
+        return Err(refused(format!("writing with {}", names.names().join(", ")), READ));
+    }
+    if features.has_incompat(incompat::MMP) {
+        return Err(refused("writing with mmp", "take it off: tune2fs -O ^mmp"));
+    }
+    if superblock.info().errors {
+        return Err(refused("writing to a file system that has errors", E2FSCK));
+    }
+    if device_block_bytes > superblock.block_bytes() {
+        return Err(refused(
+            format!(
+                "writing blocks of {} bytes to a device whose own have {device_block_bytes}",
+                superblock.block_bytes()
+            ),
+            READ,
+        ));
+    }
+    Ok(())
+}
+
+/// Where the journal's blocks are, in order.
+fn stretches(volume: &Volume<DeviceSource>, inode: &Inode, blocks: u32) -> Result<Vec<Stretch>, Error> {
+    let mut found: Vec<Stretch> = Vec::new();
+    let mut at = 0;
+    while at < blocks {
+        let run = volume.run_at(inode, u64::from(at))?;
+        let count = u32::try_from(run.blocks).unwrap_or(u32::MAX).min(blocks - at);
+        let inside =
+            run.physical.checked_add(u64::from(count)).is_some_and(|end| end <= volume.block_count());
+        if run.state != RunState::Written || count == 0 || !inside {
+            return Err(Corruption::new(Defect::JournalSuperblock).in_inode(inode.ino()).into());
+        }
+        match found.last_mut() {
+            Some(last) if last.place + u64::from(last.blocks) == run.physical => last.blocks += count,
+            _ => found.push(Stretch { first: at, blocks: count, place: run.physical }),
+        }
+        at += count;
+    }
+    Ok(found)
+}
+
+/// Writes through a lane that nobody else has, while there is no other.
+struct Beginner<'a> {
+    lane: &'a mut Lane,
+    writer: Writer,
+    volatile: bool,
+}
+
+impl Beginner<'_> {
+    /// Writes one block, durably.
+    fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
+        self.writer.write_all(self.lane, std::iter::once((block, content)), self.volatile)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.volatile { flush(self.lane) } else { Ok(()) }
+    }
+}
+
+/// Has `change` change the superblock in `block`, its block, and makes its checksum.
+fn edit_superblock(
+    superblock: &Superblock,
+    block: &mut [u8],
+    change: impl FnOnce(&mut RawSuperblock),
+) -> Result<(), Error> {
+    let wrong = || Error::from(Corruption::new(Defect::SuperblockMagic));
+    let at = SUPERBLOCK_OFFSET as usize % superblock.block_bytes() as usize;
+    let bytes = block.get_mut(at..at + SUPERBLOCK_BYTES).ok_or_else(wrong)?;
+    let raw = RawSuperblock::mut_from_bytes(bytes).map_err(|_| wrong())?;
+    change(raw);
+    if superblock.has_checksums() {
+        let sum = crc32c(!0, &raw.as_bytes()[..SUPERBLOCK_BYTES - 4]);
+        raw.checksum = sum.into();
+    }
+    Ok(())
+}
+
+impl Journal {
+    /// Makes `volume` ready for writing: what is in its journal is written home, the log is emptied, the file system marked as in use. `anew` opens
+    /// it when what it has read before does not count any more.
+    ///
+    /// # Errors
+    /// What could not be kept right is refused by name, and nothing was written; damage; the device.
+    pub(in crate::ext4) fn open_for(
+        lanes: &Arc<Lanes>,
+        volume: Volume<DeviceSource>,
+        overlap: CommitOverlap,
+        anew: impl Fn() -> DeviceSource,
+    ) -> Result<Opened, OpenFailure> {
+        check(&volume, lanes.info().block_bytes)?;
+        let recovery = journal::recover(&volume)?;
+        if recovery.errno != 0 {
+            let aborted = Corruption::new(Defect::JournalAborted(recovery.errno));
+            return Err(refused(format!("writing to a file system that has errors ({aborted})"), E2FSCK));
+        }
+        if recovery.lost.is_some() {
+            return Err(refused("writing after a committed transaction was lost", E2FSCK));
+        }
+        if recovery.fast_commits.count() > 0 {
+            return Err(refused(
+                "writing while the journal has fast commits",
+                "run e2fsck -p, or mount it once with the kernel",
+            ));
+        }
+        lanes.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
+        let block_bits = volume.superblock().block_bits();
+        let device_bytes = lanes.info().bytes();
+        let mut lane = lanes.take()?;
+        let volatile = lanes.info().volatile_write_cache;
+        let mut beginner = Beginner { lane: &mut lane, writer: Writer::new(block_bits), volatile };
+
+        // 1. Home with what was committed.
+        let end = recovery.end;
+        let recovered = (!recovery.is_empty()).then(|| recovery.summary());
+        let primary = volume.superblock().primary_block();
+        let mut overlay = recovery.overlay;
+        if let Some(block) = overlay.get_mut(&primary) {
+            let mut edited = block.to_vec();
+            edit_superblock(volume.superblock(), &mut edited, |raw| {
+                raw.feature_incompat = (raw.feature_incompat.get() | incompat::RECOVER).into();
+            })?;
+            *block = edited.into();
+        }
+        let blocks = overlay.iter().map(|(block, content)| (*block, &**content));
+        beginner.writer.write_all(beginner.lane, blocks, false)?;
+        beginner.flush()?;
+
+        // What was read before is old.
+        drop(volume);
+        let volume = {
+            // A volume reads by lanes of its own choice: another one than this, which is taken.
+            Volume::open(anew(), device_bytes, VolumeOptions::default())?
+        };
+        check(&volume, lanes.info().block_bytes)?;
+
+        // 2. The log is empty, and the next transaction's number is none that may be found in it.
+        let (mut format, stretches) = Self::load(&volume)?;
+        if end.is_none() && format.start() != 0 {
+            return Err(refused(
+                "writing with a journal that has something, and is said to have nothing",
+                E2FSCK,
+            ));
+        }
+        let last = end.unwrap_or(format.sequence());
+        format.set_tail(last, 0)?;
+        let features = volume.superblock().features();
+        format.convert(volume.superblock().has_checksums(), features.has_incompat(incompat::BIT64))?;
+        let place = stretches.first().map_or(0, |first| first.place);
+        beginner.write(place, format.block())?;
+
+        // 3. The file system is in use.
+        let mut block = volume.block(primary)?.to_vec();
+        let now = time_now().seconds;
+        edit_superblock(volume.superblock(), &mut block, |raw| {
+            raw.feature_incompat = (raw.feature_incompat.get() | incompat::RECOVER).into();
+            raw.mnt_count = raw.mnt_count.get().saturating_add(1).into();
+            (raw.mtime, raw.mtime_hi) = ((now as u32).into(), (now >> 32) as u8);
+            (raw.wtime, raw.wtime_hi) = ((now as u32).into(), (now >> 32) as u8);
+        })?;
+        beginner.write(primary, &block)?;
+
+        // 4. And its log begins here.
+        let log = Log::new(stretches, format.log());
+        if log.len() < LOG_BLOCKS_LEAST {
+            return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
+        }
+        let tid = last.wrapping_add(1);
+        format.set_tail(tid, log.head())?;
+        beginner.write(place, format.block())?;
+        drop(lane);
+
+        // What is known of the superblock is old again.
+        let volume = Volume::open(anew(), device_bytes, VolumeOptions::default())?;
+        volume.source().activate(block_bits);
+        let (blocks_most, revokes) = (log.len() / TRANSACTION_PART, log.len() / REVOKE_PART);
+        let revoked_most = revokes as usize * format.revoked_most();
+        let committer = Committer::new(format, log, tid, block_bits);
+        let journal = Self {
+            lanes: Arc::clone(lanes),
+            volume: volume.clone(),
+            held: Held::default(),
+            blocks_most: blocks_most as usize,
+            revoked_most,
+            open: Mutex::new(Open::new()),
+            commits: Commits::new(committer),
+            pending: Mutex::new(Pending::default()),
+            checkpointing: Mutex::new(Writer::new(block_bits)),
+            overlap,
+            volatile,
+            failure: OnceLock::new(),
+            observer: OnceLock::new(),
+        };
+        Ok(Opened { journal, volume, recovered })
+    }
+
+    /// The journal's superblock, and where its blocks are.
+    fn load(volume: &Volume<DeviceSource>) -> Result<(JournalFormat, Vec<Stretch>), Error> {
+        let ino = volume.superblock().journal_ino();
+        let inode = volume.inode(ino)?;
+        let wrong = || Error::from(Corruption::new(Defect::JournalSuperblock).in_inode(ino));
+        if inode.file_type() != FileType::Regular || inode.is_free() {
+            return Err(wrong());
+        }
+        let blocks = inode.size() >> volume.superblock().block_bits();
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let first = volume.run_at(&inode, 0)?;
+        if first.state != RunState::Written {
+            return Err(wrong());
+        }
+        let format = JournalFormat::parse(&*volume.block(first.physical)?, blocks)?;
+        let used = format.blocks();
+        Ok((format, stretches(volume, &inode, used)?))
+    }
+
+    /// Ends the mount: everything committed and home, the log empty, the file system marked as clean. Nothing is changed afterwards. After a
+    /// failure nothing is written: what was committed is in the log.
+    ///
+    /// # Errors
+    /// The device, or the earlier failure.
+    pub(in crate::ext4) fn close(&self, lane: &mut Lane) -> Result<(), Error> {
+        self.commit_all(lane)?;
+        self.checkpoint(lane)?;
+        let mut writer = self.checkpointing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut lead = self.commits.lead();
+        self.usable()?;
+        let result = self.close_by(&mut lead, &mut writer, lane);
+        // Whatever came of it: nothing more.
+        self.end(result.as_ref().err());
+        result
+    }
+
+    fn close_by(&self, committer: &mut Committer, writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+        if !committer.logged.is_empty() || self.pending().len() > 0 {
+            return Err(Error::Busy);
+        }
+        let tid = committer.tid;
+        committer.format.set_tail(tid, 0)?;
+        self.write_superblock(committer, writer, lane)?;
+        let primary = self.volume.superblock().primary_block();
+        let mut block = self.volume.block(primary)?.to_vec();
+        let now = time_now().seconds;
+        edit_superblock(self.volume.superblock(), &mut block, |raw| {
+            raw.feature_incompat = (raw.feature_incompat.get() & !incompat::RECOVER).into();
+            (raw.wtime, raw.wtime_hi) = ((now as u32).into(), (now >> 32) as u8);
+        })?;
+        writer.write_all(lane, std::iter::once((primary, &*block)), self.volatile)
+    }
+}

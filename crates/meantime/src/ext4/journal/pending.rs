@@ -1,0 +1,135 @@
+//! What has committed and is not in its place yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Sequence;
+use super::transaction::Transaction;
+
+/// Committed blocks that have to be written home.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// What each block is as of the last commit that changed it, and which that was.
+    blocks: BTreeMap<u64, (Arc<[u8]>, Sequence)>,
+    /// How many of them are of each transaction.
+    counts: BTreeMap<Sequence, usize>,
+    /// Those that are being written home.
+    under_way: BTreeSet<u64>,
+    /// What is to be released when they are home: something of it is among them.
+    release: Option<Sequence>,
+}
+
+impl Pending {
+    fn count(&mut self, sequence: Sequence, more: bool) {
+        let count = self.counts.entry(sequence).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.counts.remove(&sequence);
+        }
+    }
+
+    fn remove(&mut self, block: u64) {
+        if let Some((_, sequence)) = self.blocks.remove(&block) {
+            self.count(sequence, false);
+        }
+    }
+
+    /// `transaction` has committed. Up to which transaction freed blocks may be released at once; `None`: when what is under way is
+    /// [home](Self::home).
+    pub(super) fn committed(&mut self, transaction: &Transaction) -> Option<Sequence> {
+        let sequence = transaction.sequence;
+        for block in &transaction.revoked {
+            self.remove(*block);
+        }
+        for (block, content) in &transaction.blocks {
+            self.remove(*block);
+            self.blocks.insert(*block, (Arc::clone(content), sequence));
+            self.count(sequence, true);
+        }
+        let late = transaction.revoked.iter().any(|block| self.under_way.contains(block));
+        if late || self.release.is_some() {
+            self.release = Some(sequence);
+            return None;
+        }
+        Some(sequence)
+    }
+
+    /// Takes up to `most` blocks of transactions up to `upto`, from block `from` on, to be written home now; they are under way.
+    pub(super) fn send(&mut self, from: u64, upto: Sequence, most: usize) -> Vec<(u64, Arc<[u8]>)> {
+        let batch: Vec<_> = self
+            .blocks
+            .range(from..)
+            .filter(|(_, (_, sequence))| *sequence <= upto)
+            .take(most)
+            .map(|(block, (content, _))| (*block, Arc::clone(content)))
+            .collect();
+        self.under_way.extend(batch.iter().map(|(block, _)| *block));
+        batch
+    }
+
+    /// Nothing is under way any more: `batch` is home, if `written`. What may be released now.
+    pub(super) fn home(&mut self, batch: &[(u64, Arc<[u8]>)], written: bool) -> Option<Sequence> {
+        for (block, content) in batch {
+            self.under_way.remove(block);
+            let same = self.blocks.get(block).is_some_and(|(newest, _)| Arc::ptr_eq(newest, content));
+            if written && same {
+                self.remove(*block);
+            }
+        }
+        self.release.take()
+    }
+
+    /// The oldest transaction of which anything is not home.
+    pub(super) fn oldest(&self) -> Option<Sequence> {
+        self.counts.keys().next().copied()
+    }
+
+    /// How many blocks are not home.
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transaction(sequence: u64, blocks: &[u64], revoked: &[u64]) -> Transaction {
+        let mut transaction = Transaction::new(Sequence(sequence));
+        transaction.blocks = blocks.iter().map(|block| (*block, Arc::from([sequence as u8; 4]))).collect();
+        transaction.revoked = revoked.iter().copied().collect();
+        transaction
+    }
+
+    #[test]
+    fn the_newest_committed_is_written_and_only_that_settles() {
+        let mut pending = Pending::default();
+        assert_eq!(pending.committed(&transaction(1, &[10, 11, 12], &[])), Some(Sequence(1)));
+        let batch = pending.send(0, Sequence(1), 2);
+        assert_eq!(batch.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [10, 11]);
+        // Changed while it is under way.
+        assert_eq!(pending.committed(&transaction(2, &[11], &[])), Some(Sequence(2)));
+        assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 3));
+        pending.home(&batch, true);
+        assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 2));
+        let batch = pending.send(0, Sequence(1), 9);
+        assert_eq!(batch.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [12]);
+        pending.home(&batch, false);
+        assert_eq!(pending.oldest(), Some(Sequence(1)));
+        let batch = pending.send(0, Sequence(2), 9);
+        pending.home(&batch, true);
+        assert_eq!((pending.oldest(), pending.len()), (None, 0));
+    }
+
+    #[test]
+    fn nothing_is_released_while_a_write_home_of_it_is_under_way() {
+        let mut pending = Pending::default();
+        pending.committed(&transaction(1, &[10, 11], &[]));
+        let batch = pending.send(0, Sequence(1), 9);
+        assert_eq!(pending.committed(&transaction(2, &[], &[10])), None);
+        assert_eq!(pending.committed(&transaction(3, &[], &[77])), None);
+        assert_eq!(pending.home(&batch, true), Some(Sequence(3)));
+        assert_eq!(pending.committed(&transaction(4, &[], &[11])), Some(Sequence(4)));
+        assert_eq!(pending.len(), 0);
+    }
+}
