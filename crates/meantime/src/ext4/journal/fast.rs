@@ -76,8 +76,11 @@ pub(super) struct Unsaid {
 impl Unsaid {
     /// Takes `changes` in, which came after all before.
     pub(super) fn merge(&mut self, changes: &Changes) {
+        if changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty() {
+            return;
+        }
         let Some(operations) = changes.fast.operations().filter(|_| !self.barred) else {
-            *self = Self { barred: true, ..Self::default() };
+            self.bar();
             return;
         };
         self.inodes.extend(changes.inodes.keys());
@@ -88,8 +91,13 @@ impl Unsaid {
             }
         }
         if self.operations.len() + self.inodes.len() > OPERATIONS_MOST {
-            *self = Self { barred: true, ..Self::default() };
+            self.bar();
         }
+    }
+
+    /// From now on it cannot be said.
+    pub(super) fn bar(&mut self) {
+        *self = Self { barred: true, ..Self::default() };
     }
 
     /// Whether all of it can be said, as far as is known.
@@ -229,7 +237,8 @@ mod tests {
 
     fn changes(operations: &[Change], complete: bool, barred: bool) -> Changes {
         let fast = FastChanges { operations: operations.to_vec(), complete, barred };
-        Changes { fast, inodes: [(12, true)].into(), ..Changes::default() }
+        let blocks = [(5, Arc::from([0; 4]))].into();
+        Changes { fast, blocks, inodes: [(12, true)].into(), ..Changes::default() }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::commit::{Commits, Committer};
+use super::fast_commit::FastArea;
 use super::held::Held;
 use super::log::{Log, Stretch};
 use super::pending::Pending;
@@ -166,6 +167,7 @@ impl Journal {
         lanes: &Arc<Lanes>,
         volume: Volume<DeviceSource>,
         overlap: CommitOverlap,
+        fast_commit: bool,
         anew: impl Fn() -> DeviceSource,
     ) -> Result<Opened, OpenFailure> {
         check(&volume, lanes.info().block_bytes)?;
@@ -225,7 +227,8 @@ impl Journal {
         let last = end.unwrap_or(format.sequence());
         format.set_tail(last, 0)?;
         let features = volume.superblock().features();
-        format.convert(volume.superblock().has_checksums(), features.has_incompat(incompat::BIT64))?;
+        let fast = fast_commit && features.has_compat(compat::FAST_COMMIT);
+        format.convert(volume.superblock().has_checksums(), features.has_incompat(incompat::BIT64), fast)?;
         let place = stretches.first().map_or(0, |first| first.place);
         beginner.write(place, format.block())?;
 
@@ -255,7 +258,9 @@ impl Journal {
         volume.source().activate(block_bits);
         let (blocks_most, revokes) = (log.len() / TRANSACTION_PART, log.len() / REVOKE_PART);
         let revoked_most = revokes as usize * format.revoked_most();
-        let committer = Committer::new(format, log, tid, block_bits);
+        let area = format.fast_commits().filter(|_| fast).and_then(FastArea::new);
+        let fast = area.is_some();
+        let committer = Committer::new(format, log, tid, block_bits, area);
         let journal = Self {
             lanes: Arc::clone(lanes),
             volume: volume.clone(),
@@ -267,6 +272,7 @@ impl Journal {
             pending: Mutex::new(Pending::default()),
             checkpointing: Mutex::new(Writer::new(block_bits)),
             overlap,
+            fast,
             volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),
