@@ -228,8 +228,8 @@ impl<S: Sharing> AsyncFile<S> {
     ) -> Result<usize, Error> {
         let left = self.file.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        if len == 0 || options.no_wait || !self.file.is_in_blocks() {
-            // Nothing of that waits for the device.
+        if len == 0 || options.no_wait || !self.file.is_in_blocks() || self.file.node().known.live.is_some() {
+            // Nothing of that waits for the device; but where files may change, a read is one of the calling thread's.
             return self.file.read_at_with(buf, offset, options);
         }
         let end = offset + len as u64;

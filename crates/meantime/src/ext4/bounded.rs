@@ -54,6 +54,22 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         Some(kept.value.clone())
     }
 
+    /// Keeps nothing for `key` any more.
+    pub(super) fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        let mut shard = self.shard(key);
+        let Shard { kept, queue, weight } = &mut *shard;
+        if let Some(entry) = kept.remove(key) {
+            *weight -= entry.weight;
+            // Its place in the queue is passed over, or goes with many.
+            if queue.len() > 2 * kept.len() + 64 {
+                queue.retain(|queued| kept.contains_key(queued.borrow()));
+            }
+        }
+    }
+
     /// Replaces what is kept for `key`, if anything is, by what `change` makes of it, which weighs as much.
     pub(super) fn update<Q: Hash + Eq + ?Sized>(&self, key: &Q, change: impl FnOnce(&V) -> V)
     where

@@ -1,13 +1,14 @@
 //! An open file.
 
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, RwLockReadGuard};
 
 use super::cache::PAGE_BYTES;
 use super::error::Error;
 use super::fs::Node;
 use super::metadata::{FileType, Metadata};
-use super::options::{Advice, ReadOptions};
+use super::options::{Advice, OpenOptions, ReadOptions};
 use super::read::ahead::Ahead;
 use super::read::place::{Blocks, Extents};
 use super::read::target::Target;
@@ -19,12 +20,15 @@ const INLINE_DATA: u32 = 0x1000_0000;
 /// A file that is open for reading. It has a position for [`std::io::Read`]; [`read_at`](Self::read_at) has no need of one, and any thread may call it.
 pub struct File {
     node: Node,
-    size: u64,
     kind: Kind,
-    /// All its extents, if they were read when it was opened.
+    /// All its extents, if they were read when it was opened, and nobody changes them.
     pub(super) extents: Option<Arc<Extents>>,
     pub(super) ahead: Ahead,
-    position: u64,
+    pub(super) position: u64,
+    /// What may be done with it.
+    pub(super) options: OpenOptions,
+    /// How many failed writes its owner was told of.
+    pub(super) failures_seen: AtomicU64,
 }
 
 /// How it is read.
@@ -63,14 +67,15 @@ impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("File")
             .field("ino", &self.node.ino())
-            .field("size", &self.size)
+            .field("size", &self.size())
             .finish_non_exhaustive()
     }
 }
 
 impl File {
-    pub(super) fn open(node: Node) -> Result<Self, Error> {
-        let Metadata { file_type, flags, size, .. } = node.known.metadata;
+    pub(super) fn open(node: Node, options: OpenOptions) -> Result<Self, Error> {
+        let file_type = node.file_type();
+        let flags = node.known.before().metadata.flags;
         let kind = match file_type {
             FileType::Regular if flags & INLINE_DATA != 0 => Kind::Inline,
             FileType::Regular => Kind::Blocks,
@@ -83,13 +88,22 @@ impl File {
         };
         let preload = kind == Kind::Blocks && node.mount.options.overlap.preload;
         let extents = if preload { Some(node.known.extents(&node.mount)?) } else { None };
+        // Where somebody may change them, the node has those of now.
+        let extents = extents.filter(|_| node.known.live.is_none());
         let ahead = Ahead::new(node.mount.options.read_ahead_bytes);
-        Ok(Self { node, size, kind, extents, ahead, position: 0 })
+        let failures = node.known.live.as_ref().map_or(0, |live| live.failures());
+        let failures_seen = AtomicU64::new(failures);
+        Ok(Self { node, kind, extents, ahead, position: 0, options, failures_seen })
     }
 
     /// The file's inode.
     pub fn node(&self) -> &Node {
         &self.node
+    }
+
+    /// As long as what it gives is held, no block is taken away from the file.
+    pub(super) fn keep_blocks(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.node.known.live.as_ref().map(|live| live.keep_blocks())
     }
 
     /// Whether its content is in blocks: it is neither in the inode, nor a directory.
@@ -108,8 +122,9 @@ impl File {
     }
 
     /// Size in bytes.
+    #[inline]
     pub fn size(&self) -> u64 {
-        self.size
+        self.node.known.size()
     }
 
     /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end of the file.
@@ -140,10 +155,13 @@ impl File {
         options: &ReadOptions,
     ) -> Result<usize, Error> {
         let mut target = Target::new(bufs);
+        if self.options.write && !self.options.read {
+            return Err(Error::Invalid("the file is not open for reading"));
+        }
         if self.kind == Kind::Directory {
             return Err(Error::IsDirectory);
         }
-        let Some(left) = self.size.checked_sub(offset).filter(|left| *left > 0) else { return Ok(0) };
+        let Some(left) = self.size().checked_sub(offset).filter(|left| *left > 0) else { return Ok(0) };
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(target.room());
         if len == 0 {
             return Ok(0);
@@ -157,7 +175,9 @@ impl File {
 
     #[cold]
     fn read_inline(&self, target: &mut Target<'_, '_>, offset: u64, len: usize) -> Result<usize, Error> {
-        let data = self.node.mount.volume.inline_data(&self.node.known.inode)?.unwrap_or_default();
+        let Node { mount, known } = &self.node;
+        let state = known.state(mount)?;
+        let data = mount.consistent(|| mount.volume.inline_data(&state.inode))?.unwrap_or_default();
         // What the inode does not hold of its size is zeroes.
         let held = data.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
         let held = &held[..held.len().min(len)];
@@ -174,14 +194,17 @@ impl File {
         if self.kind != Kind::Blocks {
             return Ok(());
         }
-        let end = if bytes == 0 { self.size } else { offset.saturating_add(bytes).min(self.size) };
+        let end = if bytes == 0 { self.size() } else { offset.saturating_add(bytes).min(self.size()) };
         match advice {
             Advice::Normal | Advice::Sequential | Advice::Random => self.ahead.advise(advice),
             Advice::WillNeed => self.fetch(offset, end)?,
             Advice::DontNeed => {
                 // Pages that are only touched stay, as Linux has it; but the file's last one is whole.
-                let last =
-                    if end == self.size { end.div_ceil(PAGE_BYTES as u64) } else { end / PAGE_BYTES as u64 };
+                let last = if end == self.size() {
+                    end.div_ceil(PAGE_BYTES as u64)
+                } else {
+                    end / PAGE_BYTES as u64
+                };
                 let first = offset.div_ceil(PAGE_BYTES as u64);
                 if first < last {
                     self.node.mount.lanes.cache().invalidate(u64::from(self.node.ino()), first..last);
@@ -201,7 +224,8 @@ impl File {
         if extents.reaches(blocks << mount.block_shift, mount.block_shift) {
             return Ok(extents);
         }
-        Ok(Arc::new(Extents::of_range(&mount.volume, &known.inode, 0..blocks)?))
+        let state = known.state(mount)?;
+        Ok(Arc::new(mount.consistent(|| Extents::of_range(&mount.volume, &state.inode, 0..blocks))?))
     }
 
     /// What the file is made of, in order, without gaps, up to its end (unwritten or lone extents beyond it too).
@@ -212,13 +236,13 @@ impl File {
         match self.kind {
             Kind::Directory => return Err(Error::IsDirectory),
             Kind::Inline => {
-                return Ok(vec![Segment { offset: 0, bytes: self.size, kind: SegmentKind::Inline }]);
+                return Ok(vec![Segment { offset: 0, bytes: self.size(), kind: SegmentKind::Inline }]);
             }
             Kind::Blocks => {}
         }
         let extents = self.all_extents()?;
         let shift = self.node.mount.block_shift;
-        let end = extents.end().max(self.size.div_ceil(1 << shift));
+        let end = extents.end().max(self.size().div_ceil(1 << shift));
         let mut segments: Vec<Segment> = Vec::new();
         let mut block = 0;
         while block < end {
@@ -248,7 +272,7 @@ impl File {
     /// # Errors
     /// [`Error::NotFound`] (ENXIO for `lseek`) beyond the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64, Error> {
-        Ok(self.seek_for(offset, false)?.unwrap_or(self.size))
+        Ok(self.seek_for(offset, false)?.unwrap_or(self.size()))
     }
 
     /// The next byte from `offset` on that is data, or is none; `None`: not before the file's end.
@@ -256,7 +280,7 @@ impl File {
         if self.kind == Kind::Directory {
             return Err(Error::IsDirectory);
         }
-        if offset >= self.size {
+        if offset >= self.size() {
             return Err(Error::NotFound);
         }
         if self.kind == Kind::Inline {
@@ -265,7 +289,7 @@ impl File {
         let extents = self.all_extents()?;
         let shift = self.node.mount.block_shift;
         let mut at = offset;
-        while at < self.size {
+        while at < self.size() {
             let block = at >> shift;
             let (blocks, count) = extents.at(block);
             if matches!(blocks, Blocks::Written(_)) == data {
@@ -296,7 +320,7 @@ impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
         let (base, by) = match to {
             SeekFrom::Start(offset) => (offset, 0),
-            SeekFrom::End(by) => (self.size, by),
+            SeekFrom::End(by) => (self.size(), by),
             SeekFrom::Current(by) => (self.position, by),
         };
         let invalid =

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
@@ -13,11 +13,13 @@ use super::counters::{Counters, Counts};
 use super::error::{Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
+use super::journal::Journal;
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
 use super::node::{Known, NODES_KEPT};
-use super::options::MountOptions;
+use super::options::{MountOptions, OpenOptions};
 use super::source::DeviceSource;
+use super::writer::Writer;
 use crate::block::{BlockDevice, Device};
 use crate::hw::Clock;
 
@@ -40,6 +42,10 @@ pub(super) struct Mount {
     pub(super) nodes: Bounded<u32, Arc<Known>>,
     /// Inodes by the directory's number, in four bytes, and the name.
     names: Bounded<Box<[u8]>, u32>,
+    /// How often names were changed: what was looked up before must not be kept after.
+    names_changed: Mutex<u64>,
+    /// For writing.
+    pub(super) writer: Option<Writer>,
     pub(super) options: MountOptions,
     /// Log2 of the block size.
     pub(super) block_shift: u32,
@@ -53,10 +59,28 @@ pub(super) struct Mount {
 }
 
 /// An inode that somebody works with: a place to look names up from. Cloning is cheap.
-#[derive(Clone)]
+///
+/// One that no name leads to any more is deleted with its last node.
 pub struct Node {
     pub(super) mount: Arc<Mount>,
     pub(super) known: Arc<Known>,
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.mount), Arc::clone(&self.known))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(live) = &self.known.live
+            && live.users.fetch_sub(1, Ordering::AcqRel) == 1
+            && live.unlinked.load(Ordering::Acquire)
+        {
+            self.mount.delete(&self.known);
+        }
+    }
 }
 
 /// A name in a directory.
@@ -90,7 +114,11 @@ impl Iterator for ReadDir {
                 return Some(Ok(entry));
             }
             let cookie = self.cookie.take()?;
-            match self.node.mount.volume.entries(&self.node.known.inode, cookie) {
+            let Node { mount, known } = &self.node;
+            let entries = known
+                .state(mount)
+                .and_then(|state| mount.consistent(|| mount.volume.entries(&state.inode, cookie)));
+            match entries {
                 Ok(entries) => {
                     // (They grow: so it ends.)
                     self.cookie = entries.last().map(|last| last.cookie).filter(|next| *next > cookie);
@@ -130,27 +158,40 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
+    pub(super) fn new(mount: Arc<Mount>, known: Arc<Known>) -> Self {
+        if let Some(live) = &known.live {
+            live.users.fetch_add(1, Ordering::AcqRel);
+        }
+        Self { mount, known }
+    }
+
+    /// Whether nobody else has it.
+    fn is_alone(&self) -> bool {
+        self.known.live.as_ref().is_some_and(|live| live.users.load(Ordering::Acquire) == 1)
+    }
+
     /// Inode number.
     pub fn ino(&self) -> u32 {
-        self.known.metadata.ino
+        self.known.ino
     }
 
     /// What it is.
     pub fn file_type(&self) -> FileType {
-        self.known.metadata.file_type
+        self.known.file_type
     }
 
     /// What `stat` tells.
     pub fn metadata(&self) -> Metadata {
-        self.known.metadata
+        self.known.metadata(&self.mount)
     }
 }
 
 impl FileSystem {
-    /// Mounts, for reading, the file system on `device`. A journal that needs recovery is replayed into memory.
+    /// Mounts the file system on `device`: for reading, if the options do not say otherwise. A journal that needs recovery is replayed: into
+    /// memory, or, for writing, onto the disk.
     ///
     /// # Errors
-    /// [`MountError`]; nothing was written in any case.
+    /// [`MountError`]; mounted for reading, nothing was written in any case.
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         if options.cache_bytes < LEAST_BYTES {
             return Err(MountError::Option(format!(
@@ -174,16 +215,29 @@ impl FileSystem {
             VolumeOptions { ignore_checksums: options.ignore_checksums, superblock: options.superblock };
         let mut volume = Volume::open(source, device_bytes, volume_options)
             .map_err(|failure| failure.for_device(&uri, device_bytes))?;
-        let recovered = recover(&mut volume).map_err(|failure| failure.for_device(&uri, device_bytes))?;
+        let mut writer = None;
+        let recovered = if options.write {
+            let anew = || DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
+            let opened = Journal::open_for(&lanes, volume, options.commit_overlap, anew)
+                .map_err(|failure| failure.for_device(&uri, device_bytes))?;
+            volume = opened.volume;
+            writer = Some(Writer::new(opened.journal, &volume, options).map_err(failed)?);
+            opened.recovered
+        } else {
+            recover(&mut volume).map_err(|failure| failure.for_device(&uri, device_bytes))?
+        };
         let block_shift = volume.superblock().block_bytes().trailing_zeros();
         let mount = Mount {
             volume,
             lanes,
             nodes: Bounded::new(NODES_KEPT),
             names: Bounded::new(NAMES_BYTES),
+            names_changed: Mutex::default(),
+            writer,
             options: options.clone(),
             block_shift,
-            overlaid: recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
+            overlaid: !options.write
+                && recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
             recovered,
             counts: Counts::default(),
             clock: Clock::real(),
@@ -195,6 +249,7 @@ impl FileSystem {
         if root.file_type() != FileType::Directory {
             return Err(failed(Error::NotDirectory));
         }
+        fs.begin_writing().map_err(failed)?;
         Ok(fs)
     }
 
@@ -268,6 +323,17 @@ impl FileSystem {
     /// # Errors
     /// There is no such number, or it cannot be read.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
+        let node = self.node_of(ino, false)?;
+        if self.mount.writer.is_some() && node.known.before().inode.is_free() && node.is_alone() {
+            // It may be made any time, and be something else then.
+            self.mount.forget_node(ino);
+            return Err(Error::NotFound);
+        }
+        Ok(node)
+    }
+
+    /// Inode `ino`, to which no name leads.
+    pub(super) fn nameless(&self, ino: u32) -> Result<Node, Error> {
         self.node_of(ino, false)
     }
 
@@ -278,7 +344,7 @@ impl FileSystem {
 
     fn node_of(&self, ino: u32, linked: bool) -> Result<Node, Error> {
         let known = Known::load(&self.mount, ino, linked)?;
-        Ok(Node { mount: Arc::clone(&self.mount), known })
+        Ok(Node::new(Arc::clone(&self.mount), known))
     }
 
     /// What `path` leads to, from `from` on, or from the root if it begins with a slash. `follow`: the last part too, if it is a link.
@@ -303,13 +369,32 @@ impl FileSystem {
         key[..4].copy_from_slice(&parent.ino().to_le_bytes());
         key[4..].copy_from_slice(name);
         if let Some(ino) = self.mount.names.get(&*key) {
-            return self.linked(ino);
+            match self.linked(ino) {
+                // It was taken away right now.
+                Err(Error::Corrupt(_)) if self.mount.writer.is_some() => {}
+                found => return found,
+            }
         }
-        let found = self.mount.volume.lookup(&parent.known.inode, name)?;
-        let (ino, _) = found.ok_or(Error::NotFound)?;
-        let node = self.linked(ino)?;
-        self.mount.names.keep(Box::from(&*key), ino, key.len() + 64);
-        Ok(node)
+        let mut tries = 0;
+        loop {
+            let before = self.mount.names_changed();
+            let state = parent.known.state(&self.mount)?;
+            let found = self.mount.consistent(|| self.mount.volume.lookup(&state.inode, name))?;
+            let (ino, _) = found.ok_or(Error::NotFound)?;
+            tries += 1;
+            match self.linked(ino) {
+                // Another thread has deleted it between.
+                Err(Error::Corrupt(_)) if tries < 100 && self.mount.names_changed() != before => {}
+                Err(error) => return Err(error),
+                Ok(node) => {
+                    let changed = self.mount.lock_names();
+                    if *changed == before {
+                        self.mount.names.keep(Box::from(&*key), ino, key.len() + 64);
+                    }
+                    return Ok(node);
+                }
+            }
+        }
     }
 
     /// Where the link `node` leads.
@@ -320,7 +405,8 @@ impl FileSystem {
         if node.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let target = self.mount.volume.read_link(&node.known.inode)?;
+        let state = node.known.state(&self.mount)?;
+        let target = self.mount.consistent(|| self.mount.volume.read_link(&state.inode))?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
@@ -340,7 +426,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Special`], …
     pub fn open_node(&self, node: &Node) -> Result<File, Error> {
-        File::open(node.clone())
+        File::open(node.clone(), OpenOptions { read: true, ..OpenOptions::default() })
     }
 
     /// The extended attributes of `node`: full names (`user.x`) and values, in the order of the disk.
@@ -348,7 +434,8 @@ impl FileSystem {
     /// # Errors
     /// Damage, or the device.
     pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
-        self.mount.volume.attributes(&node.known.inode)
+        let state = node.known.state(&self.mount)?;
+        self.mount.consistent(|| self.mount.volume.attributes(&state.inode))
     }
 
     /// The value of attribute `name` of `node`.
@@ -365,12 +452,34 @@ impl FileSystem {
     /// # Errors
     /// A group descriptor could not be read.
     pub fn usage(&self) -> Result<Usage, Error> {
+        if let Some(writer) = &self.mount.writer {
+            return Ok(writer.allocator.usage());
+        }
         self.mount.volume.usage()
     }
 
     /// What the superblock says.
     pub fn info(&self) -> VolumeInfo {
         VolumeInfo { recovered: self.mount.recovered, ..self.mount.volume.info() }
+    }
+}
+
+impl Mount {
+    fn lock_names(&self) -> MutexGuard<'_, u64> {
+        // A number.
+        self.names_changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names_changed(&self) -> u64 {
+        *self.lock_names()
+    }
+
+    /// `name` in directory `parent` is not what it was.
+    pub(super) fn forget_name(&self, parent: u32, name: &[u8]) {
+        let mut changed = self.lock_names();
+        *changed += 1;
+        let key = [&parent.to_le_bytes()[..], name].concat();
+        self.names.remove(&*key);
     }
 }
 

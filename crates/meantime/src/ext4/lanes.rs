@@ -90,6 +90,14 @@ struct Slot {
 pub(super) struct Taken<'a> {
     lane: MutexGuard<'a, Lane>,
     left: &'a AtomicUsize,
+    spare: bool,
+}
+
+impl Taken<'_> {
+    /// Whether it is the [spare](Lanes::take_leaf) one.
+    pub(super) fn is_spare(&self) -> bool {
+        self.spare
+    }
 }
 
 impl std::ops::Deref for Taken<'_> {
@@ -228,7 +236,7 @@ impl Lanes {
         let limit = self.limit.load(Ordering::Relaxed);
         let slot = &self.slots[thread_number() % limit];
         if let Some(Ok(lane)) = slot.lane.get().map(Mutex::try_lock) {
-            return Ok(Taken { lane, left: &slot.left });
+            return Ok(Taken { lane, left: &slot.left, spare: false });
         }
         self.take_other()
     }
@@ -241,18 +249,18 @@ impl Lanes {
         let around = || (0..limit).map(|n| &self.slots[(own + n) % limit]);
         for slot in around() {
             match slot.lane.get().map(Mutex::try_lock) {
-                Some(Ok(lane)) => return Ok(Taken { lane, left: &slot.left }),
+                Some(Ok(lane)) => return Ok(Taken { lane, left: &slot.left, spare: false }),
                 Some(Err(_)) => {}
                 None => {
                     if let Some(lane) = self.make_in(slot) {
-                        return Ok(Taken { lane, left: &slot.left });
+                        return Ok(Taken { lane, left: &slot.left, spare: false });
                     }
                 }
             }
         }
         for slot in around() {
             if let Some(Ok(lane)) = slot.lane.get().map(Mutex::lock) {
-                return Ok(Taken { lane, left: &slot.left });
+                return Ok(Taken { lane, left: &slot.left, spare: false });
             }
         }
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
@@ -264,9 +272,9 @@ impl Lanes {
         let limit = self.limit.load(Ordering::Relaxed);
         (0..limit).map(|n| &self.slots[(own + n) % limit]).find_map(|slot| {
             match slot.lane.get().map(Mutex::try_lock) {
-                Some(Ok(lane)) => Some(Taken { lane, left: &slot.left }),
+                Some(Ok(lane)) => Some(Taken { lane, left: &slot.left, spare: false }),
                 Some(Err(_)) => None,
-                None => self.make_in(slot).map(|lane| Taken { lane, left: &slot.left }),
+                None => self.make_in(slot).map(|lane| Taken { lane, left: &slot.left, spare: false }),
             }
         })
     }
@@ -294,7 +302,7 @@ impl Lanes {
             return Ok(taken);
         }
         match spare.lane.get().map(Mutex::lock) {
-            Some(Ok(lane)) => Ok(Taken { lane, left: &spare.left }),
+            Some(Ok(lane)) => Ok(Taken { lane, left: &spare.left, spare: true }),
             _ => Err(Error::Resources("the spare channel was spoilt by a panic: mount again".to_owned())),
         }
     }
@@ -324,7 +332,7 @@ impl Lanes {
                 continue;
             }
             match slot.lane.get().map(Mutex::try_lock) {
-                Some(Ok(lane)) => reap(&mut Taken { lane, left: &slot.left }),
+                Some(Ok(lane)) => reap(&mut Taken { lane, left: &slot.left, spare: false }),
                 // Whoever has it takes it in himself.
                 Some(Err(TryLockError::WouldBlock | TryLockError::Poisoned(_))) | None => {}
             }

@@ -6,6 +6,7 @@
 
 pub mod alloc;
 mod asynchronous;
+mod background;
 mod block;
 mod bounded;
 pub mod cache;
@@ -18,6 +19,7 @@ pub mod format;
 mod fs;
 pub mod journal;
 mod lanes;
+mod live;
 mod metadata;
 mod node;
 mod options;
@@ -25,6 +27,7 @@ mod read;
 mod source;
 mod walk;
 mod write;
+mod writer;
 mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};

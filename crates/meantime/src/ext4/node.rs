@@ -1,11 +1,13 @@
 //! Inodes that somebody works with, or did lately.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use super::error::Error;
 use super::format::Inode;
 use super::fs::Mount;
-use super::metadata::Metadata;
+use super::live::Live;
+use super::metadata::{FileType, Metadata};
 use super::read::place::Extents;
 
 /// An inode whose extents take at most this, in bytes, keeps them when no file is open.
@@ -14,8 +16,23 @@ const KEPT_EXTENTS_BYTES: usize = 1024;
 /// How many inodes a mount keeps beside those that are in use.
 pub(super) const NODES_KEPT: usize = 16 << 10;
 
-/// An inode, checked.
+/// An inode. There is one for each number at a time.
 pub(super) struct Known {
+    pub(super) ino: u32,
+    pub(super) file_type: FileType,
+    /// Size of the content in bytes, as readers see it.
+    size: AtomicU64,
+    state: RwLock<Arc<State>>,
+    /// Whether `state` is older than what the file system has.
+    stale: AtomicBool,
+    /// How often `state` has become stale.
+    version: AtomicU64,
+    /// On a mount for writing.
+    pub(super) live: Option<Box<Live>>,
+}
+
+/// An inode as it was read, and checked.
+pub(super) struct State {
     pub(super) metadata: Metadata,
     pub(super) inode: Inode,
     extents: OnceLock<Arc<Extents>>,
@@ -23,16 +40,12 @@ pub(super) struct Known {
     many: Mutex<Weak<Extents>>,
 }
 
-impl Known {
-    /// Inode `ino` of `mount`: `linked` if a directory leads to it, which has to be in use then.
-    pub(super) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>, Error> {
-        if let Some(known) = mount.nodes.get(&ino) {
-            return Ok(known);
-        }
-        let inode = if linked { mount.volume.linked_inode(ino)? } else { mount.volume.inode(ino)? };
+impl State {
+    fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
+        let inode = mount
+            .consistent(|| if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) })?;
         let metadata = mount.volume.metadata(&inode);
-        let known = Self { metadata, inode, extents: OnceLock::new(), many: Mutex::default() };
-        Ok(mount.nodes.keep(ino, Arc::new(known), 1))
+        Ok(Self { metadata, inode, extents: OnceLock::new(), many: Mutex::default() })
     }
 
     /// Where its blocks are.
@@ -44,12 +57,127 @@ impl Known {
         if let Some(extents) = many.upgrade() {
             return Ok(extents);
         }
-        let extents = Arc::new(Extents::load(&mount.volume, &self.inode)?);
-        if extents.bytes() <= KEPT_EXTENTS_BYTES {
+        let extents = Arc::new(mount.consistent(|| Extents::load(&mount.volume, &self.inode))?);
+        if mount.options.write || extents.bytes() <= KEPT_EXTENTS_BYTES {
             let _ = self.extents.set(Arc::clone(&extents));
         } else {
             *many = Arc::downgrade(&extents);
         }
         Ok(extents)
+    }
+}
+
+impl Known {
+    /// Inode `ino` of `mount`: `linked` if a directory leads to it, which has to be in use then.
+    pub(super) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>, Error> {
+        if let Some(known) = mount.nodes.get(&ino) {
+            return Ok(known);
+        }
+        let Some(writer) = &mount.writer else {
+            let known = Arc::new(Self::of(State::read(mount, ino, linked)?, None));
+            return Ok(mount.nodes.keep(ino, known, 1));
+        };
+        // Before it is read: what changes it from now on has a later one.
+        let sequence = writer.last_sequence();
+        let state = State::read(mount, ino, linked)?;
+        let live = Some(Box::new(Live::new(sequence)));
+        // Somebody has it perhaps, though it is no longer kept.
+        let known = writer.registry().enter(ino, || Arc::new(Self::of(state, live)));
+        // What was read may be older than a change that found nobody to tell of it.
+        known.outdate();
+        if let Some(live) = &known.live {
+            live.touched(writer.last_sequence(), true);
+        }
+        Ok(mount.nodes.keep(ino, known, 1))
+    }
+
+    fn of(state: State, live: Option<Box<Live>>) -> Self {
+        let Metadata { ino, file_type, size, .. } = state.metadata;
+        Self {
+            ino,
+            file_type,
+            size: AtomicU64::new(size),
+            state: RwLock::new(Arc::new(state)),
+            stale: AtomicBool::new(false),
+            version: AtomicU64::new(0),
+            live,
+        }
+    }
+
+    /// Size of the content, in bytes.
+    #[inline(always)]
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Who writes to it says how large it is now.
+    pub(super) fn set_size(&self, bytes: u64) {
+        self.size.store(bytes, Ordering::Release);
+    }
+
+    /// Something was changed.
+    pub(super) fn outdate(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+        self.stale.store(true, Ordering::Release);
+    }
+
+    /// How often it was changed. (What was found by a [`State`] of this version is right, if it is looked at afterwards.)
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// What it was when it was read last.
+    pub(super) fn before(&self) -> Arc<State> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub(super) fn state(&self, mount: &Mount) -> Result<Arc<State>, Error> {
+        if !self.stale.load(Ordering::Acquire) {
+            return Ok(self.before());
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if self.stale.swap(false, Ordering::AcqRel) {
+            match State::read(mount, self.ino, false) {
+                Ok(read) => {
+                    // Of what is written to it alone its writers know.
+                    if self.file_type != FileType::Regular || self.live.is_none() {
+                        self.set_size(read.metadata.size);
+                    }
+                    *state = Arc::new(read);
+                }
+                Err(error) => {
+                    self.stale.store(true, Ordering::Release);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Arc::clone(&state))
+    }
+
+    /// What `stat` tells.
+    pub(super) fn metadata(&self, mount: &Mount) -> Metadata {
+        let Some(live) = &self.live else { return self.before().metadata };
+        // If it cannot be read it is as it was.
+        let state = self.state(mount).unwrap_or_else(|_| self.before());
+        let mut metadata = state.metadata;
+        if self.file_type == FileType::Regular {
+            metadata.size = self.size();
+        }
+        let pages = live.pages();
+        if let Some(time) = pages.modified {
+            (metadata.modified, metadata.changed) = (time, metadata.changed.max(time));
+        }
+        metadata.blocks_512 += pages.delayed.len() as u64 * u64::from(metadata.block_bytes / 512);
+        metadata
+    }
+
+    /// Where its blocks are.
+    pub(super) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
+        self.state(mount)?.extents(mount)
     }
 }

@@ -26,7 +26,8 @@ impl Names for FileSystem {
 
     fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
         let link = self.linked(ino)?;
-        self.volume().read_link(&link.known.inode)
+        let state = link.known.state(&self.mount)?;
+        self.mount.consistent(|| self.volume().read_link(&state.inode))
     }
 }
 

@@ -1,15 +1,28 @@
 //! Changing a file system by name.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
-use super::error::Error;
+use super::alloc::Allocator;
+use super::change::names::{self, Unlinked};
+use super::change::{Name, rename};
+use super::change::{attributes, metadata, orphans};
+use super::error::{Error, Unsupported};
 use super::file::File;
+use super::format::edit::InodeEdit;
 use super::fs::{FileSystem, Node};
+use super::journal::Handle;
 use super::metadata::{FileType, Timestamp};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
 
-const LATER: Error = Error::Invalid("not yet");
+/// EXT4_IMMUTABLE_FL and others.
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
+const ENCRYPTED: u32 = 0x800;
+const VERITY: u32 = 0x10_0000;
+const INLINE_DATA: u32 = 0x1000_0000;
 
 impl FileSystem {
     /// Whether it is mounted for writing.
@@ -22,7 +35,17 @@ impl FileSystem {
     /// # Errors
     /// What could not be written; the mount has ended all the same.
     pub fn unmount(self) -> Result<(), Error> {
-        Ok(())
+        let mount = &*self.mount;
+        let Some(writer) = &mount.writer else { return Ok(()) };
+        writer.stop_background();
+        let written = mount.write_back_all();
+        // What no name leads to, and somebody has still.
+        let deleted = mount.delete_orphans();
+        writer.end();
+        let superblock = writer.journal.change(|handle| writer.allocator.write_superblock_counts(handle));
+        let mut lane = mount.lanes.take()?;
+        let closed = writer.journal.close(&mut lane);
+        written.and(deleted).and(superblock.map(drop)).and(closed)
     }
 
     /// Makes everything durable that was done so far (`sync`).
@@ -30,7 +53,7 @@ impl FileSystem {
     /// # Errors
     /// What could not be written.
     pub fn sync(&self) -> Result<(), Error> {
-        Ok(())
+        self.mount.sync_all()
     }
 
     /// One turn of what the mount's own thread does. True: there is more to be done.
@@ -38,7 +61,73 @@ impl FileSystem {
     /// # Errors
     /// The device.
     pub fn background_step(&self) -> Result<bool, Error> {
-        Ok(false)
+        self.mount.background_step()
+    }
+
+    /// A mount for writing begins: what was being deleted when it last ended is.
+    pub(super) fn begin_writing(&self) -> Result<(), Error> {
+        let mount = &self.mount;
+        let Some(writer) = &mount.writer else { return Ok(()) };
+        let orphan = |handle: &mut Handle<'_>, _: &Allocator| orphans::set_present(handle, true);
+        mount.delete_orphans()?;
+        mount.change(orphan)?;
+        if mount.options.background {
+            writer.start_background(mount);
+        }
+        Ok(())
+    }
+
+    /// Makes an inode by `work`, which has name `name` in `parent` then.
+    fn make(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        work: impl Fn(&mut Handle<'_>, &Allocator, &[u8]) -> Result<u32, Error>,
+    ) -> Result<Node, Error> {
+        let name = name.as_bytes();
+        let ino = self.mount.change(|handle, allocator| {
+            let ino = work(handle, allocator, name)?;
+            // Nobody can know the new one yet: whom it is found for had the one that had its number before.
+            self.mount.forget_node(ino);
+            Ok(ino)
+        })?;
+        self.mount.forget_name(parent.ino(), name);
+        self.linked(ino)
+    }
+
+    /// An inode has a name less; with its last one it is deleted, as soon as nobody has it any more.
+    fn lost_name(&self, Unlinked { ino, is_last }: Unlinked) {
+        for name in [&b"."[..], b".."] {
+            self.mount.forget_name(ino, name);
+        }
+        if !is_last {
+            return;
+        }
+        match self.nameless(ino) {
+            Ok(node) => {
+                if let Some(live) = &node.known.live {
+                    live.unlinked.store(true, Ordering::Release);
+                }
+            }
+            // It is an orphan: deleted at the next mount.
+            Err(error) => tracing::warn!(ino, %error, "an inode without names"),
+        }
+    }
+
+    /// Changes the inode of `node` by `work`.
+    fn change_inode(
+        &self,
+        node: &Node,
+        work: impl Fn(&mut Handle<'_>, &Allocator, &mut InodeEdit) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.mount.change(|handle, allocator| {
+            let mut inode = handle.load_inode(node.ino())?;
+            if inode.flags() & (IMMUTABLE | APPEND_ONLY) != 0 {
+                return Err(Error::NotPermitted);
+            }
+            work(handle, allocator, &mut inode)?;
+            handle.store_inode(&inode, false)
+        })
     }
 
     /// Makes file `name` in `parent`.
@@ -46,8 +135,9 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`], … as `open(2)`.
     pub fn create(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
-        let _ = (parent, name, new);
-        Err(LATER)
+        self.make(parent, name, |handle, allocator, name| {
+            names::create(handle, allocator, parent.ino(), name, new)
+        })
     }
 
     /// Makes directory `name` in `parent`.
@@ -55,8 +145,9 @@ impl FileSystem {
     /// # Errors
     /// As `mkdir(2)`.
     pub fn mkdir(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
-        let _ = (parent, name, new);
-        Err(LATER)
+        self.make(parent, name, |handle, allocator, name| {
+            names::mkdir(handle, allocator, parent.ino(), name, new)
+        })
     }
 
     /// Makes a device, pipe or socket `name` in `parent`; `device`: major and minor number of a device.
@@ -71,8 +162,9 @@ impl FileSystem {
         file_type: FileType,
         device: (u32, u32),
     ) -> Result<Node, Error> {
-        let _ = (parent, name, new, file_type, device);
-        Err(LATER)
+        self.make(parent, name, |handle, allocator, name| {
+            names::mknod(handle, allocator, parent.ino(), name, new, file_type, device)
+        })
     }
 
     /// Makes symbolic link `name` in `parent`, which leads to `target`.
@@ -80,8 +172,9 @@ impl FileSystem {
     /// # Errors
     /// As `symlink(2)`.
     pub fn symlink(&self, parent: &Node, name: &OsStr, target: &OsStr, new: &NewNode) -> Result<Node, Error> {
-        let _ = (parent, name, target, new);
-        Err(LATER)
+        self.make(parent, name, |handle, allocator, name| {
+            names::symlink(handle, allocator, parent.ino(), name, target.as_bytes(), new)
+        })
     }
 
     /// Gives `node` a further name: `name` in `parent`.
@@ -89,8 +182,18 @@ impl FileSystem {
     /// # Errors
     /// As `link(2)`.
     pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
-        let _ = (node, parent, name);
-        Err(LATER)
+        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
+        // One that was deleted does not come back.
+        if live.unlinked.load(Ordering::Acquire) && !live.nameless.load(Ordering::Acquire) {
+            return Err(Error::NotFound);
+        }
+        let name = name.as_bytes();
+        self.mount
+            .change(|handle, allocator| names::link(handle, allocator, node.ino(), parent.ino(), name))?;
+        live.nameless.store(false, Ordering::Release);
+        live.unlinked.store(false, Ordering::Release);
+        self.mount.forget_name(parent.ino(), name);
+        Ok(())
     }
 
     /// Takes `name` out of `parent`; a file without names is deleted when nobody has it open any more.
@@ -98,8 +201,11 @@ impl FileSystem {
     /// # Errors
     /// As `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
-        let _ = (parent, name);
-        Err(LATER)
+        let name = name.as_bytes();
+        let unlinked = self.mount.change(|handle, _| names::unlink(handle, parent.ino(), name))?;
+        self.mount.forget_name(parent.ino(), name);
+        self.lost_name(unlinked);
+        Ok(())
     }
 
     /// Takes the empty directory `name` out of `parent`.
@@ -107,8 +213,11 @@ impl FileSystem {
     /// # Errors
     /// As `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
-        let _ = (parent, name);
-        Err(LATER)
+        let name = name.as_bytes();
+        let unlinked = self.mount.change(|handle, _| names::rmdir(handle, parent.ino(), name))?;
+        self.mount.forget_name(parent.ino(), name);
+        self.lost_name(unlinked);
+        Ok(())
     }
 
     /// Makes `old_name` in `old_parent` `new_name` in `new_parent`, in one step.
@@ -123,8 +232,26 @@ impl FileSystem {
         new_name: &OsStr,
         flags: RenameFlags,
     ) -> Result<(), Error> {
-        let _ = (old_parent, old_name, new_parent, new_name, flags);
-        Err(LATER)
+        let old = Name { parent: old_parent.ino(), name: old_name.as_bytes() };
+        let new = Name { parent: new_parent.ino(), name: new_name.as_bytes() };
+        let owner = NewNode::default();
+        let renamed = self.mount.change(|handle, allocator| {
+            let renamed = rename(handle, allocator, old, new, flags, &owner)?;
+            if let Some(whiteout) = renamed.whiteout {
+                self.mount.forget_node(whiteout);
+            }
+            Ok(renamed)
+        })?;
+        self.mount.forget_name(old.parent, old.name);
+        self.mount.forget_name(new.parent, new.name);
+        // A directory has another parent, perhaps.
+        for moved in [Some(renamed.ino), renamed.exchanged].into_iter().flatten() {
+            self.mount.forget_name(moved, b"..");
+        }
+        if let Some(replaced) = renamed.replaced {
+            self.lost_name(replaced);
+        }
+        Ok(())
     }
 
     /// Makes a file without a name (O_TMPFILE), on the file system of `parent`; it is deleted when nobody has it open, unless it is
@@ -133,8 +260,17 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)`.
     pub fn tmpfile(&self, parent: &Node, new: &NewNode) -> Result<Node, Error> {
-        let _ = (parent, new);
-        Err(LATER)
+        let ino = self.mount.change(|handle, allocator| {
+            let ino = names::tmpfile(handle, allocator, parent.ino(), new)?;
+            self.mount.forget_node(ino);
+            Ok(ino)
+        })?;
+        let node = self.nameless(ino)?;
+        if let Some(live) = &node.known.live {
+            live.nameless.store(true, Ordering::Release);
+            live.unlinked.store(true, Ordering::Release);
+        }
+        Ok(node)
     }
 
     /// Sets the permissions of `node`.
@@ -142,8 +278,7 @@ impl FileSystem {
     /// # Errors
     /// As `chmod(2)`.
     pub fn set_mode(&self, node: &Node, mode: u16) -> Result<(), Error> {
-        let _ = (node, mode);
-        Err(LATER)
+        self.change_inode(node, |handle, allocator, inode| metadata::set_mode(handle, allocator, inode, mode))
     }
 
     /// Sets the owner and group of `node`; `None` leaves one as it is.
@@ -151,8 +286,9 @@ impl FileSystem {
     /// # Errors
     /// As `chown(2)`.
     pub fn set_owner(&self, node: &Node, uid: Option<u32>, gid: Option<u32>) -> Result<(), Error> {
-        let _ = (node, uid, gid);
-        Err(LATER)
+        self.change_inode(node, |handle, allocator, inode| {
+            metadata::set_owner(handle, allocator, inode, uid, gid)
+        })
     }
 
     /// Sets the times of the last read and of the last change of the content; `None` leaves one as it is.
@@ -165,8 +301,14 @@ impl FileSystem {
         accessed: Option<Timestamp>,
         modified: Option<Timestamp>,
     ) -> Result<(), Error> {
-        let _ = (node, accessed, modified);
-        Err(LATER)
+        // What was written before has its time before.
+        if let Some(live) = &node.known.live {
+            self.mount.store_times(&node.known, live)?;
+        }
+        self.change_inode(node, |handle, _, inode| {
+            metadata::set_times(handle, inode, accessed, modified);
+            Ok(())
+        })
     }
 
     /// Sets attribute `name` (in full: `user.x`) of `node`.
@@ -180,8 +322,9 @@ impl FileSystem {
         value: &[u8],
         how: SetAttribute,
     ) -> Result<(), Error> {
-        let _ = (node, name, value, how);
-        Err(LATER)
+        self.change_inode(node, |handle, allocator, inode| {
+            attributes::set(handle, allocator, inode, name, value, how)
+        })
     }
 
     /// Removes attribute `name` of `node`.
@@ -189,8 +332,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NoAttribute`], … as `removexattr(2)`.
     pub fn remove_attribute(&self, node: &Node, name: &[u8]) -> Result<(), Error> {
-        let _ = (node, name);
-        Err(LATER)
+        self.change_inode(node, |handle, allocator, inode| attributes::remove(handle, allocator, inode, name))
     }
 
     /// Makes `node` durable: content and metadata of a file, names in a directory (`fsync`).
@@ -198,8 +340,7 @@ impl FileSystem {
     /// # Errors
     /// What could not be written.
     pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
-        let _ = node;
-        Err(LATER)
+        self.mount.sync_known(&node.known, false)
     }
 
     /// Opens the file at `path` as `options` say. A file that is made belongs to user and group 0.
@@ -207,8 +348,24 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)`.
     pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, Error> {
-        let node = self.resolve(&self.root()?, path, true)?;
-        self.open_node_with(&node, options)
+        let path = path.as_ref();
+        let root = self.root()?;
+        let making = options.create || options.create_new;
+        let found = match self.resolve(&root, path, true) {
+            Ok(_) if options.create_new => return Err(Error::Exists),
+            Err(Error::NotFound) if making => {
+                let name = path.file_name().ok_or(Error::IsDirectory)?;
+                let parent = self.resolve(&root, path.parent().unwrap_or(Path::new("/")), true)?;
+                let new = NewNode { mode: options.mode, uid: 0, gid: 0 };
+                match self.create(&parent, name, &new) {
+                    // Another thread was faster; or it is a link that leads nowhere.
+                    Err(Error::Exists) if !options.create_new => self.resolve(&root, path, true),
+                    made => made,
+                }
+            }
+            found => found,
+        };
+        self.open_node_with(&found?, options)
     }
 
     /// Opens `node` as `options` say; it is there, whatever they say of making it.
@@ -216,7 +373,28 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)`.
     pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File, Error> {
-        let _ = options;
-        self.open_node(node)
+        let options = OpenOptions { write: options.write || options.append, ..*options };
+        if options.write || options.truncate {
+            self.mount.writer()?;
+            let metadata = node.metadata();
+            if metadata.file_type == FileType::Directory {
+                return Err(Error::IsDirectory);
+            }
+            if metadata.flags & IMMUTABLE != 0 || (metadata.flags & APPEND_ONLY != 0 && !options.append) {
+                return Err(Error::NotPermitted);
+            }
+            if metadata.flags & (INLINE_DATA | ENCRYPTED | VERITY) != 0 {
+                let what = format!(
+                    "writing to a file with inline data, encryption or verity (inode {})",
+                    metadata.ino
+                );
+                return Err(Unsupported { what, advice: "write to it with Linux" }.into());
+            }
+        }
+        let file = File::open(node.clone(), options)?;
+        if options.truncate && options.write && file.size() > 0 {
+            file.set_len(0)?;
+        }
+        Ok(file)
     }
 }

@@ -14,9 +14,18 @@ use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova};
 /// A page is being put in or taken out: no address of one, since those are multiples of 4 KiB.
 const BUSY: *mut u8 = std::ptr::without_provenance_mut(1);
 
+/// In a page's address: somebody writes to it, so that nobody takes it.
+const WRITTEN: usize = 2;
+
 #[inline(always)]
 fn is_page(ptr: *mut u8) -> bool {
     ptr.addr() > BUSY.addr()
+}
+
+/// The address itself.
+#[inline(always)]
+fn address(ptr: *mut u8) -> *mut u8 {
+    ptr.map_addr(|addr| addr & !WRITTEN)
 }
 
 /// Room for one page of a heap.
@@ -56,10 +65,11 @@ impl PageCell {
         Ok(())
     }
 
-    /// Takes the page out; one of those who try at the same time gets it. Readers may go on copying for a moment: what they get
+    /// Takes the page out; one of those who try at the same time gets it, and nobody while somebody [writes](Self::copy_in) to it. Readers may go on copying for a moment: what they get
     /// they will throw away.
     pub fn take(&self) -> Option<DmaBuf> {
-        let ptr = NonNull::new(self.ptr.load(Ordering::Relaxed)).filter(|ptr| ptr.as_ptr() != BUSY)?;
+        let free = |ptr: &NonNull<u8>| ptr.as_ptr() != BUSY && ptr.addr().get() & WRITTEN == 0;
+        let ptr = NonNull::new(self.ptr.load(Ordering::Relaxed)).filter(free)?;
         self.ptr.compare_exchange(ptr.as_ptr(), BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let iova = Iova(self.iova.load(Ordering::Relaxed));
         self.ptr.store(std::ptr::null_mut(), Ordering::Release);
@@ -87,7 +97,45 @@ impl PageCell {
         }
         // SAFETY: `ptr` was a page of `heap`, which keeps its memory mapped and initialised as long as this cell is there; the range is inside
         // it. `to` is ours alone, and no part of a page of a heap that is in a cell, since those have no other owner.
-        unsafe { copy_shared(ptr.add(offset_bytes), to) };
+        unsafe { copy_shared(address(ptr).add(offset_bytes), to) };
+        true
+    }
+
+    /// Writes `from` to the page, from byte `offset_bytes` on, while others may be reading it; false, and nothing written, if there is no page,
+    /// or if somebody else is writing to it.
+    ///
+    /// # Panics
+    /// Beyond the end of the page.
+    pub fn copy_in(&self, offset_bytes: usize, from: &[u8]) -> bool {
+        // SAFETY: as `write` promises; `from` is borrowed, and no part of a page in a cell, since those have no other owner.
+        self.write(offset_bytes, from.len(), |to| unsafe { copy_to_shared(from, to) })
+    }
+
+    /// Writes `bytes` zeroes, as [`copy_in`](Self::copy_in).
+    ///
+    /// # Panics
+    /// Beyond the end of the page.
+    pub fn zero(&self, offset_bytes: usize, bytes: usize) -> bool {
+        const ZEROES: [u8; DMA_PAGE] = [0; DMA_PAGE];
+        assert!(bytes <= DMA_PAGE, "beyond the end of a page");
+        self.copy_in(offset_bytes, &ZEROES[..bytes])
+    }
+
+    /// Calls `write` with an address to which `bytes` bytes may be written, though others may read them.
+    fn write(&self, offset_bytes: usize, bytes: usize, write: impl FnOnce(*mut u8)) -> bool {
+        assert!(offset_bytes <= DMA_PAGE && bytes <= DMA_PAGE - offset_bytes, "beyond the end of a page");
+        let ptr = self.ptr.load(Ordering::Relaxed);
+        if !is_page(ptr) || ptr.addr() & WRITTEN != 0 {
+            return false;
+        }
+        // From here on nobody takes it: the memory is no one else's to write to.
+        let marked = ptr.map_addr(|addr| addr | WRITTEN);
+        if self.ptr.compare_exchange(ptr, marked, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        write(ptr.wrapping_add(offset_bytes));
+        // Release: whoever takes it has what was written.
+        self.ptr.store(ptr, Ordering::Release);
         true
     }
 }
@@ -136,6 +184,30 @@ unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
     // SAFETY: as the caller promises.
     unsafe {
         copy_words(from, to);
+    }
+}
+
+/// Copies to memory that others may read meanwhile.
+///
+/// # Safety
+/// `to` must be mapped for as many bytes as `from` has, written to by nobody else, and not overlap it.
+#[inline]
+unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as the caller promises; as in `copy_shared`, whoever reads meanwhile does so by such instructions, or is a device.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") from.len() => _,
+            inout("rsi") from.as_ptr() => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (at, byte) in from.iter().enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe { to.add(at).write_volatile(*byte) };
     }
 }
 
@@ -220,6 +292,17 @@ mod tests {
         let cell = PageCell::new(&heap);
         cell.put(heap.alloc(4096).unwrap()).unwrap();
         cell.copy_out(4000, &mut [0; 100]);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let heap = heap();
+        let cell = PageCell::new(&heap);
+        assert!(!cell.copy_in(0, &[1]));
+        cell.put(heap.alloc(4096).unwrap()).unwrap();
+        assert!(cell.copy_in(4000, &[7; 96]) && cell.copy_in(3, &[8]) && cell.zero(4001, 94));
+        let page = cell.take().unwrap();
+        assert_eq!((page[3], page[2], page[4000], page[4001], page[4095]), (8, 0, 7, 0, 7));
     }
 
     /// One of those who take at the same time has the page.

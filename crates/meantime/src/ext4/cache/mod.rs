@@ -13,13 +13,15 @@
 //!    └───────────────────┴────────────────────────┘ abandon
 //! ```
 //!
-//! A page's memory has one owner at any time: the pool in here, a reader (as a [`DmaBuf`]), or the page's slot. Bits for a writer (dirty,
-//! under writeback) are reserved in the state, and respected: such a page is neither evicted nor invalidated.
+//! A page's memory has one owner at any time: the pool in here, a reader (as a [`DmaBuf`]), or the page's slot. A page that is ready can be
+//! written to, and is dirty then; it can be copied out for the device, and is under writeback meanwhile ([`write`]). Such a page is
+//! neither evicted nor invalidated.
 
 mod parking;
 mod queues;
 mod table;
 mod word;
+mod write;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,6 +32,7 @@ use crate::hw::dma::DMA_PAGE;
 use crate::hw::{DmaBuf, DmaHeap, HwError, PageCell};
 use queues::{Pages, Queues};
 use table::{At, Claimed, Found, Place, Published, Table};
+pub use write::Written;
 
 /// The size of a page of the cache in bytes, whatever the file system's blocks are.
 pub const PAGE_BYTES: usize = DMA_PAGE;
@@ -277,7 +280,11 @@ impl PageCache {
     /// The page, if it does not go into the cache: it was invalidated meanwhile, or is no page of this cache's heap. Its reader may use it.
     pub fn publish(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
         let at = claim.redeem();
-        match self.table.publish(at, page) {
+        self.published(at, self.table.publish(at, page))
+    }
+
+    fn published(&self, at: At, published: Published<DmaBuf>) -> Result<Hit, DmaBuf> {
+        match published {
             Published::Ready => {
                 let arrivals = {
                     let mut arrivals = lock(&self.arrivals);

@@ -314,15 +314,49 @@ impl<P: Place> Table<P> {
 
     /// The claimant has read the page.
     pub fn publish(&self, at: At, page: P::Page) -> Published<P::Page> {
+        self.publish_as(at, page, Word::published)
+    }
+
+    /// The claimant has made a page that is newer than the device's.
+    pub fn publish_dirty(&self, at: At, page: P::Page) -> Published<P::Page> {
+        self.publish_as(at, page, Word::published_dirty)
+    }
+
+    /// `at` is about to be written to: it is newer than the device's, and so stays. False: it is no longer there.
+    pub fn make_dirty(&self, at: At) -> bool {
+        let dirty = |word: Word| (word.phase() == Phase::Ready).then(|| word.dirtied());
+        self.advance(at, Ordering::AcqRel, dirty).is_some()
+    }
+
+    /// `at` is about to be written to the device; false if it is no longer there, or is being written already. `again`: stays dirty.
+    pub fn begin_writeback(&self, at: At, again: bool) -> bool {
+        let begun = |word: Word| {
+            (word.phase() == Phase::Ready && !word.is_under_writeback()).then(|| word.writing_back(again))
+        };
+        self.advance(at, Ordering::AcqRel, begun).is_some()
+    }
+
+    /// `at` was written to the device, or, if `again`, could not be.
+    pub fn end_writeback(&self, at: At, again: bool) {
+        let ended = |word: Word| word.is_under_writeback().then(|| word.written_back(again));
+        let ended = self.advance(at, Ordering::AcqRel, ended);
+        debug_assert!(ended.is_some(), "what is under writeback stays");
+    }
+
+    /// What is known of `at` by whoever writes: dirty, under writeback; `None` if it is not there.
+    pub fn writing_state(&self, at: At) -> Option<(bool, bool)> {
+        let word = Word(self.slots[at.slot as usize].state.load(Ordering::Acquire));
+        word.is(Phase::Ready, at.generation).then(|| (word.is_dirty(), word.is_under_writeback()))
+    }
+
+    fn publish_as(&self, at: At, page: P::Page, to: impl Fn(Word) -> Word) -> Published<P::Page> {
         let slot = &self.slots[at.slot as usize];
         if let Err(page) = slot.place.put(page) {
             self.abandon(at);
             return Published::Refused(page);
         }
         // Release: with the page (which its cell sees to as well).
-        match self
-            .advance(at, Ordering::AcqRel, |word| (word.phase() == Phase::Filling).then(|| word.published()))
-        {
+        match self.advance(at, Ordering::AcqRel, |word| (word.phase() == Phase::Filling).then(|| to(word))) {
             Some(before) => {
                 if before.has_waiters() {
                     self.parking.wake(at.slot);
@@ -389,7 +423,7 @@ impl<P: Place> Table<P> {
         let (file, index) = self.key(at);
         let bucket = self.bucket(file, index);
         self.change(bucket, || {
-            self.free_ready(at)?;
+            self.free_ready(at, Word::is_clean)?;
             self.unlink_if(bucket, file, index, at.slot);
             Some(())
         })?;
@@ -403,14 +437,23 @@ impl<P: Place> Table<P> {
         self.slots[slot as usize].place.take()
     }
 
-    fn free_ready(&self, at: At) -> Option<Word> {
-        let clean = |word: Word| word.phase() == Phase::Ready && word.is_clean();
-        self.advance(at, Ordering::AcqRel, |word| clean(word).then(|| word.freed()))
+    fn free_ready(&self, at: At, may: impl Fn(Word) -> bool) -> Option<Word> {
+        let free = |word: Word| word.phase() == Phase::Ready && may(word);
+        self.advance(at, Ordering::AcqRel, |word| free(word).then(|| word.freed()))
     }
 
     /// Forgets page `index` of `file`. If it was there, its slot, which is free and the caller's, and it. One that somebody is reading will not
-    /// come into the cache.
+    /// come into the cache; one that is dirty or under writeback stays.
     pub fn forget(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
+        self.forget_if(file, index, Word::is_clean)
+    }
+
+    /// The same for a page that may be dirty: what was written to it is gone.
+    pub fn discard(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
+        self.forget_if(file, index, |word| !word.is_under_writeback())
+    }
+
+    fn forget_if(&self, file: u64, index: u64, may: impl Fn(Word) -> bool) -> Option<(u32, Option<P::Page>)> {
         let bucket = self.bucket(file, index);
         let (slot, freed, woken) = self.change(bucket, || {
             let place = self.find(bucket, file, index)?;
@@ -420,7 +463,7 @@ impl<P: Place> Table<P> {
             // In this order: one that is being read may become ready between.
             let dropped = self.advance(at, Ordering::AcqRel, drop);
             if dropped.is_none() {
-                self.free_ready(at)?;
+                self.free_ready(at, &may)?;
             }
             self.unlink(bucket, place);
             Some((place.0, dropped.is_none(), dropped.is_some_and(Word::has_waiters)))

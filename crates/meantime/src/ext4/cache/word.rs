@@ -12,9 +12,9 @@ const PHASE: u64 = 3;
 
 /// Somebody sleeps until the claimant is done.
 const WAITERS: u64 = 1 << 2;
-/// For a writer to come: the page is newer than the device's. Never evicted, nor dropped by [`invalidate`](super::PageCache::invalidate).
+/// The page is newer than the device's. Never evicted, nor dropped by [`invalidate`](super::PageCache::invalidate).
 const DIRTY: u64 = 1 << 3;
-/// For a writer to come: the device is being written from the page. The same holds.
+/// What the page held is being written to the device. The same holds.
 const WRITEBACK: u64 = 1 << 4;
 
 /// What a slot is at.
@@ -68,6 +68,36 @@ impl Word {
     /// Whether the page may be taken away.
     pub fn is_clean(self) -> bool {
         self.0 & (DIRTY | WRITEBACK) == 0
+    }
+
+    /// Whether it is newer than the device's.
+    pub fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// Whether it is being written to the device.
+    pub fn is_under_writeback(self) -> bool {
+        self.0 & WRITEBACK != 0
+    }
+
+    /// Newer than the device's, from now on.
+    pub fn dirtied(self) -> Self {
+        Self(self.0 | DIRTY)
+    }
+
+    /// The page is there, newer than the device's, and nobody sleeps any more.
+    pub fn published_dirty(self) -> Self {
+        self.published().dirtied()
+    }
+
+    /// Being written to the device; `again`: what was written to it meanwhile is still to come.
+    pub fn writing_back(self, again: bool) -> Self {
+        Self(if again { self.0 } else { self.0 & !DIRTY } | WRITEBACK)
+    }
+
+    /// No longer being written to the device; `again`: that has to be repeated.
+    pub fn written_back(self, again: bool) -> Self {
+        Self(self.0 & !WRITEBACK | if again { DIRTY } else { 0 })
     }
 
     pub fn with_waiters(self) -> Self {

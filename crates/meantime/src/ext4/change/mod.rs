@@ -6,14 +6,20 @@ mod attribute_block;
 mod attribute_tests;
 pub mod attributes;
 mod block_map;
+pub mod directory;
 pub mod extents;
 pub mod fallocate;
 pub mod metadata;
+pub mod names;
+mod new_inode;
 pub mod orphans;
+mod rename;
 #[cfg(test)]
 mod tests;
 mod tree;
 pub mod truncate;
+
+pub use rename::{Name, Renamed, rename};
 
 /// Whether there is more to do, in another change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::dirent::{DirectoryShape, Dirent, Dirents, NAME_BYTES_MAX, find, leaf_checksum_is_right};
-use super::features::{compat, incompat};
+use super::features::compat;
 use super::hash::HashKind;
 use super::htree::{IndexNode, IndexRoot, index_checksum_is_right, looks_like_node};
 use super::inode::{Inode, flags};
@@ -38,7 +38,7 @@ pub struct DirectoryEntry {
 }
 
 /// A block of a directory, its checksum seen to.
-pub(super) struct Block {
+pub struct Block {
     pub bytes: Arc<[u8]>,
     /// Its number in the file system.
     pub number: u64,
@@ -46,8 +46,15 @@ pub(super) struct Block {
     pub is_index: bool,
 }
 
+/// Where a name is.
+pub struct Place {
+    pub ino: u32,
+    pub file_type: Option<FileType>,
+    pub block: Block,
+}
+
 /// A directory that can be read.
-pub(super) struct Directory<'a, S: Source> {
+pub struct Directory<'a, S: Source> {
     volume: &'a Volume<S>,
     pub inode: &'a Inode,
     pub shape: DirectoryShape,
@@ -63,6 +70,29 @@ struct InlineParts<'a> {
     parent: u32,
     /// Two areas with entries, and the byte of the directory that each one's first counts as.
     areas: [(&'a [u8], u64); 2],
+}
+
+/// A node on the way from the root of an index to a leaf, and which of its entries leads on.
+pub struct Step {
+    pub node: IndexNode,
+    pub index: usize,
+    /// The node's block in the file system.
+    pub number: u64,
+}
+
+/// The way that an index shows to names of one hash.
+pub struct IndexPath {
+    pub hash: u32,
+    pub kind: HashKind,
+    /// From the root on.
+    pub steps: Vec<Step>,
+}
+
+impl IndexPath {
+    /// The block of the directory that it leads to.
+    pub fn leaf(&self) -> Option<u32> {
+        self.steps.last().map(|step| step.node.child(step.index))
+    }
 }
 
 /// Why a search by the index gave nothing.
@@ -92,13 +122,7 @@ impl<'a, S: Source> Directory<'a, S> {
         let blocks = blocks.ok_or_else(|| {
             Corruption::new(Defect::InodeField("size of a directory")).in_inode(inode.ino())
         })?;
-        let shape = DirectoryShape {
-            block_bytes: block_bytes as usize,
-            file_types: superblock.features().has_incompat(incompat::FILETYPE),
-            checksums: superblock.has_checksums(),
-            large: superblock.features().has_incompat(incompat::LARGEDIR),
-            inodes: superblock.inodes(),
-        };
+        let shape = DirectoryShape::of(superblock);
         let is_inline = inode.is_inline();
         let has_index = superblock.features().has_compat(compat::DIR_INDEX) && inode.has(flags::INDEX);
         let blocks = if is_inline { 0 } else { blocks };
@@ -167,13 +191,13 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// Looks through all blocks.
-    fn find_linearly(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+    fn find_linearly(&self, name: &[u8]) -> Result<Option<Place>, Error> {
         let mut logical = 0_u32;
         while logical < self.blocks {
             match self.block(logical)? {
                 Ok(block) => {
-                    if let Some(found) = self.find_in_block(&block, name)? {
-                        return Ok(Some(found));
+                    if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
+                        return Ok(Some(Place { ino, file_type, block }));
                     }
                     logical += 1;
                 }
@@ -195,70 +219,115 @@ impl<'a, S: Source> Directory<'a, S> {
         HashKind::from_version(root.hash_version, self.volume.superblock().flags() & UNSIGNED_HASH == 0)
     }
 
+    /// Whether it may get an index, if it has none: new ones are sorted by a hash that is known here.
+    pub fn may_have_index(&self) -> bool {
+        let superblock = self.volume.superblock();
+        superblock.features().has_compat(compat::DIR_INDEX)
+            && HashKind::from_version(superblock.default_hash_version(), true).is_some()
+    }
+
     pub fn hash(&self, kind: HashKind, name: &[u8]) -> u32 {
         kind.hash(name, &self.volume.superblock().hash_seed())
     }
 
-    /// The node in block `logical`, for a search.
-    fn node(&self, logical: u32) -> Result<IndexNode, Miss> {
+    /// The node in block `logical`, and which of its entries `hash` leads to, for a search.
+    fn step(&self, logical: u32, hash: u32) -> Result<Step, Miss> {
         if logical >= self.blocks {
             return Err(Miss::Malformed);
         }
         let block = self.block(logical)?.map_err(|_| Miss::Malformed)?;
-        IndexNode::parse(block.bytes, self.shape).map_err(|_| Miss::Malformed)
+        let node = IndexNode::parse(block.bytes, self.shape).map_err(|_| Miss::Malformed)?;
+        Ok(Step { index: node.find(hash), node, number: block.number })
     }
 
-    /// Looks where the hash tree says (`ext4_dx_find_entry`).
-    fn find_by_index(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Miss> {
+    /// Where the hash tree says that `name` is.
+    fn descend(&self, name: &[u8]) -> Result<IndexPath, Miss> {
         let malformed = |error| match error {
             Error::Corrupt(Corruption { defect: Defect::HashTree, .. }) => Miss::Malformed,
             other => Miss::Failed(other),
         };
-        let (root, _) = self.root().map_err(malformed)?;
+        let (root, number) = self.root().map_err(malformed)?;
         let kind = self.hash_kind(&root).ok_or(Miss::Malformed)?;
         let hash = self.hash(kind, name);
-        let mut path = vec![(root.node.find(hash), root.node)];
-        while path.len() <= root.levels {
-            let Some((index, node)) = path.last() else { return Err(Miss::Malformed) };
-            let node = self.node(node.child(*index))?;
-            path.push((node.find(hash), node));
+        let mut steps = vec![Step { index: root.node.find(hash), node: root.node, number }];
+        while steps.len() <= root.levels {
+            let Some(Step { node, index, .. }) = steps.last() else { return Err(Miss::Malformed) };
+            let below = self.step(node.child(*index), hash)?;
+            steps.push(below);
         }
+        Ok(IndexPath { hash, kind, steps })
+    }
+
+    /// The leaf in block `logical`, for a search.
+    fn leaf(&self, logical: u32) -> Result<Block, Miss> {
+        if logical >= self.blocks {
+            return Err(Miss::Malformed);
+        }
+        let block = self.block(logical)?.map_err(|_| Miss::Malformed)?;
+        if block.is_index { Err(Miss::Malformed) } else { Ok(block) }
+    }
+
+    /// Looks where the hash tree says (`ext4_dx_find_entry`).
+    fn find_by_index(&self, name: &[u8]) -> Result<Option<Place>, Miss> {
+        let mut path = self.descend(name)?;
         // Each block is one leaf at most, so that a tree which leads to the same one again and again comes to an end.
         for _ in 0..self.blocks {
-            let Some((index, node)) = path.last() else { return Err(Miss::Malformed) };
-            let leaf = node.child(*index);
-            if leaf >= self.blocks {
-                return Err(Miss::Malformed);
+            let block = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
+            if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
+                return Ok(Some(Place { ino, file_type, block }));
             }
-            let block = self.block(leaf)?.map_err(|_| Miss::Malformed)?;
-            if block.is_index {
-                return Err(Miss::Malformed);
-            }
-            if let Some(found) = self.find_in_block(&block, name)? {
-                return Ok(Some(found));
-            }
-            if !self.go_on(&mut path, hash)? {
+            if !self.go_on(&mut path)? {
                 return Ok(None);
             }
         }
         Err(Miss::Malformed)
     }
 
-    /// Goes to the next leaf if names of `hash` go on there (`ext4_htree_next_block`).
-    fn go_on(&self, path: &mut [(usize, IndexNode)], hash: u32) -> Result<bool, Miss> {
-        let Some(depth) = path.iter().rposition(|(index, node)| index + 1 < node.count()) else {
+    /// Goes to the next leaf if names of the path's hash go on there (`ext4_htree_next_block`).
+    fn go_on(&self, path: &mut IndexPath) -> Result<bool, Miss> {
+        let steps = &mut path.steps;
+        let Some(depth) = steps.iter().rposition(|step| step.index + 1 < step.node.count()) else {
             return Ok(false);
         };
-        let (index, node) = &mut path[depth];
-        *index += 1;
-        if node.hash(*index) != hash | 1 {
+        let step = &mut steps[depth];
+        step.index += 1;
+        if step.node.hash(step.index) != path.hash | 1 {
             return Ok(false);
         }
-        for below in depth + 1..path.len() {
-            let (index, node) = &path[below - 1];
-            path[below] = (0, self.node(node.child(*index))?);
+        for below in depth + 1..steps.len() {
+            let Step { node, index, .. } = &steps[below - 1];
+            steps[below] = Step { index: 0, ..self.step(node.child(*index), path.hash)? };
         }
         Ok(true)
+    }
+
+    /// The way to where a name would be put, for whoever changes an indexed directory, and the leaf.
+    ///
+    /// # Errors
+    /// [`Defect::HashTree`]: the tree is malformed. Damage, or the device.
+    pub fn index_path(&self, name: &[u8]) -> Result<(IndexPath, Block), Error> {
+        let path = self.descend(name).map_err(|miss| self.no_way_around(miss))?;
+        let leaf = path.leaf().ok_or(Miss::Malformed).and_then(|logical| self.leaf(logical));
+        Ok((path, leaf.map_err(|miss| self.no_way_around(miss))?))
+    }
+
+    /// The block that has `name`, for whoever changes it there.
+    ///
+    /// # Errors
+    /// As [`index_path`](Self::index_path).
+    pub fn place(&self, name: &[u8]) -> Result<Option<Place>, Error> {
+        if self.is_indexed && name != b"." && name != b".." {
+            return self.find_by_index(name).map_err(|miss| self.no_way_around(miss));
+        }
+        self.find_linearly(name)
+    }
+
+    /// Whoever only reads goes on without the tree; whoever changes it does not.
+    fn no_way_around(&self, miss: Miss) -> Error {
+        match miss {
+            Miss::Failed(error) => error,
+            Miss::Malformed => self.corrupt(Defect::HashTree, None),
+        }
     }
 
     fn find(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
@@ -268,12 +337,12 @@ impl<'a, S: Source> Directory<'a, S> {
         // The index leads to all names but these, which are in the first block.
         if self.is_indexed && name != b"." && name != b".." {
             match self.find_by_index(name) {
-                Ok(found) => return Ok(found),
+                Ok(found) => return Ok(found.map(|place| (place.ino, place.file_type))),
                 Err(Miss::Failed(error)) => return Err(error),
                 Err(Miss::Malformed) => {}
             }
         }
-        self.find_linearly(name)
+        Ok(self.find_linearly(name)?.map(|place| (place.ino, place.file_type)))
     }
 }
 

@@ -4,6 +4,8 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
+use super::features::incompat;
+use super::superblock::Superblock;
 use crate::ext4::FileType;
 use crate::ext4::error::Defect;
 
@@ -14,7 +16,7 @@ pub(super) const TAIL_BYTES: usize = 12;
 /// The smallest entry: a name of one to four bytes.
 pub(super) const ENTRY_BYTES_MIN: usize = 12;
 /// The file type that the tail claims to have.
-const TAIL_FILE_TYPE: u8 = 0xde;
+pub(super) const TAIL_FILE_TYPE: u8 = 0xde;
 
 /// What comes before an entry's name (`struct ext4_dir_entry_2`).
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
@@ -53,6 +55,25 @@ pub struct DirectoryShape {
     pub large: bool,
     /// How many inodes there are.
     pub inodes: u32,
+}
+
+impl DirectoryShape {
+    /// That of the directories of the file system with `superblock`.
+    pub fn of(superblock: &Superblock) -> Self {
+        let features = superblock.features();
+        Self {
+            block_bytes: superblock.block_bytes() as usize,
+            file_types: features.has_incompat(incompat::FILETYPE),
+            checksums: superblock.has_checksums(),
+            large: features.has_incompat(incompat::LARGEDIR),
+            inodes: superblock.inodes(),
+        }
+    }
+
+    /// How many levels of nodes there may be between root and leaves (`ext4_dir_htree_level`).
+    pub fn levels_max(self) -> usize {
+        if self.large { 2 } else { 1 }
+    }
 }
 
 /// An entry, checked: it lies within its block, and its name within it.

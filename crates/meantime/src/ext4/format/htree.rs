@@ -12,13 +12,13 @@ use super::dirent::{DirectoryShape, record_bytes};
 use crate::ext4::error::Defect;
 
 /// Of an entry's block number, the bits that count (`dx_get_block`).
-const BLOCK_MASK: u32 = 0x0fff_ffff;
+pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 /// Where the entries of a node begin: after one directory entry of the whole block.
-const NODE_START: usize = 8;
+pub(super) const NODE_START: usize = 8;
 /// Where the entries of the root begin: after `.`, `..` and the root's own header.
-const ROOT_START: usize = 32;
+pub(super) const ROOT_START: usize = 32;
 /// Reserved room and checksum behind the last entry.
-const TAIL_BYTES: usize = 8;
+pub(super) const TAIL_BYTES: usize = 8;
 
 /// What a root says of its tree (`struct dx_root_info`).
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
@@ -80,13 +80,12 @@ impl IndexRoot {
             .and_then(|rest| RootInfo::ref_from_prefix(rest).ok())
             .ok_or(Defect::HashTree)?;
         let levels = usize::from(info.indirect_levels);
-        let levels_max = if shape.large { 2 } else { 1 };
         let lengths = [record_at(&block, 0, shape), record_at(&block, 12, shape)];
         if lengths != [Some(12), Some(shape.block_bytes - 12)]
             || info.reserved_zero.get() != 0
             || info.info_length != 8
             || info.unused_flags & 1 != 0
-            || levels > levels_max
+            || levels > shape.levels_max()
         {
             return Err(Defect::HashTree);
         }

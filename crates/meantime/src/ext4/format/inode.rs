@@ -13,6 +13,8 @@ use crate::ext4::{Corruption, Defect, FileType, Metadata, Timestamp, Unsupported
 /// `i_flags` (EXT4_*_FL).
 #[expect(missing_docs, reason = "named as in e2fsprogs' ext2_fs.h")]
 pub mod flags {
+    pub const IMMUTABLE: u32 = 0x10;
+    pub const APPEND: u32 = 0x20;
     pub const ENCRYPT: u32 = 0x800;
     pub const JOURNAL_DATA: u32 = 0x4000;
     pub const INDEX: u32 = 0x1000;

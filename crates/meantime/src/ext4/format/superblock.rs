@@ -370,6 +370,11 @@ impl Superblock {
         self.raw.hash_seed.map(U32::get)
     }
 
+    /// `s_def_hash_version`: which hash new indices are sorted by (`DX_HASH_*`, without the sign of `char`).
+    pub fn default_hash_version(&self) -> u8 {
+        self.raw.def_hash_version
+    }
+
     /// `s_flags`: bit 0 for signed, bit 1 for unsigned characters in directories' hashes.
     pub fn flags(&self) -> u32 {
         self.raw.flags.get()

@@ -58,6 +58,12 @@ pub(super) struct Reader<'a, 't, 'b> {
     pub(super) told: bool,
     /// What is to be read ahead once the lane is free, since its extents are not at hand.
     pub(super) window: Option<Range<u64>>,
+    /// What the file's version was when its extents were looked up; `None`: nobody changes them.
+    pub(super) version: Option<u64>,
+    /// The page from which on the extents have to be looked up anew.
+    pub(super) stale: Option<u64>,
+    /// Pages that somebody else is reading, or was.
+    pub(super) pending: Vec<u64>,
 }
 
 impl File {
@@ -102,45 +108,58 @@ impl File {
         target: &mut Target<'_, '_>,
         offset: u64,
         mut at: u64,
-        end: u64,
+        mut end: u64,
         options: &ReadOptions,
     ) -> Result<usize, Error> {
         let mount = &*self.node().mount;
         if options.no_wait {
             return self.read_without_waiting(target, offset, at, end);
         }
-        // Of whole pages: that is what goes into the cache.
-        let pages = at / PAGE..end.div_ceil(PAGE);
-        let last = pages.end.saturating_mul(PAGE).min(self.size());
-        let made;
-        let extents = match &self.extents {
-            Some(extents) if extents.reaches(last, mount.block_shift) => &**extents,
-            _ => {
-                made = self.extents_of_pages(&pages)?;
-                &*made
-            }
-        };
-        let mut reader = Reader {
-            file: self,
-            mount,
-            cache: mount.lanes.cache(),
-            ino: u64::from(self.node().ino()),
-            finder: self.finder(extents),
-            target,
-            offset,
-            end,
-            policy: options.policy,
-            failed: None,
-            told: false,
-            window: None,
-        };
-        while at < end && reader.failed.is_none() {
-            let stop = ((at / PAGE + TURN_PAGES) * PAGE).min(end);
-            reader.turn(at / PAGE..stop.div_ceil(PAGE))?;
-            at = stop;
+        let _guard = self.keep_blocks();
+        if self.extents.is_none() {
+            // Cut off meanwhile, perhaps.
+            end = end.min(self.size());
         }
-        match reader.failed {
-            None => Ok((end - offset) as usize),
+        let (mut failed, mut told) = (None, false);
+        while at < end && failed.is_none() {
+            // Of whole pages: that is what goes into the cache.
+            let pages = at / PAGE..end.div_ceil(PAGE);
+            let last = pages.end.saturating_mul(PAGE).min(self.size());
+            let version = self.node().known.live.as_ref().map(|_| self.node().known.version());
+            let made;
+            let extents = match &self.extents {
+                Some(extents) if extents.reaches(last, mount.block_shift) => &**extents,
+                _ => {
+                    made = self.extents_of_pages(&pages)?;
+                    &*made
+                }
+            };
+            let mut reader = Reader {
+                file: self,
+                mount,
+                cache: mount.lanes.cache(),
+                ino: u64::from(self.node().ino()),
+                finder: self.finder(extents),
+                target: &mut *target,
+                offset,
+                end,
+                policy: options.policy,
+                failed: None,
+                told,
+                window: None,
+                version,
+                stale: None,
+                pending: Vec::new(),
+            };
+            while at < end && reader.failed.is_none() && reader.stale.is_none() {
+                let stop = ((at / PAGE + TURN_PAGES) * PAGE).min(end);
+                reader.turn(at / PAGE..stop.div_ceil(PAGE))?;
+                at = reader.stale.map_or(stop, |index| (index * PAGE).max(at));
+            }
+            (failed, told) = (reader.failed.take(), reader.told);
+        }
+        match failed {
+            None => Ok(end.saturating_sub(offset) as usize),
             Some((at, error)) => match at.saturating_sub(offset) as usize {
                 0 => Err(error),
                 read => Ok(read),
@@ -239,6 +258,17 @@ impl Reader<'_, '_, '_> {
         }
     }
 
+    /// Whether what the extents say of page `index`, which is not in the cache, may be old: it may have been written, and left, since they were
+    /// looked up. Then it is read once more.
+    #[inline]
+    pub(super) fn is_stale(&mut self, index: u64) -> bool {
+        let stale = self.version.is_some_and(|version| version != self.file.node().known.version());
+        if stale {
+            self.stale = Some(self.stale.map_or(index, |first| first.min(index)));
+        }
+        stale
+    }
+
     /// Notes that page `index` could not be read, unless an earlier one could not.
     #[cold]
     pub(super) fn fail(&mut self, index: u64, error: Error) {
@@ -252,6 +282,9 @@ impl Reader<'_, '_, '_> {
     fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
         // Nobody waits for us while we wait: no claim is left, and the lane is free.
         for index in self.through_lane(pages)? {
+            if self.stale.is_some_and(|stale| stale <= index) {
+                continue;
+            }
             if self.failed.as_ref().is_none_or(|(at, _)| index * PAGE < *at) {
                 self.wait_for_other(index)?;
             }
@@ -273,7 +306,8 @@ impl Reader<'_, '_, '_> {
         let mut missed = None;
         loop {
             // As much as there is room for.
-            while next < pages.end && flights.len() < WINDOW && self.failed.is_none() {
+            while next < pages.end && flights.len() < WINDOW && self.failed.is_none() && self.stale.is_none()
+            {
                 debug_assert!(lane.scratch.claims.is_empty());
                 let most = (pages.end - next).min(CHUNK_PAGES as u64);
                 let Some((place, count, bytes)) =
@@ -325,7 +359,7 @@ impl Reader<'_, '_, '_> {
             }
             self.gap(lane, &mut hits, missed.take());
             let Some(flight) = flights.pop_front() else {
-                if next >= pages.end || self.failed.is_some() {
+                if next >= pages.end || self.failed.is_some() || self.stale.is_some() {
                     break;
                 }
                 continue;
@@ -345,6 +379,7 @@ impl Reader<'_, '_, '_> {
                 self.fail(first, error);
             }
         }
+        others.append(&mut self.pending);
         // What is being read ahead in this very lane nobody else would take in.
         if lane.ahead.len() > 0 {
             lane.reap_ahead(self.cache, &mount.counts);

@@ -79,7 +79,7 @@ impl Bounce {
 
 impl Lane {
     /// A buffer for a request of a direct read, if there may be one more; `None`: one has to end first.
-    fn take_bounce(&mut self) -> Result<Option<DmaBuf>, Error> {
+    pub(in crate::ext4) fn take_bounce(&mut self) -> Result<Option<DmaBuf>, Error> {
         let bounce = &mut self.scratch.bounce;
         if let Some(buf) = bounce.bufs.pop() {
             return Ok(Some(buf));
@@ -90,6 +90,16 @@ impl Lane {
         let buf = self.channel.alloc(CHUNK_BYTES).map_err(|error| Error::Resources(error.to_string()))?;
         bounce.made += 1;
         Ok(Some(buf))
+    }
+
+    /// Takes back a buffer that was taken for a write.
+    pub(in crate::ext4) fn give_bounce(&mut self, buf: DmaBuf) {
+        self.scratch.bounce.bufs.push(buf);
+    }
+
+    /// A buffer that was taken will not come back.
+    pub(in crate::ext4) fn lose_bounce(&mut self) {
+        self.scratch.bounce.made -= 1;
     }
 
     /// Waits for the oldest request; the bytes that are wanted of it go to `target`, if there still is one.

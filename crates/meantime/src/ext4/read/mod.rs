@@ -27,8 +27,16 @@ impl File {
         if let Some(extents) = self.extents.as_ref().filter(|extents| extents.reaches(end, shift)) {
             return Ok(Arc::clone(extents));
         }
+        let state = node.known.state(&node.mount)?;
+        if node.known.live.is_some() {
+            let extents = state.extents(&node.mount)?;
+            if extents.reaches(end, shift) {
+                return Ok(extents);
+            }
+        }
         let blocks = offset >> shift..((end - 1) >> shift) + 1;
-        Ok(Arc::new(Extents::of_range(&node.mount.volume, &node.known.inode, blocks)?))
+        let volume = &node.mount.volume;
+        Ok(Arc::new(node.mount.consistent(|| Extents::of_range(volume, &state.inode, blocks.clone()))?))
     }
 
     /// Finds the places of this file's bytes by `extents`.
@@ -45,9 +53,22 @@ impl File {
         len: usize,
         options: &ReadOptions,
     ) -> Result<usize, Error> {
-        let mount = &*self.node().mount;
-        let end = offset + len as u64;
-        let extents = self.extents_of(offset, end)?;
+        let node = self.node();
+        let mount = &*node.mount;
+        let mut end = offset + len as u64;
+        let (_guard, extents) = match &node.known.live {
+            None => (None, self.extents_of(offset, end)?),
+            Some(live) => {
+                let (guard, extents) = self.settled_extents(live, offset..end)?;
+                // Cut off meanwhile, perhaps.
+                end = end.min(self.size());
+                if end <= offset {
+                    return Ok(0);
+                }
+                (Some(guard), extents)
+            }
+        };
+        let len = (end - offset) as usize;
         let finder = self.finder(&extents);
         if options.no_wait && finder.pieces(offset..end).any(|piece| matches!(piece.place, Place::Device(_)))
         {

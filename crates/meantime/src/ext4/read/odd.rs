@@ -20,7 +20,25 @@ impl Reader<'_, '_, '_> {
     #[cold]
     #[inline(never)]
     pub(super) fn read_odd(&mut self, lane: &mut Lane, index: u64) -> u64 {
-        let wanted = ((self.end - index * PAGE) as usize).min(TURN_PAGES as usize * PAGE_BYTES);
+        let mut wanted = ((self.end - index * PAGE) as usize).min(TURN_PAGES as usize * PAGE_BYTES);
+        if self.version.is_some() {
+            // What was written and has no place yet is in the cache.
+            let pages = wanted.div_ceil(PAGE_BYTES) as u64;
+            let absent = |n: &u64| self.cache.look_up(self.ino, index + n) != LookUp::Absent;
+            match (0..pages).find(absent) {
+                Some(0) => {
+                    if !self.copy(index) {
+                        self.pending.push(index);
+                    }
+                    return 1;
+                }
+                Some(there) => wanted = wanted.min(there as usize * PAGE_BYTES),
+                None => {}
+            }
+            if self.is_stale(index) {
+                return 0;
+            }
+        }
         let piece = self.finder.find(index * PAGE, wanted);
         if matches!(piece.place, Place::Zero) && (piece.len >= PAGE_BYTES || piece.len == wanted) {
             // Zeroes are made as fast as they are copied: they are not kept.
@@ -32,6 +50,10 @@ impl Reader<'_, '_, '_> {
             return count as u64;
         }
         match self.cache.claim(self.ino, index) {
+            Claiming::Claimed(claim) if self.is_stale(index) => {
+                self.cache.abandon(claim);
+                return 0;
+            }
             Claiming::Claimed(claim) => self.fill_odd(lane, index, claim),
             Claiming::Hit(_) if self.copy(index) => {}
             Claiming::Hit(_) | Claiming::Filling(_) | Claiming::Full => self.read_private(lane, index),
@@ -72,6 +94,10 @@ impl Reader<'_, '_, '_> {
     #[cold]
     #[inline(never)]
     pub(super) fn read_private(&mut self, lane: &mut Lane, index: u64) {
+        // (Its extents may be those of before it was written; it was not there.)
+        if self.is_stale(index) {
+            return;
+        }
         let Part { at, within, len } = self.part(index);
         let start = index * PAGE + within as u64;
         let counts = &self.mount.counts;

@@ -25,6 +25,7 @@ impl File {
     }
 
     pub(super) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
+        let _guard = self.keep_blocks();
         // (If it cannot be, its reader will hear of it.)
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut lane) = self.node().mount.lanes.take()
@@ -96,6 +97,7 @@ impl File {
         let mount = &*self.node().mount;
         let most = mount.lanes.cache().capacity_pages() as u64 / 2;
         let pages = offset / PAGE..end.div_ceil(PAGE).min(offset / PAGE + most);
+        let _guard = self.keep_blocks();
         let extents = self.extents_of_pages(&pages)?;
         let finder = self.finder(&extents);
         let mut lane = mount.lanes.take()?;

@@ -1,14 +1,30 @@
 //! Writing files.
 
-use std::ops::Range;
+pub(super) mod back;
+mod buffered;
+mod direct;
+mod resize;
+mod sync;
+
+use std::io::Write;
 
 use super::error::Error;
 use super::file::File;
-use super::options::{Allocate, WriteOptions};
-
-const LATER: Error = Error::Invalid("not yet");
+use super::options::WriteOptions;
 
 impl File {
+    /// Whether its content may be changed by it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_writable(&self) -> Result<(), Error> {
+        self.node().mount.writer()?;
+        if !self.options.write {
+            return Err(Error::Invalid("the file is not open for writing"));
+        }
+        Ok(())
+    }
+
     /// Writes `data` from byte `offset` on (to the end, if it was opened for appending); how many bytes: fewer than asked for only if a part of
     /// them could be written.
     ///
@@ -23,8 +39,7 @@ impl File {
     /// # Errors
     /// As `pwritev2(2)`.
     pub fn write_at_with(&self, data: &[u8], offset: u64, options: &WriteOptions) -> Result<usize, Error> {
-        let _ = (data, offset, options);
-        Err(LATER)
+        self.write_somewhere(data, offset, options).map(|(written, _)| written)
     }
 
     /// Writes `data` to the end of the file, wherever that is; where it went.
@@ -32,51 +47,58 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at); a part of it may have been written.
     pub fn append(&self, data: &[u8]) -> Result<u64, Error> {
-        let _ = data;
-        Err(LATER)
+        let options = WriteOptions { append: true, ..WriteOptions::default() };
+        match self.write_somewhere(data, 0, &options)? {
+            (written, at) if written == data.len() => Ok(at),
+            _ => Err(Error::NoSpace),
+        }
     }
 
-    /// Cuts the file off at `bytes`, or has it grow to that by a hole (`ftruncate`).
-    ///
-    /// # Errors
-    /// As `ftruncate(2)`.
-    pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
-        let _ = bytes;
-        Err(LATER)
+    /// How many bytes were written, and where.
+    fn write_somewhere(
+        &self,
+        data: &[u8],
+        offset: u64,
+        options: &WriteOptions,
+    ) -> Result<(usize, u64), Error> {
+        self.check_writable()?;
+        let node = self.node();
+        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let how = self.options;
+        let direct = options.direct || how.direct;
+        let (written, at) = {
+            let _writer = live.write();
+            let at = if options.append || how.append { self.size() } else { offset };
+            let room = self.most_bytes().saturating_sub(at);
+            let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+            if data.is_empty() {
+                return if room == 0 { Err(Error::FileTooBig) } else { Ok((0, at)) };
+            }
+            let written = if direct {
+                self.write_direct(data, at, options.policy)?
+            } else {
+                self.write_cached(data, at)?
+            };
+            (written, at)
+        };
+        if options.sync || how.sync {
+            self.sync_all()?;
+        } else if options.dsync || how.dsync {
+            self.sync_data()?;
+        }
+        Ok((written, at))
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        let (written, at) = self.write_somewhere(data, self.position, &WriteOptions::default())?;
+        self.position = at + written as u64;
+        Ok(written)
     }
 
-    /// Sets room aside for `bytes` from `offset` on, or takes it away (`fallocate`).
-    ///
-    /// # Errors
-    /// As `fallocate(2)`.
-    pub fn allocate(&self, offset: u64, bytes: u64, how: Allocate) -> Result<(), Error> {
-        let _ = (offset, bytes, how);
-        Err(LATER)
-    }
-
-    /// Makes content and metadata durable (`fsync`).
-    ///
-    /// # Errors
-    /// What could not be written since this file was opened, or last told; once.
-    pub fn sync_all(&self) -> Result<(), Error> {
-        Err(LATER)
-    }
-
-    /// Makes the content durable, and what of the metadata is needed to find it (`fdatasync`).
-    ///
-    /// # Errors
-    /// As [`sync_all`](Self::sync_all).
-    pub fn sync_data(&self) -> Result<(), Error> {
-        Err(LATER)
-    }
-
-    /// Writes back what is dirty of `range` (in bytes), and waits for it; no metadata, and no flush of the device's cache: it is not durable after
-    /// a power cut (`sync_file_range`).
-    ///
-    /// # Errors
-    /// As [`sync_all`](Self::sync_all).
-    pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
-        let _ = range;
-        Err(LATER)
+    /// Nothing is kept back: it is the file system that has it then. ([`sync_all`](Self::sync_all) makes it durable.)
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

@@ -209,6 +209,21 @@ impl InodeEdit {
         &mut self.raw().block
     }
 
+    /// Sets the numbers of a device, in the form that is old if they are small (`new_encode_dev`, `old_encode_dev`); `false`: there is no room
+    /// for such.
+    pub fn set_device(&mut self, (major, minor): (u32, u32)) -> bool {
+        if major >= 1 << 12 || minor >= 1 << 20 {
+            return false;
+        }
+        let small = major < 256 && minor < 256;
+        let old = if small { major << 8 | minor } else { 0 };
+        let new = if small { 0 } else { minor & 0xFF | major << 8 | (minor & !0xFF) << 12 };
+        let area = &mut self.raw().block;
+        area[..4].copy_from_slice(&old.to_le_bytes());
+        area[4..8].copy_from_slice(&new.to_le_bytes());
+        true
+    }
+
     /// The block of its extended attributes; 0: none.
     pub fn attribute_block(&self, superblock: &Superblock) -> u64 {
         let raw = self.raw_ref();

@@ -1,8 +1,10 @@
 //! How structures are changed, in bytes that were checked when they were read: pure functions, which leave a structure with its right checksum.
 
 pub mod bitmap;
+pub(in crate::ext4) mod dirent;
 mod extents;
 mod group;
+pub(in crate::ext4) mod htree;
 mod inode;
 mod superblock;
 mod xattr;

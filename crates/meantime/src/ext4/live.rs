@@ -1,0 +1,185 @@
+//! Inodes that may be written to: who may, and what of them is newer than the disk.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
+use std::time::Duration;
+
+use super::alloc::Reservation;
+use super::error::Error;
+use super::journal::Sequence;
+use super::metadata::Timestamp;
+use super::node::Known;
+
+/// How long somebody else's writeback is waited for between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What an inode has beside its state when it can be written to.
+///
+/// Its locks are taken in this order: the writer's, the mapping's, (a change of metadata,) that of the pages.
+pub(super) struct Live {
+    /// Whoever changes the content or the size.
+    writer: Mutex<()>,
+    /// Held by readers of blocks, and by who takes blocks away from the file.
+    mapping: RwLock<()>,
+    pages: Mutex<Pages>,
+    /// Whenever writeback has ended.
+    written: Condvar,
+    /// The last transaction that changed the inode, and the last that changed what is needed to find its data.
+    last: AtomicU64,
+    last_data: AtomicU64,
+    /// How often data were written in place, and how many of those times are known to have been flushed.
+    pub(super) landed: AtomicU64,
+    pub(super) flushed: AtomicU64,
+    failures: Mutex<Failures>,
+    /// How many nodes there are of it.
+    pub(super) users: AtomicUsize,
+    /// Whether no name leads to it, so that it is deleted with its last user.
+    pub(super) unlinked: AtomicBool,
+    /// Whether it never had a name.
+    pub(super) nameless: AtomicBool,
+}
+
+/// The pages that are newer than the disk.
+#[derive(Default)]
+pub(super) struct Pages {
+    /// Dirty ones: which blocks of each, the first one in bit 0. (Of blocks larger than a page: bit 0.)
+    pub(super) dirty: BTreeMap<u64, u8>,
+    /// Those that somebody writes back.
+    pub(super) in_flight: BTreeSet<u64>,
+    /// Blocks of the file that are to be allocated, and the promise of room for them.
+    pub(super) delayed: BTreeSet<u64>,
+    pub(super) reservation: Option<Reservation>,
+    /// When the content was last changed, if the inode does not say so yet.
+    pub(super) modified: Option<Timestamp>,
+    /// When the first of the dirty pages became so, in ns of the mount's clock.
+    pub(super) since_ns: u64,
+}
+
+/// Writes that failed after the call that they were of.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    last: Option<Error>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole between any two steps.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Live {
+    /// Nothing is dirty; `sequence` is the last transaction that may have changed it.
+    pub(super) fn new(sequence: Sequence) -> Self {
+        Self {
+            writer: Mutex::default(),
+            mapping: RwLock::default(),
+            pages: Mutex::default(),
+            written: Condvar::new(),
+            last: AtomicU64::new(sequence.0),
+            last_data: AtomicU64::new(sequence.0),
+            // Of a former life of the inode, perhaps.
+            landed: AtomicU64::new(1),
+            flushed: AtomicU64::new(0),
+            failures: Mutex::default(),
+            users: AtomicUsize::new(0),
+            unlinked: AtomicBool::new(false),
+            nameless: AtomicBool::new(false),
+        }
+    }
+
+    /// The right to change content and size.
+    pub(super) fn write(&self) -> MutexGuard<'_, ()> {
+        lock(&self.writer)
+    }
+
+    /// As long as it is held, no block is taken away from the file.
+    pub(super) fn keep_blocks(&self) -> RwLockReadGuard<'_, ()> {
+        self.mapping.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As long as it is held, nobody reads the file's blocks.
+    pub(super) fn take_blocks(&self) -> RwLockWriteGuard<'_, ()> {
+        self.mapping.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn pages(&self) -> MutexGuard<'_, Pages> {
+        lock(&self.pages)
+    }
+
+    /// Waits until something that was in flight has ended, or for a while.
+    pub(super) fn wait<'a>(&self, pages: MutexGuard<'a, Pages>) -> MutexGuard<'a, Pages> {
+        self.written.wait_timeout(pages, LOOK).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Something that was in flight has ended.
+    pub(super) fn wake(&self) {
+        self.written.notify_all();
+    }
+
+    /// Transaction `sequence` has changed the inode; `data`: what is needed to find its content.
+    pub(super) fn touched(&self, sequence: Sequence, data: bool) {
+        self.last.fetch_max(sequence.0, Ordering::AcqRel);
+        if data {
+            self.last_data.fetch_max(sequence.0, Ordering::AcqRel);
+        }
+    }
+
+    /// Which transaction has to commit for the inode to be durable; `data`: for its content.
+    pub(super) fn sequence(&self, data: bool) -> Sequence {
+        Sequence(if data { &self.last_data } else { &self.last }.load(Ordering::Acquire))
+    }
+
+    /// A write failed of which nobody can be told now.
+    pub(super) fn fail(&self, error: Error) {
+        let mut failures = lock(&self.failures);
+        failures.count += 1;
+        failures.last = Some(error);
+    }
+
+    /// How many writes have failed so far.
+    pub(super) fn failures(&self) -> u64 {
+        lock(&self.failures).count
+    }
+
+    /// The last failure, unless there was none since they were `seen`.
+    pub(super) fn failed_since(&self, seen: &AtomicU64) -> Result<(), Error> {
+        let failures = lock(&self.failures);
+        if seen.swap(failures.count, Ordering::Relaxed) == failures.count {
+            return Ok(());
+        }
+        failures.last.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// All inodes that somebody has: so that there is one of each number.
+#[derive(Default)]
+pub(super) struct Registry(Mutex<HashMap<u32, Weak<Known>>>);
+
+impl Registry {
+    /// The one of number `ino`; `make` makes it, if there is none.
+    pub(super) fn enter(&self, ino: u32, make: impl FnOnce() -> Arc<Known>) -> Arc<Known> {
+        let mut all = lock(&self.0);
+        if let Some(known) = all.get(&ino).and_then(Weak::upgrade) {
+            return known;
+        }
+        let known = make();
+        if all.len() >= 1024 && all.len().is_power_of_two() {
+            all.retain(|_, known| known.strong_count() > 0);
+        }
+        all.insert(ino, Arc::downgrade(&known));
+        known
+    }
+
+    /// The one of number `ino`, if there is one.
+    pub(super) fn find(&self, ino: u32) -> Option<Arc<Known>> {
+        lock(&self.0).get(&ino).and_then(Weak::upgrade)
+    }
+
+    /// Forgets the one of number `ino`: whoever wants it next reads it anew.
+    pub(super) fn remove(&self, ino: u32) {
+        lock(&self.0).remove(&ino);
+    }
+}

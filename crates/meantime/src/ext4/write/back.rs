@@ -1,0 +1,562 @@
+//! Writeback: dirty pages get their blocks, and go to the device.
+//!
+//! A batch is made in four steps. *Take*: pages leave the list of dirty ones and are in flight, so that each is in one batch at a time, and who
+//! takes blocks away can wait for them. *Place*: one change of metadata gives blocks to what has none, and the file the size that it has with
+//! them; its transaction does not commit before the data are on the device. *Send*: each page is copied for the device; it can be written to again from
+//! then on, and is dirty once more if it is. *Complete*: what was set aside before is data from now on, and the pages are clean. In the order of
+//! these steps nothing ever reads a block that was given to the file and does not have its data: pages are in the cache, and stay, until then.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::alloc::{Reservation, Want};
+use super::super::cache::{Hit, PAGE_BYTES};
+use super::super::change::{extents, orphans};
+use super::super::error::Error;
+use super::super::format::{MappedExtent, RunState};
+use super::super::fs::Mount;
+use super::super::journal::{Follow, OrderedToken};
+use super::super::lanes::Lane;
+use super::super::live::Live;
+use super::super::node::{Known, State};
+use super::super::read::cached::PAGE;
+use super::super::read::place::Blocks;
+use crate::block::{BlockChannel, Request, RequestError, SubmitError, Ticket};
+
+/// The most pages of a batch.
+const BATCH_PAGES: usize = 1024;
+
+/// The most stretches of pages of a batch: each may become an extent, of which a change of metadata must not have too many.
+const BATCH_STRETCHES: usize = 24;
+
+/// How a file system's blocks and the cache's pages fit together.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::ext4) struct Units {
+    /// Log2 of the block size.
+    pub(in crate::ext4) shift: u32,
+    /// Blocks of a page, at least 1.
+    pub(in crate::ext4) per_page: u64,
+    /// Pages of a block, at least 1.
+    pub(in crate::ext4) per_block: u64,
+}
+
+impl Units {
+    /// For blocks of `1 << shift` bytes.
+    pub(in crate::ext4) fn new(shift: u32) -> Self {
+        let (per_page, per_block) = ((PAGE >> shift).max(1), (1u64 << shift >> 12).max(1));
+        Self { shift, per_page, per_block }
+    }
+
+    /// The larger of a block and a page, in bytes.
+    pub(in crate::ext4) fn unit(&self) -> u64 {
+        PAGE.max(1 << self.shift)
+    }
+
+    /// The blocks that have the bytes `range`.
+    pub(in crate::ext4) fn blocks(&self, range: Range<u64>) -> Range<u64> {
+        range.start >> self.shift..range.end.div_ceil(1 << self.shift)
+    }
+
+    /// Which blocks of page `index` are among `blocks`, the page's first one in bit 0.
+    pub(in crate::ext4) fn mask(&self, index: u64, blocks: &Range<u64>) -> u8 {
+        if self.per_page == 1 {
+            return 1;
+        }
+        let first = index * self.per_page;
+        (0..self.per_page).filter(|n| blocks.contains(&(first + n))).fold(0, |mask, n| mask | 1 << n)
+    }
+}
+
+/// Blocks of a file that are next to each other, in it and on the device.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    logical: u64,
+    blocks: u64,
+    physical: u64,
+    /// All of each block has to be written: nothing else was.
+    whole: bool,
+    /// Becomes data when it is written.
+    unwritten: bool,
+}
+
+/// Pages that are in flight.
+pub(in crate::ext4) struct Batch {
+    known: Arc<Known>,
+    /// The pages, in order, and which blocks of each.
+    pages: Vec<(u64, u8)>,
+    stretches: Vec<Stretch>,
+    token: Option<OrderedToken>,
+}
+
+impl Mount {
+    pub(in crate::ext4) fn units(&self) -> Units {
+        Units::new(self.block_shift)
+    }
+
+    /// Takes dirty pages among `range` of `known`, and gives them places; `None`: there are none, but for those that others have in flight.
+    ///
+    /// # Errors
+    /// Of the change of metadata; the pages are dirty as they were.
+    pub(in crate::ext4) fn begin_batch(
+        &self,
+        known: &Arc<Known>,
+        range: Range<u64>,
+    ) -> Result<Option<Batch>, Error> {
+        let Some(live) = &known.live else { return Ok(None) };
+        let units = self.units();
+        let state = known.state(self)?;
+        let disk_size = state.metadata.size;
+        // The page that the file ended in, on the disk: what is behind the end is zeroes in the cache. It goes first, if the file grows.
+        let end = if disk_size % units.unit() == 0 { 0..0 } else { end_pages(disk_size, &units) };
+        let (pages, mut promised, blocks, delayed) = {
+            let mut pages = live.pages();
+            while known.size() > disk_size && pages.in_flight.range(end.clone()).next().is_some() {
+                pages = live.wait(pages);
+            }
+            // (If it is behind the range, the file does not grow by this.)
+            let in_end = pages.dirty.range(end).filter(|(index, _)| **index < range.start);
+            let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
+            let mut taken: Vec<u64> = Vec::new();
+            let mut stretches = 0;
+            for index in free.filter(|index| !pages.in_flight.contains(index)) {
+                if taken.last().is_none_or(|last| last + 1 != index) {
+                    stretches += 1;
+                }
+                if taken.len() == BATCH_PAGES || stretches > BATCH_STRETCHES {
+                    break;
+                }
+                taken.push(index);
+            }
+            let mut all = Vec::with_capacity(taken.len());
+            let mut blocks: Vec<Range<u64>> = Vec::new();
+            let mut delayed = Vec::new();
+            let size = known.size();
+            for index in taken {
+                let mask = pages.dirty.remove(&index).unwrap_or_default();
+                pages.in_flight.insert(index);
+                all.push((index, mask));
+                let first = index * units.per_page / units.per_block;
+                for block in (0..units.per_page).filter(|n| mask >> n & 1 == 1).map(|n| first + n) {
+                    // Cut off since: it is zeroes in the cache, and nothing on the disk.
+                    if block << units.shift >= size {
+                        if pages.delayed.remove(&block) {
+                            delayed.push(block);
+                        }
+                        continue;
+                    }
+                    match blocks.last_mut() {
+                        Some(last) if last.end == block => last.end += 1,
+                        // Blocks of several pages.
+                        Some(last) if last.contains(&block) => {}
+                        _ => blocks.push(block..block + 1),
+                    }
+                    if pages.delayed.remove(&block) {
+                        delayed.push(block);
+                    }
+                }
+            }
+            let promised = pages.reservation.as_mut().map(|promise| promise.split(delayed.len() as u64));
+            (all, promised, blocks, delayed)
+        };
+        if pages.is_empty() {
+            return Ok(None);
+        }
+        match self.place(known, live, &state, &blocks, &mut promised) {
+            Ok((stretches, token)) => Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token })),
+            Err(error) => {
+                let mut all = live.pages();
+                for (index, mask) in pages {
+                    all.in_flight.remove(&index);
+                    *all.dirty.entry(index).or_default() |= mask;
+                }
+                all.delayed.extend(delayed);
+                match (&mut all.reservation, promised) {
+                    (Some(there), Some(promised)) => there.merge(promised),
+                    (there, promised) => *there = there.take().or(promised),
+                }
+                drop(all);
+                live.wake();
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds places for `blocks`, and gives them some where they have none.
+    fn place(
+        &self,
+        known: &Known,
+        live: &Live,
+        state: &State,
+        blocks: &[Range<u64>],
+        promised: &mut Option<Reservation>,
+    ) -> Result<(Vec<Stretch>, Option<OrderedToken>), Error> {
+        let end = blocks.last().map_or(0, |last| last.end) << self.block_shift;
+        let grows = known.size().min(end) > state.metadata.size;
+        if !grows && let Ok(extents) = state.extents(self) {
+            let mut stretches = Vec::new();
+            let all = blocks.iter().all(|range| {
+                let mut at = range.start;
+                while at < range.end {
+                    let (Blocks::Written(physical), count) = extents.at(at) else { return false };
+                    let blocks = count.min(range.end - at);
+                    push(
+                        &mut stretches,
+                        Stretch { logical: at, blocks, physical, whole: false, unwritten: false },
+                    );
+                    at += blocks;
+                }
+                true
+            });
+            // In place: nothing of the metadata changes.
+            if all {
+                return Ok((stretches, None));
+            }
+        }
+        let modified = live.pages().modified;
+        let (stretches, token) = self.change_with_data(|handle, allocator| {
+            let mut inode = handle.load_inode(known.ino)?;
+            let mut stretches = Vec::new();
+            let mut goal = None;
+            for range in blocks {
+                let mut at = range.start;
+                while at < range.end {
+                    let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, at)?;
+                    let mut blocks = run.blocks.min(range.end - at);
+                    let mut physical = run.physical;
+                    if run.state == RunState::Hole {
+                        let before = at.checked_sub(1).filter(|_| goal.is_none());
+                        if let Some(before) = before {
+                            let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, before)?;
+                            goal = (run.state != RunState::Hole).then_some(run.physical + 1);
+                        }
+                        let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
+                        let reservation = promised.as_mut();
+                        let want =
+                            Want { ino: known.ino, goal, blocks: wanted, reservation, metadata: false };
+                        let found = allocator.blocks(handle, want)?;
+                        (blocks, physical) = (found.end - found.start, found.start);
+                        let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
+                        let extent =
+                            MappedExtent { logical, blocks: blocks as u32, physical, unwritten: false };
+                        extents::insert(handle, allocator, &mut inode, extent)?;
+                    }
+                    goal = Some(physical + blocks);
+                    let unwritten = run.state == RunState::Unwritten;
+                    let whole = run.state != RunState::Written;
+                    push(&mut stretches, Stretch { logical: at, blocks, physical, whole, unwritten });
+                    at += blocks;
+                }
+            }
+            let size = known.size().min(end);
+            if size > inode.size() {
+                inode.set_size(size);
+                orphans::note_size(handle, size)?;
+            }
+            if let Some(modified) = modified {
+                inode.set_modified(modified);
+                inode.set_changed(modified);
+            }
+            handle.store_inode(&inode, true)?;
+            Ok(stretches)
+        })?;
+        let mut pages = live.pages();
+        if pages.modified == modified {
+            pages.modified = None;
+        }
+        Ok((stretches, Some(token)))
+    }
+
+    /// Writes what is dirty among pages `range` of `known` back, and waits for it. What others have in flight is not waited for.
+    ///
+    /// # Errors
+    /// What could not be written; it is dirty still.
+    pub(in crate::ext4) fn write_back(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
+        let mut next = range.start;
+        // Each page once: who writes all the time is not waited for.
+        while let Some(batch) = self.begin_batch(known, next..range.end)? {
+            next = batch.last() + 1;
+            let mut lane = self.lanes.take_leaf()?;
+            let mut sending = self.send(&mut lane, batch);
+            sending.land(&mut lane);
+            drop(lane);
+            sending.complete()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is dirty among pages `range` of `known` back, and waits until nothing of it is in flight, whoever wrote it.
+    ///
+    /// # Errors
+    /// As [`write_back`](Self::write_back).
+    pub(in crate::ext4) fn settle(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
+        let Some(live) = &known.live else { return Ok(()) };
+        self.write_back(known, range.clone())?;
+        let mut pages = live.pages();
+        while pages.in_flight.range(range.clone()).next().is_some() {
+            pages = live.wait(pages);
+        }
+        Ok(())
+    }
+
+    /// Sends the pages of `batch`.
+    pub(in crate::ext4) fn send(&self, lane: &mut Lane, mut batch: Batch) -> Sending<'_> {
+        let (cache, file) = (self.lanes.cache(), u64::from(batch.known.ino));
+        let mut hits = Vec::with_capacity(batch.pages.len());
+        if let Some(live) = &batch.known.live {
+            let pages = live.pages();
+            for (index, _) in &batch.pages {
+                hits.push(cache.begin_writeback(file, *index, pages.dirty.contains_key(index)));
+            }
+        }
+        let token = batch.token.take();
+        let mut sending = Sending {
+            mount: self,
+            batch,
+            hits,
+            token,
+            flying: VecDeque::new(),
+            failed: Vec::new(),
+            error: None,
+        };
+        sending.send_all(lane);
+        sending
+    }
+}
+
+/// The pages of the block in which `size` lies.
+fn end_pages(size: u64, units: &Units) -> Range<u64> {
+    let unit = units.unit();
+    size / unit * unit / PAGE..(size / unit + 1) * unit / PAGE
+}
+
+/// Adds `next`, or has the last one be longer.
+fn push(stretches: &mut Vec<Stretch>, next: Stretch) {
+    if let Some(last) = stretches.last_mut()
+        && last.logical + last.blocks == next.logical
+        && last.physical + last.blocks == next.physical
+        && (last.whole, last.unwritten) == (next.whole, next.unwritten)
+    {
+        last.blocks += next.blocks;
+    } else {
+        stretches.push(next);
+    }
+}
+
+impl Batch {
+    /// Its last page.
+    pub(in crate::ext4) fn last(&self) -> u64 {
+        self.pages.last().map_or(0, |(index, _)| *index)
+    }
+
+    /// Whether another change of metadata has to follow once it is written.
+    pub(in crate::ext4) fn converts(&self) -> bool {
+        self.stretches.iter().any(|stretch| stretch.unwritten)
+    }
+}
+
+/// A request of a batch, and the bytes of the file that it writes.
+struct Flying {
+    ticket: Ticket,
+    bytes: Range<u64>,
+}
+
+/// A batch under way. [`land`](Self::land), and [`complete`](Self::complete) it.
+#[must_use = "its pages are in flight"]
+pub(in crate::ext4) struct Sending<'a> {
+    mount: &'a Mount,
+    batch: Batch,
+    /// Where its pages are in the cache.
+    hits: Vec<Option<Hit>>,
+    token: Option<OrderedToken>,
+    flying: VecDeque<Flying>,
+    /// Bytes of the file that were not written, and why.
+    failed: Vec<Range<u64>>,
+    error: Option<Error>,
+}
+
+impl Follow for Sending<'_> {
+    fn finish(&mut self, lane: &mut Lane) {
+        self.land(lane);
+    }
+}
+
+impl Sending<'_> {
+    /// Whether another change of metadata has to follow once it is written.
+    pub(in crate::ext4) fn converts(&self) -> bool {
+        self.batch.converts()
+    }
+
+    fn send_all(&mut self, lane: &mut Lane) {
+        let shift = self.mount.block_shift;
+        let stretches = std::mem::take(&mut self.batch.stretches);
+        for stretch in &stretches {
+            let bytes = stretch.logical << shift..(stretch.logical + stretch.blocks) << shift;
+            let place = stretch.physical << shift;
+            if stretch.whole || 1 << shift <= PAGE_BYTES {
+                self.send_bytes(lane, bytes, place);
+                continue;
+            }
+            // Pages of larger blocks, of which the others are on the device.
+            let pages: Vec<u64> = self.batch.pages.iter().map(|(index, _)| *index).collect();
+            for index in pages {
+                let (begin, end) = ((index * PAGE).max(bytes.start), ((index + 1) * PAGE).min(bytes.end));
+                if begin < end {
+                    self.send_bytes(lane, begin..end, place + (begin - bytes.start));
+                }
+            }
+        }
+        self.batch.stretches = stretches;
+    }
+
+    /// Sends the bytes `bytes` of the file to byte `place` of the device.
+    fn send_bytes(&mut self, lane: &mut Lane, bytes: Range<u64>, place: u64) {
+        let block_bytes = u64::from(lane.block_bytes);
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let mut buf = match lane.take_bounce() {
+                Ok(Some(buf)) => buf,
+                Ok(None) if self.land_oldest(lane) => continue,
+                Ok(None) => {
+                    return self.fail(at..bytes.end, Error::Resources("no buffer came back".to_owned()));
+                }
+                Err(error) => return self.fail(at..bytes.end, error),
+            };
+            let len = (buf.capacity() as u64).min(bytes.end - at);
+            buf.set_len(len as usize);
+            let mut filled = at;
+            while filled < at + len {
+                let (index, within) = (filled / PAGE, (filled % PAGE) as usize);
+                let part = (PAGE - within as u64).min(at + len - filled) as usize;
+                let to = (filled - at) as usize;
+                if !self.copy(index, within, &mut buf[to..to + part]) {
+                    lane.give_bounce(buf);
+                    return self.fail(at..bytes.end, Error::Invalid("a dirty page has left the cache"));
+                }
+                filled += part as u64;
+            }
+            let request = Request::write((place + (at - bytes.start)) / block_bytes, buf);
+            match lane.submit(request) {
+                Ok(ticket) => {
+                    self.flying.push_back(Flying { ticket, bytes: at..at + len });
+                    at += len;
+                }
+                Err(rejected) => {
+                    if let Some(buf) = rejected.request.buf {
+                        lane.give_bounce(buf);
+                    }
+                    let full = matches!(rejected.error, SubmitError::Full { .. });
+                    if !full || !self.land_oldest(lane) {
+                        return self.fail(at..bytes.end, RequestError::from(rejected.error).into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies from page `index` for the device; false: it is one of ours, and not there.
+    fn copy(&self, index: u64, within: usize, to: &mut [u8]) -> bool {
+        let cache = self.mount.lanes.cache();
+        if let Ok(at) = self.batch.pages.binary_search_by_key(&index, |(index, _)| *index) {
+            return self.hits[at].is_some_and(|hit| cache.copy(hit, within, to));
+        }
+        // Another page of a new block: what was written to it, which is dirty still, or zeroes.
+        let file = u64::from(self.batch.known.ino);
+        if !matches!(cache.read(file, index, within, to), super::super::cache::LookUp::Hit(_)) {
+            to.fill(0);
+        }
+        true
+    }
+
+    fn fail(&mut self, bytes: Range<u64>, error: Error) {
+        self.failed.push(bytes);
+        self.error.get_or_insert(error);
+    }
+
+    /// Waits for the oldest request; false: there is none.
+    fn land_oldest(&mut self, lane: &mut Lane) -> bool {
+        let Some(Flying { ticket, bytes }) = self.flying.pop_front() else { return false };
+        let done = lane.channel.wait(ticket);
+        match done.buf {
+            Some(buf) => lane.give_bounce(buf),
+            None => lane.lose_bounce(),
+        }
+        if let Err(error) = done.result {
+            self.fail(bytes, Error::from_io(error));
+        }
+        true
+    }
+
+    /// Waits until everything has been written, or has failed.
+    pub(in crate::ext4) fn land(&mut self, lane: &mut Lane) {
+        while self.land_oldest(lane) {}
+        if let Some(live) = &self.batch.known.live {
+            if self.token.is_none() {
+                live.landed.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        if let Some(token) = self.token.take() {
+            token.end(self.error.clone().map_or(Ok(()), Err), false);
+        }
+    }
+
+    /// What was written is on the device: the rest of the metadata follows, and the pages are clean.
+    ///
+    /// # Errors
+    /// What could not be written; it is dirty still.
+    pub(in crate::ext4) fn complete(mut self) -> Result<(), Error> {
+        let Batch { known, pages, stretches, .. } = &self.batch;
+        let mount = self.mount;
+        if self.error.is_none() {
+            let unwritten: Vec<Range<u32>> = stretches
+                .iter()
+                .filter(|stretch| stretch.unwritten)
+                .map(|stretch| stretch.logical as u32..(stretch.logical + stretch.blocks) as u32)
+                .collect();
+            for range in unwritten {
+                let converted = mount.change(|handle, allocator| {
+                    let mut inode = handle.load_inode(known.ino)?;
+                    extents::set_written(handle, allocator, &mut inode, range.clone(), true)?;
+                    handle.store_inode(&inode, true)
+                });
+                if let Err(error) = converted {
+                    let shift = mount.block_shift;
+                    self.failed.push(u64::from(range.start) << shift..u64::from(range.end) << shift);
+                    self.error = Some(error);
+                    break;
+                }
+            }
+        } else if stretches.iter().any(|stretch| stretch.unwritten) {
+            // Not told from those that failed: all are written again.
+            self.failed.push(0..u64::MAX);
+        }
+        let Some(live) = &known.live else { return Ok(()) };
+        let (cache, mut clean) = (mount.lanes.cache(), 0);
+        let mut all = live.pages();
+        for ((index, mask), hit) in pages.iter().zip(&self.hits) {
+            let bytes = index * PAGE..(index + 1) * PAGE;
+            let again = self.failed.iter().any(|failed| failed.start < bytes.end && bytes.start < failed.end);
+            if let Some(hit) = hit {
+                cache.end_writeback(*hit, again);
+            }
+            all.in_flight.remove(index);
+            if again && hit.is_some() {
+                *all.dirty.entry(*index).or_default() |= mask;
+            }
+            clean += usize::from(!all.dirty.contains_key(index));
+        }
+        drop(all);
+        live.wake();
+        if let Some(writer) = &mount.writer {
+            writer.fewer_dirty(clean);
+        }
+        match self.error.take() {
+            None => Ok(()),
+            Some(error) => {
+                live.fail(error.clone());
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What makes writes durable.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::cache::PAGE_BYTES;
+use super::super::error::Error;
+use super::super::file::File;
+use super::super::fs::Mount;
+use super::super::journal::Sequence;
+use super::super::live::Live;
+use super::super::node::Known;
+use super::super::read::cached::PAGE;
+use crate::block::BlockChannel;
+
+/// All pages of a file.
+const ALL: Range<u64> = 0..u64::MAX;
+
+impl Mount {
+    /// Makes `known` durable: its content, what is needed to find that, and, unless `data_only`, the rest of its inode.
+    ///
+    /// # Errors
+    /// What could not be written, now.
+    pub(in crate::ext4) fn sync_known(&self, known: &Arc<Known>, data_only: bool) -> Result<(), Error> {
+        let writer = self.writer()?;
+        let Some(live) = &known.live else { return Ok(()) };
+        if !data_only {
+            self.store_times(known, live)?;
+        }
+        let mut committed = Sequence(0);
+        let mut next = 0;
+        while let Some(batch) = self.begin_batch(known, next..u64::MAX)? {
+            next = batch.last() + 1;
+            let more = live.pages().dirty.range(next..).next().is_some();
+            let mut lane = self.lanes.take_leaf()?;
+            let mut sending = self.send(&mut lane, batch);
+            let upto = live.sequence(data_only);
+            // The last ones are under way while the journal is written.
+            if !more && !sending.converts() && !lane.is_spare() && upto > Sequence(0) {
+                let result = writer.journal.commit(upto, &mut lane, &mut sending);
+                sending.land(&mut lane);
+                drop(lane);
+                sending.complete()?;
+                result?;
+                committed = upto;
+                continue;
+            }
+            sending.land(&mut lane);
+            drop(lane);
+            sending.complete()?;
+        }
+        // What others have in flight.
+        let mut pages = live.pages();
+        while !pages.in_flight.is_empty() {
+            pages = live.wait(pages);
+        }
+        drop(pages);
+        let upto = live.sequence(data_only);
+        if upto > committed {
+            self.commit(upto)?;
+        }
+        self.flush_data(live)
+    }
+
+    /// What was written in place is not only in the device's cache.
+    fn flush_data(&self, live: &Live) -> Result<(), Error> {
+        let landed = live.landed.load(Ordering::Acquire);
+        if !self.lanes.info().volatile_write_cache || live.flushed.load(Ordering::Acquire) >= landed {
+            return Ok(());
+        }
+        self.lanes.take()?.channel.flush()?;
+        live.flushed.fetch_max(landed, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Writes the times of `known` into its inode, if they are newer.
+    pub(in crate::ext4) fn store_times(&self, known: &Known, live: &Live) -> Result<(), Error> {
+        let Some(modified) = live.pages().modified else { return Ok(()) };
+        self.change(|handle, _| {
+            let mut inode = handle.load_inode(known.ino)?;
+            inode.set_modified(modified);
+            inode.set_changed(modified);
+            handle.store_inode(&inode, false)
+        })?;
+        let mut pages = live.pages();
+        if pages.modified == Some(modified) {
+            pages.modified = None;
+        }
+        Ok(())
+    }
+
+    /// Writes everything back that is dirty, and waits for it.
+    ///
+    /// # Errors
+    /// The first that could not be written; the others were.
+    pub(in crate::ext4) fn write_back_all(&self) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let mut failed = None;
+        for known in writer.kept() {
+            if let Err(error) = self.write_back_one(&known) {
+                failed.get_or_insert(error);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes everything of `known` back, its times too; then it need not be kept.
+    pub(in crate::ext4) fn write_back_one(&self, known: &Arc<Known>) -> Result<(), Error> {
+        let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return Ok(()) };
+        self.settle(known, ALL)?;
+        self.store_times(known, live)?;
+        // Before it is looked at: whoever makes it dirty from now on keeps it again.
+        let kept = writer.let_go(known.ino);
+        let pages = live.pages();
+        if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || pages.modified.is_some() {
+            drop(pages);
+            writer.keep(known);
+        }
+        drop(kept);
+        Ok(())
+    }
+
+    /// Makes room for writers to `known`: pages of it, or of others, are clean then.
+    pub(in crate::ext4) fn make_clean(&self, known: &Arc<Known>) -> Result<(), Error> {
+        let writer = self.writer()?;
+        self.write_back(known, ALL)?;
+        if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
+    }
+
+    /// Makes room on the disk, if there may be any: what is promised and not needed, and what waits for a commit.
+    pub(in crate::ext4) fn make_room(&self) -> Result<(), Error> {
+        self.write_back_all()?;
+        self.commit(self.writer()?.last_sequence())
+    }
+
+    /// Makes everything durable.
+    pub(in crate::ext4) fn sync_all(&self) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let written = self.write_back_all();
+        self.commit(writer.last_sequence())?;
+        if self.lanes.info().volatile_write_cache {
+            self.lanes.take()?.channel.flush()?;
+        }
+        written
+    }
+}
+
+impl File {
+    fn sync(&self, data_only: bool) -> Result<(), Error> {
+        let node = self.node();
+        let Some(live) = &node.known.live else { return Ok(()) };
+        let synced = node.mount.sync_known(&node.known, data_only);
+        // Of what failed before, too, and once.
+        let failed = live.failed_since(&self.failures_seen);
+        synced.and(failed)
+    }
+
+    /// Makes content and metadata durable (`fsync`).
+    ///
+    /// # Errors
+    /// What could not be written since this file was opened, or last told; once.
+    pub fn sync_all(&self) -> Result<(), Error> {
+        self.sync(false)
+    }
+
+    /// Makes the content durable, and what of the metadata is needed to find it (`fdatasync`).
+    ///
+    /// # Errors
+    /// As [`sync_all`](Self::sync_all).
+    pub fn sync_data(&self) -> Result<(), Error> {
+        self.sync(true)
+    }
+
+    /// Writes back what is dirty of `range` (in bytes), and waits for it; no metadata, and no flush of the device's cache: it is not durable after
+    /// a power cut (`sync_file_range`).
+    ///
+    /// # Errors
+    /// As [`sync_all`](Self::sync_all).
+    pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
+        let node = self.node();
+        let Some(live) = &node.known.live else { return Ok(()) };
+        let settled =
+            node.mount.settle(&node.known, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
+        settled.and(live.failed_since(&self.failures_seen))
+    }
+}

@@ -1,0 +1,243 @@
+//! What a mount for writing has beside one for reading.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::alloc::Allocator;
+use super::background::Background;
+use super::cache::PAGE_BYTES;
+use super::error::Error;
+use super::format::Volume;
+use super::fs::Mount;
+use super::journal::{Changes, Handle, Journal, OrderedToken, Sequence};
+use super::live::Registry;
+use super::node::Known;
+use super::options::MountOptions;
+use super::source::DeviceSource;
+
+/// Everything that changes a file system goes through this.
+pub(super) struct Writer {
+    pub(super) journal: Journal,
+    pub(super) allocator: Arc<Allocator>,
+    registry: Registry,
+    /// Inodes with dirty pages, or whose times are newer than the disk: they stay.
+    dirty: Mutex<BTreeMap<u32, Arc<Known>>>,
+    /// Dirty pages of all files, and how many there may be before their writers have to wait.
+    dirty_pages: AtomicUsize,
+    pub(super) dirty_most: usize,
+    /// The last transaction that anything was changed in.
+    last: AtomicU64,
+    /// Whether the mount has ended.
+    ended: AtomicBool,
+    background: Mutex<Option<Background>>,
+    /// When a commit was last made because it was due, in ns of the mount's clock.
+    committed_ns: AtomicU64,
+}
+
+impl Writer {
+    /// For `volume` with its `journal`.
+    ///
+    /// # Errors
+    /// As [`Allocator::new`].
+    pub(super) fn new(
+        journal: Journal,
+        volume: &Volume<DeviceSource>,
+        options: &MountOptions,
+    ) -> Result<Self, Error> {
+        let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
+        // Never more than half of the cache: what is dirty cannot leave.
+        let dirty_bytes = if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
+        let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
+        let allocator = Arc::new(Allocator::new(volume)?);
+        // As root: who may use its blocks is for the caller to decide, who knows users.
+        allocator.set_privileged(true);
+        let told = Arc::clone(&allocator);
+        journal.observe(move |changes: &Changes| told.completed(changes));
+        Ok(Self {
+            journal,
+            allocator,
+            registry: Registry::default(),
+            dirty: Mutex::default(),
+            dirty_pages: AtomicUsize::new(0),
+            dirty_most,
+            last: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            background: Mutex::default(),
+            committed_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// All inodes that somebody has.
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The last transaction in which anything was changed.
+    pub(super) fn last_sequence(&self) -> Sequence {
+        Sequence(self.last.load(Ordering::Acquire))
+    }
+
+    /// Fails from now on.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether anything can be changed.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] after the end; why the journal has failed.
+    pub(super) fn usable(&self) -> Result<(), Error> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(Error::ReadOnly);
+        }
+        self.journal.usable()
+    }
+
+    /// Whether it is `interval_ns` since this was last so.
+    pub(super) fn commit_is_due(&self, now_ns: u64, interval_ns: u64) -> bool {
+        let is_due = now_ns.saturating_sub(self.committed_ns.load(Ordering::Relaxed)) >= interval_ns;
+        if is_due {
+            self.committed_ns.store(now_ns, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Starts the thread that does what nobody waits for.
+    pub(super) fn start_background(&self, mount: &Arc<Mount>) {
+        let background = Background::start(mount);
+        *self.background.lock().unwrap_or_else(PoisonError::into_inner) = background;
+    }
+
+    /// Stops it.
+    pub(super) fn stop_background(&self) {
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(background);
+    }
+
+    fn dirty(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Known>>> {
+        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `known` is newer than the disk.
+    pub(super) fn keep(&self, known: &Arc<Known>) {
+        self.dirty().entry(known.ino).or_insert_with(|| Arc::clone(known));
+    }
+
+    /// Inode `ino` need not be kept any more.
+    pub(super) fn let_go(&self, ino: u32) -> Option<Arc<Known>> {
+        self.dirty().remove(&ino)
+    }
+
+    /// Those that are newer than the disk.
+    pub(super) fn kept(&self) -> Vec<Arc<Known>> {
+        self.dirty().values().cloned().collect()
+    }
+
+    /// There are so many more dirty pages.
+    pub(super) fn more_dirty(&self, pages: usize) {
+        self.dirty_pages.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// There are so many fewer dirty pages.
+    pub(super) fn fewer_dirty(&self, pages: usize) {
+        self.dirty_pages.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// How many pages are dirty.
+    pub(super) fn dirty_pages(&self) -> usize {
+        self.dirty_pages.load(Ordering::Relaxed)
+    }
+}
+
+impl Mount {
+    /// What it takes to change anything.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]: it is mounted for reading, or no more; why the journal has failed.
+    pub(super) fn writer(&self) -> Result<&Writer, Error> {
+        let writer = self.writer.as_ref().ok_or(Error::ReadOnly)?;
+        writer.usable()?;
+        Ok(writer)
+    }
+
+    /// What `read` gives: it sees every change altogether, or not at all. (It may be called several times.)
+    pub(super) fn consistent<T>(&self, read: impl FnMut() -> T) -> T {
+        self.volume.source().newest().consistent(read)
+    }
+
+    /// Changes metadata by `work`: altogether, or not at all if it fails.
+    ///
+    /// # Errors
+    /// Those of `work`; the journal's.
+    pub(super) fn change<T>(
+        &self,
+        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.with_room(|writer| {
+            let mut touched = BTreeMap::new();
+            let (result, sequence) = writer.journal.change(|handle| {
+                let result = work(handle, &writer.allocator)?;
+                touched.clone_from(&handle.changes().inodes);
+                Ok(result)
+            })?;
+            self.touched(writer, &touched, sequence);
+            Ok(result)
+        })
+    }
+
+    /// The same, for a change that makes blocks reachable to which data are yet to be written.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub(super) fn change_with_data<T>(
+        &self,
+        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+    ) -> Result<(T, OrderedToken), Error> {
+        self.with_room(|writer| {
+            let mut touched = BTreeMap::new();
+            let (result, sequence, token) = writer.journal.change_with_data(|handle| {
+                let result = work(handle, &writer.allocator)?;
+                touched.clone_from(&handle.changes().inodes);
+                Ok(result)
+            })?;
+            self.touched(writer, &touched, sequence);
+            Ok((result, token))
+        })
+    }
+
+    /// Does `change`; if there is no space, and what was freed lately would be some, commits that and does it again.
+    fn with_room<T>(&self, mut change: impl FnMut(&Writer) -> Result<T, Error>) -> Result<T, Error> {
+        let writer = self.writer()?;
+        match change(writer) {
+            Err(Error::NoSpace) if writer.allocator.would_commit_help() => {
+                self.commit(writer.last_sequence())?;
+                change(writer)
+            }
+            done => done,
+        }
+    }
+
+    /// Transaction `sequence` has changed these inodes.
+    fn touched(&self, writer: &Writer, inodes: &BTreeMap<u32, bool>, sequence: Sequence) {
+        writer.last.fetch_max(sequence.0, Ordering::AcqRel);
+        for (ino, data) in inodes {
+            if let Some(known) = writer.registry.find(*ino) {
+                known.outdate();
+                if let Some(live) = &known.live {
+                    live.touched(sequence, *data);
+                }
+            }
+        }
+    }
+
+    /// Commits everything up to `sequence`.
+    ///
+    /// # Errors
+    /// As the journal's.
+    pub(super) fn commit(&self, sequence: Sequence) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let mut lane = self.lanes.take()?;
+        writer.journal.commit(sequence, &mut lane, &mut ())
+    }
+}
