@@ -218,7 +218,7 @@ impl FileSystem {
         let mut writer = None;
         let recovered = if options.write {
             let anew = || DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
-            let opened = Journal::open_for(&lanes, volume, options.commit_overlap, anew)
+            let opened = Journal::open_for(&lanes, volume, options.commit_overlap, options.fast_commit, anew)
                 .map_err(|failure| failure.for_device(&uri, device_bytes))?;
             volume = opened.volume;
             writer = Some(Writer::new(opened.journal, &volume, options).map_err(failed)?);

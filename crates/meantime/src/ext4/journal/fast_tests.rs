@@ -380,7 +380,7 @@ fn what_is_said_of_files_is_what_was_done() {
         (4, &["-b", "4096", "-O", "orphan_file,metadata_csum_seed"]),
     ] {
         let Some(mut scene) = Scene::new(args) else { return };
-        let mut random = Random(0x9e37_79b9_7f4a_7c15 * seed);
+        let mut random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         for round in 0..12 {
             for _ in 0..1 + random.below(12) {
                 for _ in 0..1 + random.below(3) {
