@@ -521,6 +521,7 @@ impl Journal {
         };
         let Some(transaction) = transaction else { return Ok(Led::Done) };
         committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        committer.reset_fast(lane, self.volatile);
         let release = self.pending().committed(&transaction);
         if let Some(sequence) = release {
             self.held.release(sequence);

@@ -114,7 +114,9 @@ impl Journal {
             running.unsaid.write(&self.volume, committer.tid, first).ok()?
         };
         let reaches_blocks = running.unsaid.reaches_blocks();
-        if !open.closed.is_empty() || !area.has_room(at, bytes.len() / committer.format.block_bytes()) {
+        let blocks = bytes.len() / committer.format.block_bytes();
+        // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end.
+        if !open.closed.is_empty() || !area.has_room(at, blocks) || first && blocks > 1 {
             return None;
         }
         open.running.unsaid = Unsaid::default();
@@ -151,6 +153,19 @@ impl Journal {
 }
 
 impl Committer {
+    /// Takes the first fast commit away, after its transaction has committed: e2fsck takes one that is older than the log's end for an error.
+    pub(super) fn reset_fast(&mut self, lane: &mut Lane, fua: bool) {
+        let Some(area) = self.fast.as_mut().filter(|area| area.next > area.blocks.start) else { return };
+        area.next = area.blocks.start;
+        let zeroes = vec![0; self.format.block_bytes()];
+        let Some((place, _)) = self.log.place(area.blocks.start) else { return };
+        let done = self.writer.write_all(lane, std::iter::once((place, &zeroes[..])), fua);
+        if let Err(error) = done {
+            tracing::warn!(%error, "an old fast commit stays: whole transactions are committed from now on");
+            self.fast = None;
+        }
+    }
+
     /// Sends the blocks of a fast commit. They may come to the device in any order: its checksum is over all of them.
     fn send_fast(
         &mut self,

@@ -248,6 +248,10 @@ impl Journal {
         if log.len() < LOG_BLOCKS_LEAST {
             return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
         }
+        if let Some((place, _)) = format.fast_commits().and_then(|area| log.place(area.start + 1)) {
+            // What the mount before left: e2fsck takes one that is older than the log for an error.
+            beginner.write(place, &vec![0; format.block_bytes()])?;
+        }
         let tid = last.wrapping_add(1);
         format.set_tail(tid, log.head())?;
         beginner.write(place, format.block())?;
