@@ -10,15 +10,15 @@
 //!
 //! Ranges are said as they were changed, one after another, not as the map is at the end: replay then goes through the same trees, which had room.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::handle::Changes;
+use crate::ext4::FileType;
+use crate::ext4::format::Superblock;
 use crate::ext4::format::inode::{BLOCK_AREA_BYTES, Inode, flags};
 use crate::ext4::format::journal::fast_commit::{Change, Unsayable, Writer};
-use crate::ext4::format::{Source, Superblock, Volume};
-use crate::ext4::{Error, FileType};
 
 /// Bytes of an inode before its newer fields, where the size of those is (`i_extra_isize`).
 const GOOD_OLD_BYTES: usize = 128;
@@ -39,6 +39,8 @@ const OPERATIONS_MOST: usize = 512;
 #[derive(Debug, Default)]
 pub struct FastChanges {
     operations: Vec<Change>,
+    /// Where the inodes are that it changed: the block, and where in it.
+    places: BTreeMap<u32, (u64, usize)>,
     /// They, and the inodes, are all it did.
     complete: bool,
     /// It did something that is never said.
@@ -48,6 +50,11 @@ pub struct FastChanges {
 impl FastChanges {
     pub(super) fn record(&mut self, operation: Change) {
         self.operations.push(operation);
+    }
+
+    /// Inode `ino`, at this place, was stored.
+    pub(super) fn store(&mut self, ino: u32, block: u64, at: usize) {
+        self.places.insert(ino, (block, at));
     }
 
     pub(super) fn complete(&mut self) {
@@ -68,7 +75,8 @@ impl FastChanges {
 #[derive(Debug, Default)]
 pub(super) struct Unsaid {
     operations: Vec<Change>,
-    inodes: BTreeSet<u32>,
+    /// Inodes, and where they are.
+    inodes: BTreeMap<u32, (u64, usize)>,
     /// Something cannot be said: until the next transaction, nothing is.
     barred: bool,
 }
@@ -83,7 +91,7 @@ impl Unsaid {
             self.bar();
             return;
         };
-        self.inodes.extend(changes.inodes.keys());
+        self.inodes.extend(&changes.fast.places);
         for operation in operations {
             let extends = self.operations.last_mut().is_some_and(|last| extend(last, operation));
             if !extends {
@@ -115,28 +123,34 @@ impl Unsaid {
         self.operations.iter().any(|operation| matches!(operation, Change::AddRange { .. }))
     }
 
-    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`; `volume` has what was changed.
+    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`; `blocks` are those that were changed in a file system
+    /// with `superblock`. (Nothing is read from anywhere else: whoever wants this may have a channel that a read would wait for.)
     ///
     /// # Errors
     /// It cannot be said.
-    pub(super) fn write<S: Source>(
+    pub(super) fn write(
         &self,
-        volume: &Volume<S>,
+        superblock: &Superblock,
+        blocks: &BTreeMap<u64, Arc<[u8]>>,
         tid: u32,
         first: bool,
     ) -> Result<Vec<u8>, Unsayable> {
         if self.barred {
             return Err(Unsayable);
         }
-        let mut writer = Writer::new(volume.block_bytes(), tid, first);
+        let mut writer = Writer::new(superblock.block_bytes() as usize, tid, first);
+        let bytes = |ino: u32| {
+            let (block, at) = self.inodes.get(&ino)?;
+            blocks.get(block)?.get(*at..at + superblock.inode_bytes() as usize)
+        };
         for operation in &self.operations {
             if let Change::Create { ino, .. } = operation {
-                add_inode(&mut writer, volume, *ino)?;
+                add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(Unsayable)?)?;
             }
             writer.add(operation)?;
         }
-        for ino in &self.inodes {
-            add_inode(&mut writer, volume, *ino)?;
+        for ino in self.inodes.keys() {
+            add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(Unsayable)?)?;
         }
         writer.finish()
     }
@@ -159,9 +173,8 @@ fn extend(last: &mut Change, next: &Change) -> bool {
 }
 
 /// Has `writer` say what inode `ino` is. Nothing of a directory, of which only names are said.
-fn add_inode<S: Source>(writer: &mut Writer, volume: &Volume<S>, ino: u32) -> Result<(), Unsayable> {
-    let bytes = inode_bytes(volume, ino).map_err(|_| Unsayable)?;
-    let inode = Inode::parse(volume.superblock(), ino, &bytes).map_err(|_| Unsayable)?;
+fn add_inode(writer: &mut Writer, superblock: &Superblock, ino: u32, bytes: &[u8]) -> Result<(), Unsayable> {
+    let inode = Inode::parse(superblock, ino, bytes).map_err(|_| Unsayable)?;
     if inode.file_type() == FileType::Directory {
         return Ok(());
     }
@@ -171,18 +184,11 @@ fn add_inode<S: Source>(writer: &mut Writer, volume: &Volume<S>, ino: u32) -> Re
         && inode.flags() & others == 0
         && inode.attribute_block() == 0
         && inode.metadata().links > 0
-        && !volume.superblock().is_reserved(ino);
+        && !superblock.is_reserved(ino);
     if !sayable {
         return Err(Unsayable);
     }
-    writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(&bytes)].to_vec() })
-}
-
-fn inode_bytes<S: Source>(volume: &Volume<S>, ino: u32) -> Result<Arc<[u8]>, Error> {
-    let (block, at) = volume.inode_place(ino)?;
-    let table = volume.block(block)?;
-    let end = at + volume.superblock().inode_bytes() as usize;
-    table.get(at..end).map(Arc::from).ok_or(Error::Invalid("an inode's place"))
+    writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(bytes)].to_vec() })
 }
 
 /// How many bytes of an inode are fields.
@@ -222,11 +228,6 @@ pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
     new_area[..8] == EMPTY_ROOT && root_is_made && new.len() == old.len() && new[fields..] == old[fields..]
 }
 
-/// Whether `superblock`'s file system may have fast commits.
-pub fn is_possible(superblock: &Superblock) -> bool {
-    superblock.features().has_compat(crate::ext4::format::features::compat::FAST_COMMIT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,7 +237,8 @@ mod tests {
     }
 
     fn changes(operations: &[Change], complete: bool, barred: bool) -> Changes {
-        let fast = FastChanges { operations: operations.to_vec(), complete, barred };
+        let places = [(12, (5, 0))].into();
+        let fast = FastChanges { operations: operations.to_vec(), places, complete, barred };
         let blocks = [(5, Arc::from([0; 4]))].into();
         Changes { fast, blocks, inodes: [(12, true)].into(), ..Changes::default() }
     }

@@ -111,7 +111,7 @@ impl Journal {
         let bytes = if running.unsaid.is_empty() {
             Vec::new()
         } else {
-            running.unsaid.write(&self.volume, committer.tid, first).ok()?
+            running.unsaid.write(self.volume.superblock(), &running.blocks, committer.tid, first).ok()?
         };
         let reaches_blocks = running.unsaid.reaches_blocks();
         let blocks = bytes.len() / committer.format.block_bytes();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use super::fast::Unsaid;
 use super::testing::Image;
@@ -86,6 +87,8 @@ struct Scene {
     allocator: Allocator,
     base: Image,
     unsaid: Unsaid,
+    /// What was changed since the last whole commit.
+    blocks: BTreeMap<u64, Arc<[u8]>>,
     tid: u32,
     area: Vec<u8>,
     commits: usize,
@@ -113,6 +116,7 @@ impl Scene {
             image,
             allocator,
             unsaid: Unsaid::default(),
+            blocks: BTreeMap::new(),
             tid: 7,
             area: Vec::new(),
             commits: 0,
@@ -122,9 +126,10 @@ impl Scene {
     }
 
     fn change<T>(&mut self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        let (unsaid, allocator) = (&mut self.unsaid, &self.allocator);
+        let (unsaid, blocks, allocator) = (&mut self.unsaid, &mut self.blocks, &self.allocator);
         self.image.change_told(work, |changes: &Changes| {
             unsaid.merge(changes);
+            blocks.extend(changes.blocks.clone());
             allocator.completed(changes);
         })
     }
@@ -143,9 +148,12 @@ impl Scene {
 
     /// Whether it could be done.
     fn commit_fast(&mut self) -> bool {
-        let Ok(bytes) = self.unsaid.write(&self.image.volume(), self.tid, self.area.is_empty()) else {
+        let volume = self.image.volume();
+        let first = self.area.is_empty();
+        let Ok(bytes) = self.unsaid.write(volume.superblock(), &self.blocks, self.tid, first) else {
             return false;
         };
+        drop(volume);
         self.area.extend(bytes);
         self.commits += 1;
         self.unsaid = Unsaid::default();
@@ -157,6 +165,7 @@ impl Scene {
         self.base.write(0, &self.image.bytes());
         self.image.commit();
         self.unsaid = Unsaid::default();
+        self.blocks.clear();
         self.tid += 1;
         self.area.clear();
         self.commits = 0;
@@ -249,10 +258,11 @@ impl Scene {
                     let size = (!keep).then_some(reach);
                     fallocate::allocate(handle, allocator, ino, from..from + blocks, size, 100)
                 };
-                let unsaid = &mut self.unsaid;
+                let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
                 self.image
                     .change_told(work, |changes| {
                         unsaid.merge(changes);
+                        said.extend(changes.blocks.clone());
                         allocator.completed(changes);
                     })
                     .unwrap();
@@ -260,11 +270,12 @@ impl Scene {
             3 => {
                 let to = u64::from(random.below(end + 3)) * block_bytes;
                 let allocator = &self.allocator;
-                let unsaid = &mut self.unsaid;
+                let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
                 let done = self.image.change_told(
                     |handle| truncate::set_size(handle, allocator, ino, to, 100),
                     |changes| {
                         unsaid.merge(changes);
+                        said.extend(changes.blocks.clone());
                         allocator.completed(changes);
                     },
                 );
@@ -273,11 +284,12 @@ impl Scene {
             4 => {
                 let from = random.below(end + 1);
                 let allocator = &self.allocator;
-                let unsaid = &mut self.unsaid;
+                let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
                 let done = self.image.change_told(
                     |handle| fallocate::punch(handle, allocator, ino, from..from + blocks, 100),
                     |changes| {
                         unsaid.merge(changes);
+                        said.extend(changes.blocks.clone());
                         allocator.completed(changes);
                     },
                 );
@@ -301,7 +313,7 @@ impl Scene {
     /// Gives the file blocks behind its end; where they are, and how many.
     fn append(&mut self, ino: u32, end: u32, blocks: u32) -> Result<(u64, u32), Error> {
         let allocator = &self.allocator;
-        let unsaid = &mut self.unsaid;
+        let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
         let work = |handle: &mut Handle<'_>| {
             let mut inode = handle.load_inode(ino)?;
             // Blocks that were set aside there are given up.
@@ -318,6 +330,7 @@ impl Scene {
         };
         self.image.change_told(work, |changes| {
             unsaid.merge(changes);
+            said.extend(changes.blocks.clone());
             allocator.completed(changes);
         })
     }
@@ -339,7 +352,7 @@ impl Scene {
             self.write(*block, 1, byte);
         }
         let allocator = &self.allocator;
-        let unsaid = &mut self.unsaid;
+        let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
         let work = |handle: &mut Handle<'_>| {
             let mut inode = handle.load_inode(ino)?;
             for (logical, _) in &data {
@@ -352,6 +365,7 @@ impl Scene {
         self.image
             .change_told(work, |changes| {
                 unsaid.merge(changes);
+                said.extend(changes.blocks.clone());
                 allocator.completed(changes);
             })
             .unwrap();

@@ -154,6 +154,7 @@ impl<'a> Handle<'a> {
         if !known {
             self.changes.fast.bar();
         }
+        self.changes.fast.store(inode.ino(), block, at);
         *self.changes.inodes.entry(inode.ino()).or_default() |= data;
         Ok(())
     }
