@@ -161,7 +161,8 @@ fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
     let mut logical = 0;
     while logical * block_bytes < inode.size() {
         let run = volume.run_at(inode, logical).unwrap();
-        for n in (0..run.blocks).filter(|_| run.state == RunState::Written) {
+        let written = if run.state == RunState::Written { run.blocks } else { 0 };
+        for n in 0..written {
             let at = ((logical + n) * block_bytes) as usize;
             let Some(room) = content.get_mut(at..).filter(|room| !room.is_empty()) else { break };
             let bytes = volume.block(run.physical + n).unwrap();

@@ -94,7 +94,7 @@ impl Mount {
             }
         }
         if writer.commit_is_due(now_ns, interval_ns) {
-            failed = failed.and(self.commit(writer.last_sequence()));
+            failed = failed.and(self.commit_whole(writer.last_sequence()));
         }
         failed = failed.and(writer.journal.balance());
         failed.map(|()| !writer.kept().is_empty())

@@ -217,7 +217,7 @@ impl FileSystem {
             .map_err(|failure| failure.for_device(&uri, device_bytes))?;
         let mut writer = None;
         let recovered = if options.write {
-            let (journal, ready) = Journal::open_for(&lanes, volume, options.commit_overlap)
+            let (journal, ready) = Journal::open_for(&lanes, volume, options.commit_overlap, options.fast_commit)
                 .map_err(|failure| failure.for_device(&uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();

@@ -211,7 +211,7 @@ impl Mount {
         let writer = self.writer()?;
         match change(writer) {
             Err(Error::NoSpace) if writer.allocator.would_commit_help() => {
-                self.commit(writer.last_sequence())?;
+                self.commit_whole(writer.last_sequence())?;
                 change(writer)
             }
             done => done,
@@ -231,7 +231,17 @@ impl Mount {
         }
     }
 
-    /// Commits everything up to `sequence`.
+    /// Commits everything up to `sequence`, so that what it freed can be used, and the journal's blocks for fast commits.
+    ///
+    /// # Errors
+    /// As the journal's.
+    pub(super) fn commit_whole(&self, sequence: Sequence) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let mut lane = self.lanes.take()?;
+        writer.journal.commit_whole(sequence, &mut lane, &mut ())
+    }
+
+    /// Makes everything up to `sequence` durable.
     ///
     /// # Errors
     /// As the journal's.

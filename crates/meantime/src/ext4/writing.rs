@@ -126,7 +126,12 @@ impl FileSystem {
                 return Err(Error::NotPermitted);
             }
             work(handle, allocator, &mut inode)?;
-            handle.store_inode(&inode, false)
+            handle.store_inode(&inode, false)?;
+            if inode.file_type() == Some(FileType::Regular) {
+                // Attributes among what was changed are seen to by themselves.
+                handle.fast_eligible();
+            }
+            Ok(())
         })
     }
 

@@ -10,6 +10,7 @@ use crate::ext4::format::edit::InodeEdit;
 use crate::ext4::format::edit::dirent::NewEntry;
 use crate::ext4::format::features::ro_compat;
 use crate::ext4::format::inode::flags;
+use crate::ext4::format::journal::fast_commit::Change;
 use crate::ext4::journal::Handle;
 use crate::ext4::{FileType, NewNode};
 
@@ -196,6 +197,10 @@ pub fn mknod(
     inode.set_links(1);
     handle.store_inode(&inode, true)?;
     put(handle, allocator, parent, name, &inode)?;
+    if file_type == FileType::Regular {
+        handle.record_create(parent, inode.ino(), name);
+        handle.fast_eligible();
+    }
     Ok(inode.ino())
 }
 
@@ -290,7 +295,10 @@ pub fn link(
     inode.set_links(inode.links() + 1);
     inode.set_changed(handle.now());
     handle.store_inode(&inode, false)?;
-    put(handle, allocator, parent, name, &inode)
+    put(handle, allocator, parent, name, &inode)?;
+    handle.record(Change::Link { parent, ino, name: name.to_vec() });
+    handle.fast_eligible();
+    Ok(())
 }
 
 /// Inode `ino` has a name less; a directory, which has only one, none.
@@ -325,6 +333,9 @@ pub fn unlink(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlin
         return Err(Error::IsDirectory);
     }
     change_directory(handle, parent, |handle, dir| directory::remove(handle, dir, name))?;
+    handle.record(Change::Unlink { parent, ino: inode.ino(), name: name.to_vec() });
+    // If it was the last one, it is not: the inode is an orphan.
+    handle.fast_eligible();
     lose_name(handle, inode.ino())
 }
 

@@ -11,6 +11,7 @@ use crate::ext4::alloc::Allocator;
 use crate::ext4::error::{Corruption, Defect, Error};
 use crate::ext4::format::ROOT_INO;
 use crate::ext4::format::edit::InodeEdit;
+use crate::ext4::format::journal::fast_commit::Change;
 use crate::ext4::journal::Handle;
 use crate::ext4::{FileType, NewNode, RenameFlags};
 
@@ -245,6 +246,15 @@ pub fn rename(
     let replaced = ends.put(handle, allocator)?;
     ends.leave(handle, whiteout.as_ref())?;
     ends.moved(handle, &ends.source, new.parent)?;
+    if !flags.whiteout && !is_directory(&ends.source) {
+        if let Some(target) = &ends.target {
+            let name = new.name.to_vec();
+            handle.record(Change::Unlink { parent: new.parent, ino: target.ino(), name });
+        }
+        handle.record(Change::Link { parent: new.parent, ino, name: new.name.to_vec() });
+        handle.record(Change::Unlink { parent: old.parent, ino, name: old.name.to_vec() });
+        handle.fast_eligible();
+    }
     Ok(Renamed { ino, replaced, exchanged: None, whiteout: whiteout.map(|inode| inode.ino()) })
 }
 

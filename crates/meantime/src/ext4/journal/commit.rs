@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Sequence;
 use super::broken::{Rule, is_broken};
+use super::fast_commit::FastArea;
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
@@ -50,7 +51,9 @@ pub(super) struct Committer {
     seconds: i64,
     /// What is in the log, the oldest first.
     pub(super) logged: VecDeque<Logged>,
-    writer: Writer,
+    pub(super) writer: Writer,
+    /// Where fast commits go, if there are any.
+    pub(super) fast: Option<FastArea>,
     commit_block: Option<DmaBuf>,
     copies: Vec<Copied>,
     parts: Vec<(u64, usize, DmaBuf)>,
@@ -61,6 +64,8 @@ pub(super) struct Commits {
     committer: Mutex<Committer>,
     /// Up to which transaction everything is durable.
     durable: AtomicU64,
+    /// Up to which change everything is durable by fast commits.
+    pub(super) fast: AtomicU64,
     half_full: AtomicBool,
     /// Who sleeps on `progress`.
     sleepers: AtomicU32,
@@ -101,7 +106,13 @@ impl Drop for Lead<'_> {
 }
 
 impl Committer {
-    pub(super) fn new(format: JournalFormat, log: Log, tid: u32, block_bits: u32) -> Self {
+    pub(super) fn new(
+        format: JournalFormat,
+        log: Log,
+        tid: u32,
+        block_bits: u32,
+        fast: Option<FastArea>,
+    ) -> Self {
         Self {
             format,
             log,
@@ -109,10 +120,16 @@ impl Committer {
             seconds: 0,
             logged: VecDeque::new(),
             writer: Writer::new(block_bits),
+            fast,
             commit_block: None,
             copies: Vec::new(),
             parts: Vec::new(),
         }
+    }
+
+    /// Waits for what was sent.
+    pub(super) fn finish_writing(&mut self, lane: &mut Lane) -> Result<(), Error> {
+        self.writer.finish(lane)
     }
 
     /// How `transaction` would be written.
@@ -291,6 +308,7 @@ impl Commits {
         Self {
             committer: Mutex::new(committer),
             durable: AtomicU64::new(0),
+            fast: AtomicU64::new(0),
             half_full: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             progress: Futex::default(),
@@ -349,8 +367,8 @@ impl Commits {
 }
 
 impl Journal {
-    /// Makes everything up to transaction `upto` durable, and waits for the caller's own `data` (in any case: none of them is under way when this
-    /// returns).
+    /// Makes all changes up to transaction `upto` durable that were made so far, and waits for the caller's own `data` (in any case: none of them is under way
+    /// when this returns). By a fast commit, if there are such and one can say it: then the transaction goes on.
     ///
     /// # Errors
     /// The device; an earlier failure of the journal. What was not durable before may be or not be, then; nothing can be changed any more.
@@ -360,7 +378,23 @@ impl Journal {
         lane: &mut Lane,
         data: &mut impl Follow,
     ) -> Result<(), Error> {
-        let result = self.commit_by(upto, lane, data);
+        let changes = if self.fast { self.opened().changes } else { u64::MAX };
+        let result = self.commit_by(upto, changes, lane, data);
+        data.finish(lane);
+        result
+    }
+
+    /// The same by whole transactions: those up to `upto` have ended then, and what they freed can be used.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(in crate::ext4) fn commit_whole(
+        &self,
+        upto: Sequence,
+        lane: &mut Lane,
+        data: &mut impl Follow,
+    ) -> Result<(), Error> {
+        let result = self.commit_by(upto, u64::MAX, lane, data);
         data.finish(lane);
         result
     }
@@ -400,7 +434,7 @@ impl Journal {
     pub fn balance(&self) -> Result<(), Error> {
         let closed = self.opened().closed.back().map(|newest| newest.sequence);
         if let Some(newest) = closed {
-            self.commit(newest, &mut *self.lanes.take()?, &mut ())?;
+            self.commit_whole(newest, &mut *self.lanes.take()?, &mut ())?;
         }
         if self.wants_checkpoint() {
             self.checkpoint(&mut *self.lanes.take()?)?;
@@ -417,12 +451,21 @@ impl Journal {
             let open = self.opened();
             if open.running.used { open.running.sequence } else { Sequence(open.running.sequence.0 - 1) }
         };
-        self.commit(newest, lane, &mut ())
+        self.commit_whole(newest, lane, &mut ())
     }
 
-    fn commit_by(&self, upto: Sequence, lane: &mut Lane, data: &mut impl Follow) -> Result<(), Error> {
+    /// Until everything up to transaction `upto` is durable, or the first `changes` of this mount are by fast commits.
+    fn commit_by(
+        &self,
+        upto: Sequence,
+        changes: u64,
+        lane: &mut Lane,
+        data: &mut impl Follow,
+    ) -> Result<(), Error> {
+        let is_done =
+            || self.commits.durable() >= upto || self.commits.fast.load(Ordering::Acquire) >= changes;
         loop {
-            if self.commits.durable() >= upto {
+            if is_done() {
                 return Ok(());
             }
             if let Some(error) = self.failure.get() {
@@ -431,14 +474,17 @@ impl Journal {
             let Some(mut lead) = self.commits.try_lead() else {
                 // The leader may be waiting for these.
                 data.finish(lane);
-                self.commits.wait(|| self.commits.durable() >= upto);
+                self.commits.wait(is_done);
                 continue;
             };
             if self.commits.is_spoilt() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
             }
             // Somebody else may have done it meanwhile.
-            if self.commits.durable() >= upto || self.failure.get().is_some() {
+            if is_done() || self.failure.get().is_some() {
+                continue;
+            }
+            if changes != u64::MAX && self.lead_fast(&mut lead, upto, lane, data) {
                 continue;
             }
             let led = self.lead_one(&mut lead, upto, lane, data);
@@ -487,6 +533,7 @@ impl Journal {
         };
         let Some(transaction) = transaction else { return Ok(Led::Done) };
         committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        committer.reset_fast(lane, self.volatile);
         let release = self.pending().committed(&transaction);
         if let Some(sequence) = release {
             self.held.release(sequence);

@@ -10,19 +10,26 @@
 //!
 //! Ranges are said as they were changed, one after another, not as the map is at the end: replay then goes through the same trees, which had room.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::handle::Changes;
+use crate::ext4::FileType;
+use crate::ext4::format::Superblock;
 use crate::ext4::format::inode::{BLOCK_AREA_BYTES, Inode, flags};
 use crate::ext4::format::journal::fast_commit::{Change, Unsayable, Writer};
-use crate::ext4::format::{Source, Superblock, Volume};
-use crate::ext4::{Error, FileType};
 
 /// Bytes of an inode before its newer fields, where the size of those is (`i_extra_isize`).
 const GOOD_OLD_BYTES: usize = 128;
 /// Where an inode's block area is.
 const BLOCK_AREA_AT: usize = 0x28;
+/// Where the number of its block of attributes is (`i_file_acl_lo`, `i_file_acl_high`).
+const ATTRIBUTE_BLOCK_LOW: Range<usize> = 0x68..0x6C;
+const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 0x76..0x78;
+/// What may change of a directory whose names do: times of change, in both parts, the checksum, in both parts, and version, in both parts.
+const DIRECTORY_MAY_CHANGE: [Range<usize>; 6] =
+    [0x0C..0x14, 0x24..0x28, 0x7C..0x7E, 0x82..0x84, 0x84..0x8C, 0x98..0x9C];
 /// The header of an extent root without extents: magic number, none of four, no depth.
 const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 /// A fast commit of more operations than this is none any more.
@@ -32,6 +39,8 @@ const OPERATIONS_MOST: usize = 512;
 #[derive(Debug, Default)]
 pub struct FastChanges {
     operations: Vec<Change>,
+    /// Where the inodes are that it changed: the block, and where in it.
+    places: BTreeMap<u32, (u64, usize)>,
     /// They, and the inodes, are all it did.
     complete: bool,
     /// It did something that is never said.
@@ -41,6 +50,11 @@ pub struct FastChanges {
 impl FastChanges {
     pub(super) fn record(&mut self, operation: Change) {
         self.operations.push(operation);
+    }
+
+    /// Inode `ino`, at this place, was stored.
+    pub(super) fn store(&mut self, ino: u32, block: u64, at: usize) {
+        self.places.insert(ino, (block, at));
     }
 
     pub(super) fn complete(&mut self) {
@@ -61,7 +75,8 @@ impl FastChanges {
 #[derive(Debug, Default)]
 pub(super) struct Unsaid {
     operations: Vec<Change>,
-    inodes: BTreeSet<u32>,
+    /// Inodes, and where they are.
+    inodes: BTreeMap<u32, (u64, usize)>,
     /// Something cannot be said: until the next transaction, nothing is.
     barred: bool,
 }
@@ -69,11 +84,14 @@ pub(super) struct Unsaid {
 impl Unsaid {
     /// Takes `changes` in, which came after all before.
     pub(super) fn merge(&mut self, changes: &Changes) {
+        if changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty() {
+            return;
+        }
         let Some(operations) = changes.fast.operations().filter(|_| !self.barred) else {
-            *self = Self { barred: true, ..Self::default() };
+            self.bar();
             return;
         };
-        self.inodes.extend(changes.inodes.keys());
+        self.inodes.extend(&changes.fast.places);
         for operation in operations {
             let extends = self.operations.last_mut().is_some_and(|last| extend(last, operation));
             if !extends {
@@ -81,8 +99,13 @@ impl Unsaid {
             }
         }
         if self.operations.len() + self.inodes.len() > OPERATIONS_MOST {
-            *self = Self { barred: true, ..Self::default() };
+            self.bar();
         }
+    }
+
+    /// From now on it cannot be said.
+    pub(super) fn bar(&mut self) {
+        *self = Self { barred: true, ..Self::default() };
     }
 
     /// Whether all of it can be said, as far as is known.
@@ -100,28 +123,34 @@ impl Unsaid {
         self.operations.iter().any(|operation| matches!(operation, Change::AddRange { .. }))
     }
 
-    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`; `volume` has what was changed.
+    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`; `blocks` are those that were changed in a file system
+    /// with `superblock`. (Nothing is read from anywhere else: whoever wants this may have a channel that a read would wait for.)
     ///
     /// # Errors
     /// It cannot be said.
-    pub(super) fn write<S: Source>(
+    pub(super) fn write(
         &self,
-        volume: &Volume<S>,
+        superblock: &Superblock,
+        blocks: &BTreeMap<u64, Arc<[u8]>>,
         tid: u32,
         first: bool,
     ) -> Result<Vec<u8>, Unsayable> {
         if self.barred {
             return Err(Unsayable);
         }
-        let mut writer = Writer::new(volume.block_bytes(), tid, first);
+        let mut writer = Writer::new(superblock.block_bytes() as usize, tid, first);
+        let bytes = |ino: u32| {
+            let (block, at) = self.inodes.get(&ino)?;
+            blocks.get(block)?.get(*at..at + superblock.inode_bytes() as usize)
+        };
         for operation in &self.operations {
             if let Change::Create { ino, .. } = operation {
-                add_inode(&mut writer, volume, *ino)?;
+                add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(Unsayable)?)?;
             }
             writer.add(operation)?;
         }
-        for ino in &self.inodes {
-            add_inode(&mut writer, volume, *ino)?;
+        for ino in self.inodes.keys() {
+            add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(Unsayable)?)?;
         }
         writer.finish()
     }
@@ -144,9 +173,8 @@ fn extend(last: &mut Change, next: &Change) -> bool {
 }
 
 /// Has `writer` say what inode `ino` is. Nothing of a directory, of which only names are said.
-fn add_inode<S: Source>(writer: &mut Writer, volume: &Volume<S>, ino: u32) -> Result<(), Unsayable> {
-    let bytes = inode_bytes(volume, ino).map_err(|_| Unsayable)?;
-    let inode = Inode::parse(volume.superblock(), ino, &bytes).map_err(|_| Unsayable)?;
+fn add_inode(writer: &mut Writer, superblock: &Superblock, ino: u32, bytes: &[u8]) -> Result<(), Unsayable> {
+    let inode = Inode::parse(superblock, ino, bytes).map_err(|_| Unsayable)?;
     if inode.file_type() == FileType::Directory {
         return Ok(());
     }
@@ -156,18 +184,11 @@ fn add_inode<S: Source>(writer: &mut Writer, volume: &Volume<S>, ino: u32) -> Re
         && inode.flags() & others == 0
         && inode.attribute_block() == 0
         && inode.metadata().links > 0
-        && !volume.superblock().is_reserved(ino);
+        && !superblock.is_reserved(ino);
     if !sayable {
         return Err(Unsayable);
     }
-    writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(&bytes)].to_vec() })
-}
-
-fn inode_bytes<S: Source>(volume: &Volume<S>, ino: u32) -> Result<Arc<[u8]>, Error> {
-    let (block, at) = volume.inode_place(ino)?;
-    let table = volume.block(block)?;
-    let end = at + volume.superblock().inode_bytes() as usize;
-    table.get(at..end).map(Arc::from).ok_or(Error::Invalid("an inode's place"))
+    writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(bytes)].to_vec() })
 }
 
 /// How many bytes of an inode are fields.
@@ -177,6 +198,24 @@ fn field_bytes(bytes: &[u8]) -> usize {
         _ => 0,
     };
     (GOOD_OLD_BYTES + extra).min(bytes.len())
+}
+
+/// Whether fast commits have words for what becomes of inode `old` if `new` is written over it: not if what is behind its fields changes, or its block of
+/// attributes; of a directory, nothing but its times may, which replay sets to those of its own.
+pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
+    let fields = field_bytes(new);
+    let same = |range: Range<usize>| old.get(range.clone()) == new.get(range);
+    if !(same(fields..new.len()) && same(ATTRIBUTE_BLOCK_LOW) && same(ATTRIBUTE_BLOCK_HIGH)) {
+        return false;
+    }
+    let is_directory = new.get(1).is_some_and(|high| high >> 4 == 4);
+    let mut at = 0;
+    !is_directory
+        || DIRECTORY_MAY_CHANGE.iter().all(|may_change| {
+            let before = at..may_change.start.min(fields);
+            at = may_change.end.min(fields);
+            same(before)
+        }) && same(at..fields)
 }
 
 /// Whether a replay that puts the fields of `new`, a file without blocks, over `old`, whatever that was, makes `new` of it: it leaves what is behind the fields,
@@ -189,11 +228,6 @@ pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
     new_area[..8] == EMPTY_ROOT && root_is_made && new.len() == old.len() && new[fields..] == old[fields..]
 }
 
-/// Whether `superblock`'s file system may have fast commits.
-pub fn is_possible(superblock: &Superblock) -> bool {
-    superblock.features().has_compat(crate::ext4::format::features::compat::FAST_COMMIT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,8 +237,10 @@ mod tests {
     }
 
     fn changes(operations: &[Change], complete: bool, barred: bool) -> Changes {
-        let fast = FastChanges { operations: operations.to_vec(), complete, barred };
-        Changes { fast, inodes: [(12, true)].into(), ..Changes::default() }
+        let places = [(12, (5, 0))].into();
+        let fast = FastChanges { operations: operations.to_vec(), places, complete, barred };
+        let blocks = [(5, Arc::from([0; 4]))].into();
+        Changes { fast, blocks, inodes: [(12, true)].into(), ..Changes::default() }
     }
 
     #[test]
@@ -227,6 +263,34 @@ mod tests {
             unsaid.merge(&changes(&[operation], true, false));
         }
         assert_eq!(unsaid.operations, [add(0, 3, 100), add(4, 1, 103), add(5, 1, 105)]);
+    }
+
+    #[test]
+    fn what_has_no_words_is_seen_in_the_inode() {
+        let mut old = vec![0; 256];
+        old[0x80] = 32;
+        let with = |base: &[u8], at: usize| {
+            let mut new = base.to_vec();
+            new[at] ^= 1;
+            new
+        };
+        // Size, mode, extents, time it was made; not attributes.
+        for at in [0, 4, 0x28, 0x90] {
+            assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        for at in [0x68, 0x77, 160, 255] {
+            assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        old[1] = 0x40;
+        for at in [0x0C, 0x10, 0x7C, 0x83, 0x84, 0x8B] {
+            assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        for at in [0, 2, 4, 0x08, 0x14, 0x1A, 0x1C, 0x28, 0x64, 0x8C, 0x9C, 160] {
+            assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
+        }
+        // One of 128 bytes.
+        assert!(is_sayable(&old[..128], &with(&old[..128], 0x10)));
+        assert!(!is_sayable(&old[..128], &with(&old[..128], 4)));
     }
 
     #[test]

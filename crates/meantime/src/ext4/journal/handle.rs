@@ -148,7 +148,13 @@ impl<'a> Handle<'a> {
     pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let bytes = inode.sealed(self.superblock());
-        self.edit(block)?[at..at + bytes.len()].copy_from_slice(&bytes);
+        let table = self.edit(block)?;
+        let known = fast::is_sayable(&table[at..at + bytes.len()], &bytes);
+        table[at..at + bytes.len()].copy_from_slice(&bytes);
+        if !known {
+            self.changes.fast.bar();
+        }
+        self.changes.fast.store(inode.ino(), block, at);
         *self.changes.inodes.entry(inode.ino()).or_default() |= data;
         Ok(())
     }

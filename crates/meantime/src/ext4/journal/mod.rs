@@ -14,6 +14,9 @@ mod broken;
 mod checkpoint;
 mod commit;
 pub mod fast;
+mod fast_commit;
+#[cfg(test)]
+mod fast_tests;
 mod handle;
 mod held;
 mod log;

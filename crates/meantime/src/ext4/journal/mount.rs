@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::commit::{Commits, Committer};
+use super::fast_commit::FastArea;
 use super::held::Held;
 use super::log::{Log, Stretch};
 use super::pending::Pending;
@@ -157,6 +158,7 @@ impl Journal {
         lanes: &Arc<Lanes>,
         volume: Volume<DeviceSource>,
         overlap: CommitOverlap,
+        fast_commit: bool,
     ) -> Result<(Self, Volume<DeviceSource>), OpenFailure> {
         check(&volume, lanes.info().block_bytes)?;
         let recovery = journal::recover(&volume)?;
@@ -211,7 +213,8 @@ impl Journal {
         let last = end.unwrap_or(format.sequence());
         format.set_tail(last, 0)?;
         let features = volume.superblock().features();
-        format.convert(volume.superblock().has_checksums(), features.has_incompat(incompat::BIT64))?;
+        let fast = fast_commit && features.has_compat(compat::FAST_COMMIT);
+        format.convert(volume.superblock().has_checksums(), features.has_incompat(incompat::BIT64), fast)?;
         let place = stretches.first().map_or(0, |first| first.place);
         beginner.write(place, format.block())?;
 
@@ -231,6 +234,10 @@ impl Journal {
         if log.len() < LOG_BLOCKS_LEAST {
             return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
         }
+        if let Some((place, _)) = format.fast_commits().and_then(|area| log.place(area.start + 1)) {
+            // What the mount before left: e2fsck takes one that is older than the log for an error.
+            beginner.write(place, &vec![0; format.block_bytes()])?;
+        }
         let tid = last.wrapping_add(1);
         format.set_tail(tid, log.head())?;
         beginner.write(place, format.block())?;
@@ -241,7 +248,9 @@ impl Journal {
         volume.source().activate(block_bits);
         let (blocks_most, revokes) = (log.len() / TRANSACTION_PART, log.len() / REVOKE_PART);
         let revoked_most = revokes as usize * format.revoked_most();
-        let committer = Committer::new(format, log, tid, block_bits);
+        let area = format.fast_commits().filter(|_| fast).and_then(FastArea::new);
+        let fast = area.is_some();
+        let committer = Committer::new(format, log, tid, block_bits, area);
         let journal = Self {
             lanes: Arc::clone(lanes),
             volume: volume.clone(),
@@ -253,6 +262,7 @@ impl Journal {
             pending: Mutex::new(Pending::default()),
             checkpointing: Mutex::new(Writer::new(block_bits)),
             overlap,
+            fast,
             volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),

@@ -52,6 +52,11 @@ impl Ordered {
         self.unflushed.load(Ordering::Relaxed)
     }
 
+    /// Whether all of them are on the device; `None`: some are under way.
+    pub(super) fn has_succeeded(&self) -> Option<bool> {
+        self.is_done().then(|| self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_none())
+    }
+
     /// Waits until nothing is under way, in a transaction that is closed.
     ///
     /// # Errors

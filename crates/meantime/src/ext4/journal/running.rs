@@ -28,6 +28,8 @@ pub(super) struct Open {
     pub(super) closed: VecDeque<Transaction>,
     /// The one that changes go into.
     pub(super) running: Transaction,
+    /// How many changes there have been.
+    pub(super) changes: u64,
 }
 
 /// The journal of a file system that is mounted for writing.
@@ -44,6 +46,8 @@ pub struct Journal {
     /// Who writes home has this; locked before the lead of the log.
     pub(super) checkpointing: Mutex<Writer>,
     pub(super) overlap: CommitOverlap,
+    /// Whether there are fast commits.
+    pub(super) fast: bool,
     /// Whether the device has a volatile cache.
     pub(super) volatile: bool,
     /// Why nothing can be changed any more.
@@ -112,6 +116,7 @@ impl Journal {
         }
         let sequence = open.running.sequence;
         open.running.merge(&changes);
+        open.changes += 1;
         self.volume.source().newest().publish(&changes.blocks, &changes.forgotten);
         for freed in changes.freed.iter().filter(|_| !is_broken(Rule::Held)) {
             self.held.hold(freed.clone(), sequence);
@@ -166,7 +171,7 @@ impl Journal {
 impl Open {
     /// No transaction has committed yet.
     pub(super) fn new() -> Self {
-        Self { closed: VecDeque::new(), running: Transaction::new(Sequence(1)) }
+        Self { closed: VecDeque::new(), running: Transaction::new(Sequence(1)), changes: 0 }
     }
 
     /// Nothing more goes into the running transaction.

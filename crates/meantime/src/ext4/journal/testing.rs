@@ -86,6 +86,11 @@ impl Image {
         Ok(result)
     }
 
+    /// All its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.bytes.read().unwrap().clone()
+    }
+
     /// What was freed may be used again, as after a commit.
     pub fn commit(&self) {
         self.held.release(super::Sequence(1));

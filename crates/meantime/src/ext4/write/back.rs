@@ -259,6 +259,7 @@ impl Mount {
                 inode.set_changed(modified);
             }
             handle.store_inode(&inode, true)?;
+            handle.fast_eligible();
             Ok(stretches)
         })?;
         let mut pages = live.pages();
@@ -518,7 +519,9 @@ impl Sending<'_> {
                 let converted = mount.change(|handle, allocator| {
                     let mut inode = handle.load_inode(known.ino)?;
                     extents::set_written(handle, allocator, &mut inode, range.clone(), true)?;
-                    handle.store_inode(&inode, true)
+                    handle.store_inode(&inode, true)?;
+                    handle.fast_eligible();
+                    Ok(())
                 });
                 if let Err(error) = converted {
                     let shift = mount.block_shift;

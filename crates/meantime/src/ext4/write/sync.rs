@@ -81,7 +81,9 @@ impl Mount {
             let mut inode = handle.load_inode(known.ino)?;
             inode.set_modified(modified);
             inode.set_changed(modified);
-            handle.store_inode(&inode, false)
+            handle.store_inode(&inode, false)?;
+            handle.fast_eligible();
+            Ok(())
         })?;
         let mut pages = live.pages();
         if pages.modified == Some(modified) {
@@ -131,14 +133,14 @@ impl Mount {
     /// Makes room on the disk, if there may be any: what is promised and not needed, and what waits for a commit.
     pub(in crate::ext4) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
-        self.commit(self.writer()?.last_sequence())
+        self.commit_whole(self.writer()?.last_sequence())
     }
 
     /// Makes everything durable.
     pub(in crate::ext4) fn sync_all(&self) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let written = self.write_back_all();
-        self.commit(writer.last_sequence())?;
+        self.commit_whole(writer.last_sequence())?;
         if self.lanes.info().volatile_write_cache {
             self.lanes.take()?.channel.flush()?;
         }

@@ -22,7 +22,7 @@ pub(super) const INCOMPAT_64BIT: u32 = 0x2;
 pub(super) const INCOMPAT_ASYNC_COMMIT: u32 = 0x4;
 pub(super) const INCOMPAT_CSUM_V2: u32 = 0x8;
 pub(super) const INCOMPAT_CSUM_V3: u32 = 0x10;
-const INCOMPAT_FAST_COMMIT: u32 = 0x20;
+pub(super) const INCOMPAT_FAST_COMMIT: u32 = 0x20;
 /// Those above, and REVOKE.
 const INCOMPAT_KNOWN: u32 = 0x3f;
 

@@ -7,9 +7,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::super::checksum::crc32c;
 use super::layout::{
     CHECKSUM_CRC32C, CHECKSUM_OFFSET, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header, INCOMPAT_64BIT,
-    INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_REVOKE, MAGIC, REVOKE, RawCommit,
-    RawSuperblock, Refused, SUPERBLOCK_BYTES, SUPERBLOCK_V2, Superblock, TAG_ESCAPED, TAG_LAST,
-    TAG_SAME_UUID, TAIL_BYTES, Tag, Tag3, with_zeroes,
+    INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE, MAGIC,
+    REVOKE, RawCommit, RawSuperblock, Refused, SUPERBLOCK_BYTES, SUPERBLOCK_V2, Superblock, TAG_ESCAPED,
+    TAG_LAST, TAG_SAME_UUID, TAIL_BYTES, Tag, Tag3, with_zeroes,
 };
 use crate::ext4::error::{Defect, Error, Unsupported};
 use crate::ext4::{Corruption, Timestamp};
@@ -54,11 +54,11 @@ impl JournalFormat {
         Ok(Self { block: block.into(), superblock, uuid })
     }
 
-    /// Sets the features that this implementation writes by. The log has to be empty: what is in it was written by the old ones.
+    /// Sets the features that this implementation writes by; `fast_commits`: there may be such, for which the log gives some blocks up. The log has to be empty: what is in it was written by the old ones.
     ///
     /// # Errors
     /// The log is not empty.
-    pub fn convert(&mut self, checksums: bool, is_64bit: bool) -> Result<(), Error> {
+    pub fn convert(&mut self, checksums: bool, is_64bit: bool, fast_commits: bool) -> Result<(), Error> {
         if self.superblock.start != 0 {
             return Err(Error::Invalid("a journal that is not empty cannot be converted"));
         }
@@ -67,6 +67,7 @@ impl JournalFormat {
         let mut incompat = raw.feature_incompat.get();
         incompat &= !(INCOMPAT_64BIT | INCOMPAT_ASYNC_COMMIT | INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3);
         incompat |= INCOMPAT_REVOKE;
+        incompat |= if fast_commits { INCOMPAT_FAST_COMMIT } else { 0 };
         incompat |= if is_64bit { INCOMPAT_64BIT } else { 0 };
         incompat |= if checksums { INCOMPAT_CSUM_V3 } else { 0 };
         raw.feature_incompat = U32::new(incompat);
@@ -310,7 +311,7 @@ mod tests {
         put(&mut block, 0x40, 1);
         block[0x30..0x40].copy_from_slice(&UUID);
         let mut format = JournalFormat::parse(&block, LOG_BLOCKS).unwrap();
-        format.convert(checksums, is_64bit).unwrap();
+        format.convert(checksums, is_64bit, false).unwrap();
         format
     }
 
@@ -325,7 +326,7 @@ mod tests {
         ] {
             let mut format = format(block_bytes, checksums, is_64bit);
             format.set_tail(8, 61).unwrap();
-            assert!(format.convert(checksums, is_64bit).is_err());
+            assert!(format.convert(checksums, is_64bit, false).is_err());
             let mut log = MemoryLog(vec![vec![0; block_bytes]; LOG_BLOCKS as usize]);
             log.0[0].copy_from_slice(format.block());
             let high = if is_64bit { 1 << 33 } else { 0 };

@@ -1,0 +1,211 @@
+//! Fast commits: what the running transaction did, said in the blocks behind the log, instead of the transaction itself.
+//!
+//! It goes on running: a later fast commit says what was done since, and in the end it commits as any other, after which the area begins anew. The rules are
+//! those of a commit block (`docs/ordering.md`): all that a fast commit says is true of the device before it is written, or by the time that it is durable;
+//! transactions before are durable; what it says freed is held until its transaction commits.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::Sequence;
+use super::broken::{Rule, is_broken};
+use super::commit::{Committer, Follow};
+use super::fast::Unsaid;
+use super::running::Journal;
+use super::writer::flush;
+use crate::ext4::Error;
+use crate::ext4::lanes::Lane;
+
+/// The blocks of the journal that fast commits are written to.
+#[derive(Debug, Clone)]
+pub(super) struct FastArea {
+    blocks: Range<u32>,
+    /// The next one, of those that follow the transaction before `tid`.
+    next: u32,
+    tid: u32,
+}
+
+impl FastArea {
+    /// `all`: the blocks behind the log.
+    pub(super) fn new(all: Range<u32>) -> Option<Self> {
+        // The first is left out, as in Linux (`j_fc_first`), and the last, behind which it would look for more.
+        let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
+        (!blocks.is_empty()).then(|| Self { next: blocks.start, blocks, tid: 0 })
+    }
+
+    /// Where the next fast commit on top of the transaction before `tid` goes, and whether it is the first.
+    fn at(&self, tid: u32) -> (u32, bool) {
+        let first = self.tid != tid || self.next == self.blocks.start;
+        (if first { self.blocks.start } else { self.next }, first)
+    }
+
+    /// Whether `count` blocks fit at `at`.
+    fn has_room(&self, at: u32, count: usize) -> bool {
+        count <= (self.blocks.end - at) as usize
+    }
+
+    fn take(&mut self, tid: u32, at: u32, count: usize) {
+        (self.tid, self.next) = (tid, at + count as u32);
+    }
+}
+
+/// A fast commit that is to be written.
+struct Said {
+    bytes: Vec<u8>,
+    at: u32,
+    /// How many changes it, and those before it, have in them.
+    changes: u64,
+    /// Whether it makes blocks reachable, whose data have to be on the device before.
+    reaches_blocks: bool,
+}
+
+impl Journal {
+    /// Makes the running transaction durable as it is by a fast commit, if there is one in it; false: it has to be committed.
+    pub(super) fn lead_fast(
+        &self,
+        committer: &mut Committer,
+        upto: Sequence,
+        lane: &mut Lane,
+        data: &mut impl Follow,
+    ) -> bool {
+        if committer.fast.is_none() {
+            return false;
+        }
+        let needs_data = {
+            let open = self.opened();
+            let running = &open.running;
+            if !open.closed.is_empty() || running.sequence > upto || !running.unsaid.is_sayable() {
+                return false;
+            }
+            running.unsaid.reaches_blocks() || !running.ordered.is_done()
+        };
+        if (needs_data || !self.overlap.data) && !is_broken(Rule::DataFirst) {
+            data.finish(lane);
+        }
+        let Some(said) = self.say(committer, upto) else { return false };
+        let done = self.write_fast(committer, &said, lane, data);
+        if let Err(error) = done {
+            tracing::warn!(%error, "a fast commit failed: whole transactions are committed from now on");
+            committer.fast = None;
+            // Some of it may be said and some not: the transaction says it.
+            self.opened().running.unsaid.bar();
+            return false;
+        }
+        self.commits.fast.store(said.changes, Ordering::Release);
+        true
+    }
+
+    /// What is to be said of the running transaction; `None`: it has to be committed.
+    fn say(&self, committer: &Committer, upto: Sequence) -> Option<Said> {
+        let area = committer.fast.as_ref()?;
+        let mut open = self.opened();
+        let changes = open.changes;
+        let running = &mut open.running;
+        // Whoever has data under way for it may be waiting for the lead: a transaction that is closed gets no more of them, and waits for these.
+        if running.sequence > upto
+            || !is_broken(Rule::DataFirst) && running.ordered.has_succeeded() != Some(true)
+        {
+            return None;
+        }
+        let (at, first) = area.at(committer.tid);
+        let bytes = if running.unsaid.is_empty() {
+            Vec::new()
+        } else {
+            running.unsaid.write(self.volume.superblock(), &running.blocks, committer.tid, first).ok()?
+        };
+        let reaches_blocks = running.unsaid.reaches_blocks();
+        let blocks = bytes.len() / committer.format.block_bytes();
+        // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end.
+        if !open.closed.is_empty() || !area.has_room(at, blocks) || first && blocks > 1 {
+            return None;
+        }
+        open.running.unsaid = Unsaid::default();
+        Some(Said { bytes, at, changes, reaches_blocks })
+    }
+
+    fn write_fast(
+        &self,
+        committer: &mut Committer,
+        said: &Said,
+        lane: &mut Lane,
+        data: &mut impl Follow,
+    ) -> Result<(), Error> {
+        let ordered = said.reaches_blocks && !is_broken(Rule::FlushFirst);
+        if self.volatile && ordered {
+            flush(lane)?;
+        }
+        let tid = committer.tid;
+        let sent = committer.send_fast(said, self.volatile && ordered && !is_broken(Rule::Fua), lane, data);
+        // Data that were there before are only overwritten: nothing has to be in order.
+        data.finish(lane);
+        let written = committer.finish_writing(lane);
+        sent?;
+        written?;
+        if self.volatile && !ordered {
+            flush(lane)?;
+        }
+        let count = said.bytes.len() / committer.format.block_bytes();
+        if let Some(area) = committer.fast.as_mut().filter(|_| count > 0) {
+            area.take(tid, said.at, count);
+        }
+        Ok(())
+    }
+}
+
+impl Committer {
+    /// Takes the first fast commit away, after its transaction has committed: e2fsck takes one that is older than the log's end for an error.
+    pub(super) fn reset_fast(&mut self, lane: &mut Lane, fua: bool) {
+        let Some(area) = self.fast.as_mut().filter(|area| area.next > area.blocks.start) else { return };
+        area.next = area.blocks.start;
+        let zeroes = vec![0; self.format.block_bytes()];
+        let Some((place, _)) = self.log.place(area.blocks.start) else { return };
+        let done = self.writer.write_all(lane, std::iter::once((place, &zeroes[..])), fua);
+        if let Err(error) = done {
+            tracing::warn!(%error, "an old fast commit stays: whole transactions are committed from now on");
+            self.fast = None;
+        }
+    }
+
+    /// Sends the blocks of a fast commit. They may come to the device in any order: its checksum is over all of them.
+    fn send_fast(
+        &mut self,
+        said: &Said,
+        fua: bool,
+        lane: &mut Lane,
+        data: &mut impl Follow,
+    ) -> Result<(), Error> {
+        let block_bytes = self.format.block_bytes();
+        let (mut rest, mut at, mut finished) = (&said.bytes[..], said.at, false);
+        while !rest.is_empty() {
+            let (place, side_by_side) =
+                self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
+            let count =
+                (rest.len() / block_bytes).min(side_by_side as usize).min(self.writer.buffer_blocks());
+            let (some, others) = rest.split_at(count * block_bytes);
+            let mut buf = self.writer.buffer(lane, count)?;
+            buf[..some.len()].copy_from_slice(some);
+            self.writer.send(lane, place, buf, fua, &mut |lane| {
+                data.finish(lane);
+                !std::mem::replace(&mut finished, true)
+            })?;
+            (rest, at) = (others, at + count as u32);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_area_begins_anew_with_each_transaction() {
+        let mut area = FastArea::new(100..110).unwrap();
+        assert_eq!(area.at(7), (101, true));
+        area.take(7, 101, 3);
+        assert_eq!(area.at(7), (104, false));
+        assert!(area.has_room(104, 5) && !area.has_room(104, 6));
+        assert_eq!(area.at(8), (101, true));
+        assert!(FastArea::new(100..102).is_none() && FastArea::new(5..5).is_none());
+    }
+}

@@ -1,0 +1,160 @@
+//! A mount that commits fast, and loses its power: after any `fsync`, what it has is what we, e2fsck and the kernel make of the disk.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+
+use meantime::block::{self, OpenOptions as DeviceOptions};
+use meantime::ext4::format::journal::recover;
+use meantime::ext4::{Allocate, File, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags};
+
+#[path = "common/ext4_image.rs"]
+mod image;
+
+use image::{Mounted, mkfs, open, run, run_for, tools};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % limit
+    }
+}
+
+/// Mode, links and content of each file.
+type Tree = BTreeMap<String, (u16, u32, Vec<u8>)>;
+
+fn mount(path: &Path, options: &MountOptions) -> FileSystem {
+    let uri = format!("file:{}?model=null", path.display());
+    FileSystem::mount(block::open(&uri, &DeviceOptions::default()).unwrap(), options).unwrap()
+}
+
+fn tree(fs: &FileSystem) -> Tree {
+    let mut all = Tree::new();
+    for entry in fs.read_dir("/").unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.name.to_str().unwrap().to_owned();
+        if !name.starts_with('f') {
+            continue;
+        }
+        let metadata = fs.metadata(Path::new("/").join(&name)).unwrap();
+        let file = fs.open(Path::new("/").join(&name)).unwrap();
+        let mut content = vec![0; file.size() as usize];
+        assert_eq!(file.read_at(&mut content, 0).unwrap(), content.len());
+        all.insert(name, (metadata.mode, metadata.links, content));
+    }
+    all
+}
+
+fn write(file: &File, random: &mut Random, offset: u64) {
+    let len = 1 + random.below(20_000) as usize;
+    let data = vec![1 + random.below(255) as u8; len];
+    assert_eq!(file.write_at(&data, offset).unwrap(), len);
+}
+
+/// Something is done, and made durable.
+fn step(fs: &FileSystem, random: &mut Random, number: usize) {
+    let root = fs.root().unwrap();
+    let names: Vec<String> = tree(fs).into_keys().collect();
+    let new = format!("f{number}");
+    let both = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    if names.len() < 3 || random.below(5) == 0 {
+        fs.create(&root, OsStr::new(&new), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
+        let file = fs.open_with(Path::new("/").join(&new), &both).unwrap();
+        if random.below(4) > 0 {
+            write(&file, random, 0);
+        }
+        return file.sync_all().unwrap();
+    }
+    let name = &names[random.below(names.len() as u64) as usize];
+    let path = Path::new("/").join(name);
+    let file = fs.open_with(&path, &both).unwrap();
+    match random.below(9) {
+        0 => write(&file, random, file.size()),
+        1 | 2 => write(&file, random, random_below(file.size(), number)),
+        3 => file.set_len(random.below(30_000)).unwrap(),
+        4 => fs.rename(&root, OsStr::new(name), &root, OsStr::new(&new), RenameFlags::default()).unwrap(),
+        5 => fs.link(file.node(), &root, OsStr::new(&new)).unwrap(),
+        6 => {
+            let at = random.below(60_000);
+            file.allocate(at, 10_000, Allocate::KeepSize).unwrap();
+            write(&file, random, at);
+        }
+        7 => fs.set_mode(file.node(), 0o600 + random.below(64) as u16).unwrap(),
+        _ => {
+            fs.unlink(&root, OsStr::new(name)).unwrap();
+            return fs.sync_node(&root).unwrap();
+        }
+    }
+    file.sync_all().unwrap();
+}
+
+fn random_below(size: u64, number: usize) -> u64 {
+    (number as u64).wrapping_mul(7919) % (size + 1)
+}
+
+#[test]
+fn what_was_committed_fast_survives() {
+    if !tools() {
+        return;
+    }
+    let mut fast_commits = 0;
+    for seed in 1..=3_u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
+        let options = MountOptions {
+            write: true,
+            background: false,
+            fast_commit: true,
+            cache_bytes: 4 << 20,
+            ..MountOptions::default()
+        };
+        let fs = mount(&path, &options);
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for round in 0..12 {
+            for number in 0..1 + random.below(10) as usize {
+                step(&fs, &mut random, 100 * round + number);
+            }
+            let live = tree(&fs);
+            let crashed = dir.path().join("crashed");
+            std::fs::copy(&path, &crashed).unwrap();
+            let mut volume = open(&crashed);
+            fast_commits += recover(&volume).unwrap().apply(&mut volume).unwrap().fast_commits;
+            drop(volume);
+            let what = format!("seed {seed}, round {round}");
+            same(&tree(&mount(&crashed, &MountOptions::default())), &live, &format!("{what}: here"));
+            let mounted = dir.path().join("mounted");
+            std::fs::copy(&path, &mounted).unwrap();
+            run_for("e2fsck", &["-p", crashed.to_str().unwrap()], &[0, 1]);
+            run("e2fsck", &["-fn", crashed.to_str().unwrap()]);
+            same(&tree(&mount(&crashed, &MountOptions::default())), &live, &format!("{what}: e2fsck"));
+            if let Some(kernel) = Mounted::new(&mounted, &dir.path().join("mnt"), "rw") {
+                drop(kernel);
+                run("e2fsck", &["-fn", mounted.to_str().unwrap()]);
+                same(
+                    &tree(&mount(&mounted, &MountOptions::default())),
+                    &live,
+                    &format!("{what}: the kernel"),
+                );
+            }
+        }
+        let live = tree(&fs);
+        fs.unmount().unwrap();
+        run("e2fsck", &["-fn", path.to_str().unwrap()]);
+        same(&tree(&mount(&path, &MountOptions::default())), &live, "at the end");
+    }
+    println!("{fast_commits} fast commits");
+    assert!(fast_commits > 20, "{fast_commits}");
+}
+
+fn same(found: &Tree, live: &Tree, what: &str) {
+    assert_eq!(found.keys().collect::<Vec<_>>(), live.keys().collect::<Vec<_>>(), "{what}");
+    for (name, (mode, links, content)) in live {
+        let found = &found[name];
+        assert_eq!((found.0, found.1, found.2.len()), (*mode, *links, content.len()), "{what}: {name}");
+        assert!(found.2 == *content, "{what}: the content of {name}");
+    }
+}
