@@ -31,6 +31,7 @@ mod hostmem;
 mod mailbox;
 mod medium;
 mod model;
+pub mod record;
 mod rng;
 pub mod served;
 mod service;

@@ -94,6 +94,16 @@ impl Medium {
         Ok(Self { base, len, file: None, created: false, read_only: false })
     }
 
+    /// Memory that holds `bytes`; as many as a multiple of 4096.
+    ///
+    /// # Errors
+    /// As [`dram`](Self::dram).
+    pub fn of(bytes: &[u8]) -> Result<Self, SsdError> {
+        let medium = Self::dram(bytes.len() as u64)?;
+        medium.span(0, bytes.len()).write(bytes);
+        Ok(medium)
+    }
+
     /// A regular file that is only read: mapped so that nothing can be written, and shared with other SSDs that only read it. Its
     /// namespaces are write protected.
     ///

@@ -13,6 +13,7 @@ use crate::counters::{Counters, SharedCounters};
 use crate::error::SsdError;
 use crate::faults::{FaultHits, FaultPlan, FaultRule};
 use crate::medium::Medium;
+use crate::record::Recorder;
 use crate::rng::{Rng, split_mix};
 use crate::served::FunctionPort;
 use crate::stamps::StampRing;
@@ -143,6 +144,20 @@ impl SteppedSsd {
         self.port.state().controller.power_cut(rng)
     }
 
+    /// Records from now on what is written and flushed: [`record`](crate::record). What is under way is not in it.
+    #[must_use]
+    pub fn record(&self) -> Recorder {
+        let recorder = Recorder::default();
+        self.port.state().controller.set_recorder(recorder.clone());
+        recorder
+    }
+
+    /// What a host that read everything would read now, of all namespaces.
+    #[must_use]
+    pub fn contents(&self) -> Vec<u8> {
+        self.port.state().controller.contents()
+    }
+
     /// Injects faults by `plan` from now on; its seed counts.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.port.state().controller.set_faults(plan);
@@ -203,6 +218,7 @@ impl State {
     /// One turn at the present time.
     fn turn(&mut self) -> Turn {
         self.turns = self.turns.wrapping_add(1);
+        self.controller.begin_turn();
         if self.turns.is_multiple_of(INSPECT_TURNS) {
             self.controller.inspect_doorbells();
         }

@@ -42,7 +42,10 @@ impl FileSystem {
         // What no name leads to, and somebody has still.
         let deleted = mount.delete_orphans();
         writer.end();
-        let superblock = writer.journal.change(|handle| writer.allocator.write_superblock_counts(handle));
+        let superblock = writer.journal.change(|handle| {
+            orphans::set_present(handle, false)?;
+            writer.allocator.write_superblock_counts(handle)
+        });
         let mut lane = mount.lanes.take()?;
         let closed = writer.journal.close(&mut lane);
         written.and(deleted).and(superblock.map(drop)).and(closed)

@@ -92,6 +92,9 @@ impl Controller {
         self.power.active_until(now_ns);
         let outcome = Outcome { status: command.status, dw0: command.dw0 };
         let marks = command.marks;
+        if command.recorded.is_some() {
+            self.record_done(&command);
+        }
         if marks.late_data.is_some() {
             self.send_late_data(&command);
         }

@@ -166,6 +166,7 @@ impl Controller {
             seen_ns: now_ns,
             begun_ns: now_ns,
             prps: None,
+            recorded: None,
             marks: Marks::of(verdict),
         };
         if verdict.late_by_ns > 0 {

@@ -16,6 +16,7 @@ use super::prp::{self, PrpError};
 use super::sgl::{self, SglError};
 use crate::clock::Clock;
 use crate::hostmem::{PAGE_BYTES, Segment};
+use crate::record::{Recorded, Recorder};
 use crate::service::Work;
 use crate::store::Namespace;
 use crate::vwc::Extent;
@@ -27,16 +28,17 @@ pub(super) struct Executed {
     offset: u64,
     bytes: u64,
     prps: Option<(u64, u64)>,
+    recorded: Option<Recorded>,
 }
 
 impl Executed {
     fn free(outcome: impl Into<Outcome>) -> Self {
-        Self { outcome: outcome.into(), work: Work::None, offset: 0, bytes: 0, prps: None }
+        Self { outcome: outcome.into(), work: Work::None, offset: 0, bytes: 0, prps: None, recorded: None }
     }
 
     fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
         let prps = transfers.then(|| data_pointers(sqe));
-        Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps }
+        Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps, recorded: None }
     }
 
     /// Whether the medium was written to, all of and nothing but [`Executed::extent`].
@@ -114,7 +116,8 @@ impl Controller {
                 self.counters.writes.add(1);
                 self.counters.written_bytes.add(extent.len);
                 self.stored(qid, cid, stored)?;
-                Ok(Executed::done(Work::Write, extent, sqe, true))
+                let recorded = self.record(&[extent], sqe.fua());
+                Ok(Executed { recorded, ..Executed::done(Work::Write, extent, sqe, true) })
             }
             IoOpcode::Compare => {
                 let extent = self.extent(qid, sqe, &namespace, true)?;
@@ -141,7 +144,8 @@ impl Controller {
                 let stored = self.store.zero(extent, sqe.fua());
                 self.counters.other_io.add(1);
                 self.stored(qid, cid, stored)?;
-                Ok(Executed::done(Work::Trim, extent, sqe, false))
+                let recorded = self.record(&[extent], sqe.fua());
+                Ok(Executed { recorded, ..Executed::done(Work::Trim, extent, sqe, false) })
             }
             IoOpcode::WriteUncorrectable => {
                 let extent = self.extent(qid, sqe, &namespace, false)?;
@@ -298,6 +302,38 @@ impl Controller {
         }
     }
 
+    /// Records that `extents` were written just now, if anybody wants to know.
+    fn record(&mut self, extents: &[Extent], fua: bool) -> Option<Recorded> {
+        let recorder = self.recorder.as_ref()?;
+        let mut first = None;
+        for extent in extents {
+            let mut data = vec![0; extent.len as usize];
+            self.store.span(extent.offset, data.len()).read(&mut data);
+            let number = recorder.write(extent.offset, data.into(), fua);
+            first.get_or_insert(number);
+        }
+        Some(Recorded::Writes(first?, extents.len()))
+    }
+
+    /// A command that was recorded is complete.
+    pub(super) fn record_done(&mut self, command: &Command) {
+        let Some((recorder, recorded)) = self.recorder.clone().zip(command.recorded) else { return };
+        if !command.status.is_success() {
+            return;
+        }
+        if let (Recorded::Writes(number, 1), Some((prp1, prp2))) = (recorded, command.prps)
+            && let Some(then) = recorder.data(number)
+            && prp::gather(&self.host, prp1, prp2, then.len() as u64, &mut self.segments).is_ok()
+        {
+            let mut now = vec![0; then.len()];
+            self.collect(&mut now);
+            if *now != *then {
+                recorder.changed(number, now.into());
+            }
+        }
+        recorder.done(recorded);
+    }
+
     /// A medium that failed is a write fault.
     fn stored(&mut self, qid: u16, cid: u16, stored: bool) -> Result<(), Status> {
         if stored {
@@ -326,7 +362,8 @@ impl Controller {
         let stored = self.store.flush();
         self.counters.flushes.add(1);
         self.stored(qid, sqe.cid(), stored)?;
-        Ok(Executed { work: Work::Flush, ..Executed::free(Outcome::OK) })
+        let recorded = self.recorder.as_ref().map(Recorder::flush);
+        Ok(Executed { work: Work::Flush, recorded, ..Executed::free(Outcome::OK) })
     }
 
     fn dataset_management(&mut self, qid: u16, sqe: &Sqe, ns: &Namespace) -> Result<Executed, Status> {
@@ -348,6 +385,7 @@ impl Controller {
         }
         let mut first = 0;
         let mut bytes = 0;
+        let mut zeroed = Vec::new();
         if sqe.cdw11.get() & DSM_AD != 0 {
             for range in ranges {
                 let blocks = u64::from(range.length.get());
@@ -361,13 +399,15 @@ impl Controller {
                     first = offset;
                 }
                 bytes += extent.len;
+                zeroed.push(extent);
             }
         }
         self.counters.other_io.add(1);
         // Without the deallocate attribute the command is advice, which is free.
         let work = if bytes == 0 { Work::None } else { Work::Trim };
         let prps = Some(data_pointers(sqe));
-        Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps })
+        let recorded = self.record(&zeroed, false);
+        Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps, recorded })
     }
 
     /// Executes a command of `sqs[index]` fetched at `seen_ns` and completes it when its time has come.
@@ -409,6 +449,7 @@ impl Controller {
             seen_ns,
             begun_ns: slot.begun_ns,
             prps: executed.prps,
+            recorded: executed.recorded,
             marks: Marks::of_io(&verdict, sqe, &executed),
         };
         if due_ns <= seen_ns {

@@ -45,6 +45,7 @@ use crate::counters::SharedCounters;
 use crate::faults::{FaultHits, FaultPlan, FaultRule, Faults, TooManyRules};
 use crate::hostmem::{HostMemory, OwnMemory, Segment};
 use crate::medium::Medium;
+use crate::record::Recorder;
 use crate::rng::Rng;
 use crate::service::Service;
 use crate::stamps::{STAMP_RING_LEN, StampRing};
@@ -116,6 +117,7 @@ pub(crate) struct Controller {
     unsafe_shutdowns: u64,
     counters: Arc<SharedCounters>,
     stamps: Option<Arc<StampRing>>,
+    recorder: Option<Recorder>,
     refusals: VecDeque<Refusal>,
     /// Commands complete when they are fetched, and nothing needs the time.
     immediate: bool,
@@ -161,6 +163,7 @@ impl Controller {
             unsafe_shutdowns: 0,
             counters: Arc::default(),
             stamps,
+            recorder: None,
             refusals: VecDeque::with_capacity(MAX_REFUSALS),
             immediate: false,
             timed: false,
@@ -217,6 +220,7 @@ impl Controller {
         self.immediate = self.service.is_null()
             && self.faults.is_none()
             && self.stamps.is_none()
+            && self.recorder.is_none()
             && !self.power.needs_clock()
             && !self.store.has_uncorrectable();
         self.arbitrated = self.arbiter.weighted || self.config.model.inside > 0;
@@ -225,6 +229,26 @@ impl Controller {
     pub(crate) fn set_faults(&mut self, plan: FaultPlan) {
         self.faults = Faults::new(plan);
         self.choose_path();
+    }
+
+    /// Records what is written and flushed from now on.
+    pub(crate) fn set_recorder(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
+        self.choose_path();
+    }
+
+    /// A turn begins, if anybody records them.
+    pub(crate) fn begin_turn(&mut self) {
+        if let Some(recorder) = &self.recorder {
+            recorder.next_turn();
+        }
+    }
+
+    /// All that the namespaces hold.
+    pub(crate) fn contents(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.store.total_bytes() as usize];
+        self.store.span(0, bytes.len()).read(&mut bytes);
+        bytes
     }
 
     /// Injects one more fault.

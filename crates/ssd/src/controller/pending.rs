@@ -7,6 +7,7 @@ use meantime_spec::sqe::NSID_BROADCAST;
 use meantime_spec::status::Status;
 
 use super::faulty::Marks;
+use crate::record::Recorded;
 
 /// As many commands can be pending at once; no more are fetched then.
 pub(super) const MAX_PENDING: usize = 16384;
@@ -23,6 +24,8 @@ pub(super) struct Command {
     pub(super) begun_ns: u64,
     /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: a mapping taken away makes it fail.
     pub(super) prps: Option<(u64, u64)>,
+    /// What its completion is recorded as.
+    pub(super) recorded: Option<Recorded>,
     /// Fault injection.
     pub(super) marks: Marks,
 }

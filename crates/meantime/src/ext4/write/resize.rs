@@ -152,6 +152,10 @@ impl File {
         } else {
             self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
             self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
+            // It is the last pages that make the file as large on the disk as it is: without them it would stay smaller.
+            if range.end >= size && known.state(mount)?.metadata.size < size {
+                mount.settle(known, whole.start / PAGE..whole.end / PAGE)?;
+            }
             let blocks = live.take_blocks();
             mount.drop_pages(known, whole.start / PAGE..whole.end / PAGE);
             let all = mount.units().blocks(whole.clone());

@@ -1,0 +1,153 @@
+//! What is found in a file system.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use meantime::ext4::{Error, FileSystem, FileType};
+
+/// What an inode is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Directory,
+    Symlink(Vec<u8>),
+    File(Vec<u8>),
+    Special,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    pub kind: Kind,
+    pub mode: u16,
+    pub links: u32,
+    /// `user.x`.
+    pub attribute: Option<Vec<u8>>,
+}
+
+/// All names below a root (which is ""), with their inodes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tree {
+    pub names: BTreeMap<String, u64>,
+    pub inodes: BTreeMap<u64, Inode>,
+}
+
+const LOST_AND_FOUND: &str = "lost+found";
+
+fn joined(above: &str, name: &str) -> String {
+    if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") }
+}
+
+impl Tree {
+    /// What `fs` has below `root`.
+    pub fn ours(fs: &FileSystem, root: &str) -> Result<Self, Error> {
+        let mut tree = Self::default();
+        let top = fs.resolve(&fs.root()?, Path::new("/").join(root), false)?;
+        let mut nodes = vec![(String::new(), top)];
+        while let Some((path, node)) = nodes.pop() {
+            let ino = u64::from(node.ino());
+            tree.names.insert(path.clone(), ino);
+            if tree.inodes.contains_key(&ino) {
+                continue;
+            }
+            let metadata = node.metadata();
+            let kind = match node.file_type() {
+                FileType::Directory => Kind::Directory,
+                FileType::Symlink => Kind::Symlink(fs.read_link(&node)?.as_os_str().as_bytes().to_vec()),
+                FileType::Regular => {
+                    let file = fs.open_node(&node)?;
+                    let mut content = vec![0; file.size() as usize];
+                    let read = file.read_at(&mut content, 0)?;
+                    assert_eq!(read, content.len(), "{path}: a short read");
+                    Kind::File(content)
+                }
+                _ => Kind::Special,
+            };
+            let attribute = match fs.attribute(&node, b"user.x") {
+                Ok(value) => Some(value),
+                Err(Error::NoAttribute) => None,
+                Err(error) => return Err(error),
+            };
+            if kind == Kind::Directory {
+                for entry in fs.entries(&node)? {
+                    let entry = entry?;
+                    let name = entry.name.to_str().expect("a name of ours").to_owned();
+                    if name == "." || name == ".." || (path.is_empty() && name == LOST_AND_FOUND) {
+                        continue;
+                    }
+                    let child = fs.lookup(&node, &entry.name)?;
+                    assert_eq!(child.ino(), entry.ino, "{path}/{name}");
+                    nodes.push((joined(&path, &name), child));
+                }
+            }
+            let inode = Inode { kind, mode: metadata.mode & 0o7777, links: metadata.links, attribute };
+            tree.inodes.insert(ino, inode);
+        }
+        Ok(tree)
+    }
+
+    /// What the kernel has below directory `root`.
+    pub fn kernels(root: &Path) -> std::io::Result<Self> {
+        let mut tree = Self::default();
+        let mut paths = vec![(String::new(), PathBuf::from(root))];
+        while let Some((path, full)) = paths.pop() {
+            let metadata = std::fs::symlink_metadata(&full)?;
+            let ino = metadata.ino();
+            tree.names.insert(path.clone(), ino);
+            if tree.inodes.contains_key(&ino) {
+                continue;
+            }
+            let file_type = metadata.file_type();
+            let kind = if file_type.is_dir() {
+                for entry in std::fs::read_dir(&full)? {
+                    let name = entry?.file_name();
+                    let name = name.to_str().expect("a name of ours");
+                    if !(path.is_empty() && name == LOST_AND_FOUND) {
+                        paths.push((joined(&path, name), full.join(name)));
+                    }
+                }
+                Kind::Directory
+            } else if file_type.is_symlink() {
+                Kind::Symlink(std::fs::read_link(&full)?.as_os_str().as_bytes().to_vec())
+            } else if file_type.is_file() {
+                Kind::File(std::fs::read(&full)?)
+            } else {
+                Kind::Special
+            };
+            let mut value = vec![0; 65_536];
+            let attribute = match rustix::fs::lgetxattr(&full, "user.x", &mut value[..]) {
+                Ok(bytes) => Some(value[..bytes].to_vec()),
+                Err(_) => None,
+            };
+            let mode = (metadata.permissions().mode() & 0o7777) as u16;
+            tree.inodes.insert(ino, Inode { kind, mode, links: metadata.nlink() as u32, attribute });
+        }
+        Ok(tree)
+    }
+
+    /// Where two differ.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        if self.names != other.names {
+            return Some(format!("names {:?} and {:?}", self.names, other.names));
+        }
+        let differs = |(ino, inode): &(&u64, &Inode)| other.inodes.get(ino) != Some(*inode);
+        let (ino, inode) = self.inodes.iter().find(differs)?;
+        let name = self.names.iter().find(|(_, found)| *found == ino).map(|(name, _)| name);
+        let short = |inode: &Inode| match &inode.kind {
+            Kind::File(content) => format!(
+                "a file of {} bytes, sum {:x}, {:o}, {} links, {:?}",
+                content.len(),
+                crc32c::crc32c(content),
+                inode.mode,
+                inode.links,
+                inode.attribute.as_ref().map(Vec::len)
+            ),
+            _ => format!("{inode:?}"),
+        };
+        Some(format!(
+            "{name:?}: {} and {}",
+            short(inode),
+            other.inodes.get(ino).map_or_else(String::new, short)
+        ))
+    }
+}
