@@ -5,6 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::fs_write::{
+    CHANGE_AFTER, LnArgs, MKFS_ABOUT, MKFS_AFTER, MkdirArgs, MkfsArgs, MvArgs, PUT_ABOUT, PUT_AFTER, PutArgs,
+    RmArgs, TruncateArgs,
+};
+
 /// Options of `fs`.
 #[derive(Debug, Args)]
 pub struct FsArgs {
@@ -43,6 +48,27 @@ pub enum FsCommand {
     /// Look for damage, and repair nothing
     #[command(long_about = CHECK_ABOUT, after_long_help = CHECK_AFTER)]
     Check(CheckArgs),
+    /// Copy a file, or with -r a directory, into the file system
+    #[command(long_about = PUT_ABOUT, after_long_help = PUT_AFTER)]
+    Put(PutArgs),
+    /// Remove a file, or with -r a directory
+    #[command(after_long_help = CHANGE_AFTER)]
+    Rm(RmArgs),
+    /// Rename or move something
+    #[command(after_long_help = CHANGE_AFTER)]
+    Mv(MvArgs),
+    /// Make a directory
+    #[command(after_long_help = CHANGE_AFTER)]
+    Mkdir(MkdirArgs),
+    /// Make a link
+    #[command(after_long_help = CHANGE_AFTER)]
+    Ln(LnArgs),
+    /// Set a file's size
+    #[command(after_long_help = CHANGE_AFTER)]
+    Truncate(TruncateArgs),
+    /// Make an empty file system
+    #[command(long_about = MKFS_ABOUT, after_long_help = MKFS_AFTER)]
+    Mkfs(MkfsArgs),
 }
 
 /// How the file system is mounted.
@@ -60,7 +86,7 @@ pub struct MountArgs {
 }
 
 /// A size with a unit.
-fn bytes(text: &str) -> Result<usize, String> {
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let bytes = meantime::block::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.filter(|bytes| *bytes >= 1 << 20).ok_or_else(|| format!("{text:?} is no size from 1M on, e.g. 64M"))
 }
@@ -166,10 +192,12 @@ pub struct CheckArgs {
 
 /// `fs --help`, at the top.
 pub(super) const ABOUT: &str = "\
-Reads ext4 file systems on any device, without the kernel's help and without root: an image file, an SSD that user space \
+Reads and changes ext4 file systems on any device, without the kernel's help and without root: an image file, an SSD that user space \
 drives, one that another process serves.
 
-Nothing is ever written to the device. A journal that was not finished is replayed into memory, so that what is shown is what a mount would show.";
+What only reads (ls, cat, stat, get, tree, df, info, extents, check) never writes to the device. A journal that was not finished is replayed into memory then, so that what is \
+shown is what a mount would show. What changes the file system (put, rm, mv, mkdir, ln, truncate) does so through the journal: after a crash it is in order, and holds each step \
+or not. A file system that the kernel has mounted is refused.";
 
 /// `fs --help`, at the bottom.
 pub(super) const AFTER: &str = "\
@@ -196,6 +224,8 @@ EXAMPLES
   meantime fs get -r file:disk.img:/home rescued
   meantime fs info file:disk.img
   meantime fs check file:disk.img
+  meantime fs put -r site file:disk.img:/srv/www
+  meantime fs mkfs -L data file:new.img
 
 EXIT STATUS
   0    done

@@ -1,13 +1,17 @@
-//! `meantime fs`: file systems read on any device, without the kernel.
+//! `meantime fs`: file systems read and changed on any device, without the kernel.
 
+mod change;
 mod check;
 mod extents;
 mod get;
 mod list;
+mod mkfs;
 mod names;
+mod put;
 mod show;
 mod tree;
 mod volume;
+mod write;
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -37,6 +41,13 @@ pub fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
         FsCommand::Info(args) => volume::info(args),
         FsCommand::Extents(args) => extents::run(args),
         FsCommand::Check(args) => check::run(args),
+        FsCommand::Put(args) => put::run(args),
+        FsCommand::Rm(args) => change::rm(args),
+        FsCommand::Mv(args) => change::mv(args),
+        FsCommand::Mkdir(args) => change::mkdir(args),
+        FsCommand::Ln(args) => change::ln(args),
+        FsCommand::Truncate(args) => change::truncate(args),
+        FsCommand::Mkfs(args) => mkfs::run(args),
     }
 }
 

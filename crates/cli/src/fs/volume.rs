@@ -87,6 +87,7 @@ pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             "groups": info.groups,
             "clean": info.clean,
             "errors": info.errors,
+            "mounted": mounted_elsewhere(&location.device),
             "recovered": info.recovered.map(|recovered| json!({
                 "transactions": recovered.transactions,
                 "blocks": recovered.blocks,
@@ -101,17 +102,30 @@ pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     end(info_text(&location.device, &info).as_bytes())
 }
 
+/// Where the kernel has it mounted.
+fn mounted_elsewhere(device: &str) -> Option<String> {
+    meantime::ext4::mounted_elsewhere(&device.parse().ok()?)
+}
+
 fn info_text(device: &str, info: &VolumeInfo) -> String {
     let text = |bytes: &[u8]| match String::from_utf8_lossy(bytes) {
         text if text.is_empty() => "–".to_owned(),
         text => names::harmless(std::ffi::OsStr::new(&*text)),
     };
     let bytes = info.blocks.saturating_mul(u64::from(info.block_bytes));
-    let state = match (info.clean, info.errors) {
-        (true, false) => "clean",
-        (false, false) => "not unmounted cleanly",
-        (_, true) => "errors were seen: `meantime fs check` looks for them",
+    let needs_recovery =
+        info.features.iter().any(|name| name == "needs_recovery") || info.recovered.is_some();
+    let mut state = match (info.clean, info.errors) {
+        (_, true) => "errors were seen: `meantime fs check` looks for them".to_owned(),
+        (true, false) => "clean".to_owned(),
+        (false, false) if needs_recovery => {
+            "not unmounted cleanly: its journal has to be replayed".to_owned()
+        }
+        (false, false) => "not unmounted cleanly".to_owned(),
     };
+    if let Some(who) = mounted_elsewhere(device) {
+        state = format!("{state}; {who}");
+    }
     let journal = match &info.recovered {
         None if info.features.iter().any(|name| name == "has_journal") => "nothing to replay".to_owned(),
         None => "none".to_owned(),
@@ -129,7 +143,7 @@ fn info_text(device: &str, info: &VolumeInfo) -> String {
         ("Size", format!("{} ({} blocks of {} bytes)", figures::bytes(bytes), info.blocks, info.block_bytes)),
         ("Groups", info.groups.to_string()),
         ("Inodes", format!("{} of {} bytes", info.inodes, info.inode_bytes)),
-        ("State", state.to_owned()),
+        ("State", state),
         ("Journal", journal),
         ("Created", names::time(info.created)),
         ("Last written", names::time(info.written)),
@@ -137,7 +151,8 @@ fn info_text(device: &str, info: &VolumeInfo) -> String {
     rows.iter().map(|(name, value)| format!("{name:<16} {value}\n")).collect()
 }
 
-fn uuid(bytes: &[u8; 16]) -> String {
+/// In its usual form.
+pub(super) fn uuid(bytes: &[u8; 16]) -> String {
     let hex = names::hex(bytes);
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

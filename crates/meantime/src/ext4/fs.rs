@@ -217,12 +217,12 @@ impl FileSystem {
             .map_err(|failure| failure.for_device(&uri, device_bytes))?;
         let mut writer = None;
         let recovered = if options.write {
-            let anew = || DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
-            let opened = Journal::open_for(&lanes, volume, options.commit_overlap, anew)
+            let (journal, ready) = Journal::open_for(&lanes, volume, options.commit_overlap)
                 .map_err(|failure| failure.for_device(&uri, device_bytes))?;
-            volume = opened.volume;
-            writer = Some(Writer::new(opened.journal, &volume, options).map_err(failed)?);
-            opened.recovered
+            volume = ready;
+            let recovered = journal.recovered();
+            writer = Some(Writer::new(journal, &volume, options).map_err(failed)?);
+            recovered
         } else {
             recover(&mut volume).map_err(|failure| failure.for_device(&uri, device_bytes))?
         };

@@ -17,10 +17,12 @@ mod error;
 mod file;
 pub mod format;
 mod fs;
+mod in_use;
 pub mod journal;
 mod lanes;
 mod live;
 mod metadata;
+pub mod mkfs;
 mod node;
 mod options;
 mod read;
@@ -36,6 +38,7 @@ pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use file::{File, Segment, SegmentKind};
 pub use fs::{Entry, FileSystem, Node, ReadDir};
+pub use in_use::mounted_elsewhere;
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
     Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags,

@@ -20,6 +20,7 @@ pub struct DeviceSource(Arc<Inner>);
 struct Inner {
     lanes: Arc<Lanes>,
     policy: Option<Policy>,
+    cache_bytes: usize,
     /// By byte offset and length. Never older than the device; older than `newest`, perhaps.
     kept: Bounded<(u64, usize), Arc<[u8]>>,
     newest: Newest,
@@ -31,7 +32,12 @@ impl DeviceSource {
     /// Metadata through `lanes`, of which `cache_bytes` are kept.
     pub(super) fn new(lanes: Arc<Lanes>, policy: Option<Policy>, cache_bytes: usize) -> Self {
         let (kept, newest) = (Bounded::new(cache_bytes), Newest::default());
-        Self(Arc::new(Inner { lanes, policy, kept, newest, block_bits: OnceLock::new() }))
+        Self(Arc::new(Inner { lanes, policy, cache_bytes, kept, newest, block_bits: OnceLock::new() }))
+    }
+
+    /// The same device, of which nothing was read yet.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(Arc::clone(&self.0.lanes), self.0.policy, self.0.cache_bytes)
     }
 
     /// From now on there may be newer blocks, of `1 << block_bits` bytes.

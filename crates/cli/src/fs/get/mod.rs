@@ -1,6 +1,6 @@
 //! `meantime fs get`: files and directories, out of the file system.
 
-mod progress;
+pub mod progress;
 mod target;
 
 use std::collections::{HashMap, HashSet};

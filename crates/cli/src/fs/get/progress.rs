@@ -5,7 +5,7 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::names;
+use super::super::names;
 
 /// The bar, or what turns if nobody knows how much there is.
 pub struct Progress {

@@ -16,6 +16,9 @@ pub(super) struct GroupChange {
     pub(super) inodes: i32,
     /// What was added to the directories.
     pub(super) directories: i32,
+    /// Where the bitmaps that were changed are; 0: not changed.
+    pub(super) block_bitmap: u64,
+    pub(super) inode_bitmap: u64,
 }
 
 /// What one handle did to blocks and inodes.

@@ -1,5 +1,6 @@
 //! Groups as a handle sees and changes them.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,7 +16,51 @@ fn wrong_count(number: u32, of: &'static str) -> Error {
     Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)).into()
 }
 
+/// So many bitmaps are known to be right.
+const KNOWN: usize = 16;
+
+/// Bitmaps whose checksum needs no second look: those that were checked or made last.
+#[derive(Debug, Default)]
+pub(super) struct Known(VecDeque<(u64, Arc<[u8]>)>);
+
+impl Known {
+    fn has(&self, block: u64, bits: &Arc<[u8]>) -> bool {
+        self.0.iter().any(|(known, content)| *known == block && Arc::ptr_eq(content, bits))
+    }
+
+    /// Block `block` is right as it is in `bits`.
+    pub(super) fn learn(&mut self, block: u64, bits: &Arc<[u8]>) {
+        if let Some((_, content)) = self.0.iter_mut().find(|(known, _)| *known == block) {
+            *content = Arc::clone(bits);
+            return;
+        }
+        if self.0.len() == KNOWN {
+            self.0.pop_front();
+        }
+        self.0.push_back((block, Arc::clone(bits)));
+    }
+}
+
 impl Allocator {
+    /// A bitmap of `count` bits in block `block`, which `checksum` in the descriptor of `group` is for.
+    fn bitmap(
+        &self,
+        handle: &Handle<'_>,
+        block: u64,
+        count: u32,
+        checksum: u32,
+        group: &Group,
+    ) -> Result<Arc<[u8]>, Error> {
+        let bits = handle.block(block)?;
+        // What the handle has changed was checked before that, and given its checksum then.
+        if handle.changes().blocks.contains_key(&block) || self.known().has(block, &bits) {
+            return Ok(bits);
+        }
+        handle.volume().verify_bitmap(&bits, block, count, checksum, group.checksum_mask)?;
+        self.known().learn(block, &bits);
+        Ok(bits)
+    }
+
     /// The block bitmap of group `number` as it is with what `handle` changed: if it was never written, as it would have been.
     pub(super) fn block_bits(
         &self,
@@ -23,10 +68,14 @@ impl Allocator {
         number: u32,
         group: &Group,
     ) -> Result<Arc<[u8]>, Error> {
-        let bits = handle.volume().block_bitmap_of(group)?;
-        let bits = bits.unwrap_or_else(|| self.zones.initial_bitmap(self.superblock(), number).into());
+        let superblock = self.superblock();
+        let bits = if group.block_uninit {
+            self.zones.initial_bitmap(superblock, number).into()
+        } else {
+            let count = superblock.clusters_per_group();
+            self.bitmap(handle, group.block_bitmap, count, group.block_bitmap_checksum, group)?
+        };
         if !self.hints()[number as usize].blocks_agree {
-            let superblock = self.superblock();
             let free = bitmap::count_free(&bits, 0..blocks_in(superblock, number));
             if free != group.free_clusters {
                 return Err(wrong_count(number, "free blocks"));
@@ -87,16 +136,18 @@ impl Allocator {
             handle.edit(group.block_bitmap)?
         };
         if used {
-            bitmap::set(bits, marked);
+            bitmap::set(bits, marked.clone());
         } else {
-            bitmap::clear(bits, marked);
+            bitmap::clear(bits, marked.clone());
         }
-        let checksum = self.bitmap_checksum(bits, superblock.clusters_per_group());
+        let before = (!group.block_uninit).then_some(group.block_bitmap_checksum);
+        let checksum = self.bitmap_checksum(bits, superblock.clusters_per_group(), before, marked);
         self.edit_group(handle, number, |edit| {
             edit.set_free_clusters(free);
             edit.set_block_bitmap(checksum);
         })?;
         let change = handle.space().group(number);
+        change.block_bitmap = group.block_bitmap;
         if used {
             change.taken += count;
         } else {
@@ -105,10 +156,16 @@ impl Allocator {
         Ok(())
     }
 
-    /// The checksum of a bitmap of `count` bits; nothing in particular where bitmaps have none.
-    fn bitmap_checksum(&self, bits: &[u8], count: u32) -> u32 {
+    /// The checksum of a bitmap of `count` bits, which was `before` until those of `turned` were turned; nothing in particular where bitmaps have
+    /// none.
+    fn bitmap_checksum(&self, bits: &[u8], count: u32, before: Option<u32>, turned: Range<u32>) -> u32 {
         let superblock = self.superblock();
-        if superblock.has_checksums() { bitmap::checksum(superblock.seed(), bits, count) } else { 0 }
+        if !superblock.has_checksums() {
+            return 0;
+        }
+        let patched =
+            before.and_then(|before| Some(before ^ bitmap::checksum_patch(&self.patch, count, turned)?));
+        patched.unwrap_or_else(|| bitmap::checksum(superblock.seed(), bits, count))
     }
 
     /// The inode bitmap of group `number`; `None`: no inode of it is in use.
@@ -118,7 +175,12 @@ impl Allocator {
         number: u32,
         group: &Group,
     ) -> Result<Option<Arc<[u8]>>, Error> {
-        let bits = handle.volume().inode_bitmap_of(group)?;
+        let bits = if group.inode_uninit {
+            None
+        } else {
+            let count = self.superblock().inodes_per_group();
+            Some(self.bitmap(handle, group.inode_bitmap, count, group.inode_bitmap_checksum, group)?)
+        };
         if !self.hints()[number as usize].inodes_agree {
             let per_group = self.superblock().inodes_per_group();
             let free = bits.as_ref().map_or(per_group, |bits| bitmap::count_free(bits, 0..per_group));
@@ -166,7 +228,8 @@ impl Allocator {
         } else {
             bitmap::clear(bits, index..index + 1);
         }
-        let checksum = self.bitmap_checksum(bits, per_group);
+        let before = (!group.inode_uninit).then_some(group.inode_bitmap_checksum);
+        let checksum = self.bitmap_checksum(bits, per_group, before, index..index + 1);
         let never_used = if used {
             group.unused_inodes.min(per_group.saturating_sub(index + 1))
         } else {
@@ -176,7 +239,7 @@ impl Allocator {
         let block_checksum = if used && group.block_uninit {
             let bits = handle.create(group.block_bitmap)?;
             bits.copy_from_slice(&self.zones.initial_bitmap(superblock, number));
-            Some(self.bitmap_checksum(bits, superblock.clusters_per_group()))
+            Some(self.bitmap_checksum(bits, superblock.clusters_per_group(), None, 0..0))
         } else {
             None
         };
@@ -192,6 +255,7 @@ impl Allocator {
             }
         })?;
         let change = handle.space().group(number);
+        change.inode_bitmap = group.inode_bitmap;
         let sign = if used { 1 } else { -1 };
         change.inodes -= sign;
         change.directories += if directory { sign } else { 0 };

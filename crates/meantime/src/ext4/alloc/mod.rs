@@ -18,12 +18,14 @@ mod zones;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::format::checksum::Patch;
 use super::format::features::ro_compat;
 use super::format::{Source, Superblock, Volume};
 use super::journal::{Changes, Handle};
 use super::{Error, Unsupported, Usage};
 
 pub use changes::SpaceChanges;
+use groups::Known;
 pub use pool::Reservation;
 use pool::{Pool, Totals};
 use windows::Windows;
@@ -65,9 +67,12 @@ pub struct Allocator {
     volume: Volume<()>,
     zones: Zones,
     pool: Arc<Pool>,
-    /// Of every group. (The three locks are taken one at a time, after all others.)
+    /// Of every group. (The locks are taken one at a time, after all others.)
     hints: Mutex<Vec<Hint>>,
     windows: Mutex<Windows>,
+    known: Mutex<Known>,
+    /// For bitmaps' checksums.
+    patch: Patch,
     /// What `statfs` tells that does not change.
     usage: Usage,
     /// Whether blocks were missing last because those that are free wait for a commit.
@@ -108,6 +113,8 @@ impl Allocator {
             pool: Arc::new(Pool::new(totals, root, last)),
             hints: Mutex::new(hints),
             windows: Mutex::default(),
+            known: Mutex::default(),
+            patch: Patch::new(superblock.block_bytes() as usize),
             usage: volume.usage()?,
             starved: false.into(),
         })
@@ -125,6 +132,10 @@ impl Allocator {
     fn windows(&self) -> MutexGuard<'_, Windows> {
         // Hints, too.
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// No run of free blocks of group `number` is longer, as far as is known.
@@ -185,6 +196,13 @@ impl Allocator {
             directories += i64::from(change.directories);
         }
         drop(hints);
+        let mut known = self.known();
+        for bitmap in groups.iter().flat_map(|(_, change)| [change.block_bitmap, change.inode_bitmap]) {
+            if let Some(bits) = changes.blocks.get(&bitmap) {
+                known.learn(bitmap, bits);
+            }
+        }
+        drop(known);
         self.pool.add(blocks, inodes, directories, changes.space.settle());
     }
 

@@ -38,6 +38,8 @@ pub(super) fn remove(
     metadata: bool,
     budget: usize,
 ) -> Result<Progress, Error> {
+    // They have no words for maps.
+    handle.fast_ineligible();
     let pointers = u64::from(handle.superblock().block_bytes()) / 4;
     let limit = weight(handle) + budget.max(1);
     let mut removal =

@@ -2,7 +2,9 @@
 //!
 //! Whoever calls stores the directory's inode, of which only size, blocks and flags are changed here. Directories do not become shorter.
 
+use crate::ext4::FileType;
 use crate::ext4::alloc::{Allocator, Want};
+use crate::ext4::change::extents;
 use crate::ext4::error::{Corruption, Defect, Error, Unsupported};
 use crate::ext4::format::directory::{Block, Directory, IndexPath};
 use crate::ext4::format::dirent::{DirectoryShape, Dirents};
@@ -13,7 +15,6 @@ use crate::ext4::format::features::compat;
 use crate::ext4::format::inode::flags;
 use crate::ext4::format::{Inode, MappedExtent};
 use crate::ext4::journal::Handle;
-use crate::ext4::{FileType, change::extents};
 
 /// More turns than it takes to find room: a directory gets an index, the index a level more, each level another node.
 const TURNS: usize = 8;

@@ -16,7 +16,7 @@ use crate::ext4::{Corruption, Defect, Error, FileType};
 /// No block of a file has this number or a higher one (EXT_MAX_BLOCKS).
 pub const MAX_LOGICAL: u32 = u32::MAX;
 /// Extents that are freed in one change at most, however few blocks it changes for that: it holds up all others.
-pub(super) const MAX_FREED: usize = 4096;
+pub(super) const MAX_FREED: usize = 1024;
 
 /// The end of a range of a file's blocks: [`MAX_LOGICAL`] means all that there are, though they should not be.
 fn end_of(range: &Range<u32>) -> u64 {

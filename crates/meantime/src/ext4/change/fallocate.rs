@@ -9,6 +9,9 @@ use crate::ext4::format::edit::{InodeEdit, max_blocks};
 use crate::ext4::format::{MappedExtent, RunState};
 use crate::ext4::journal::Handle;
 
+/// Runs that are looked at in one change at most, however few blocks it changes for that: it holds up all others.
+const MAX_RUNS: usize = 1024;
+
 /// What is done with blocks that are there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum There {
@@ -66,7 +69,10 @@ fn fill(
     let limit = extents::weight(handle) + budget.max(1);
     let mut from = range.start;
     let mut goal = last_block(handle, &inode, from)?;
-    while from < range.end && extents::weight(handle) < limit {
+    for _ in 0..MAX_RUNS {
+        if from >= range.end || extents::weight(handle) >= limit {
+            break;
+        }
         let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, u64::from(from))?;
         let blocks = u64::from(range.end - from).min(run.blocks) as u32;
         match (run.state, there) {

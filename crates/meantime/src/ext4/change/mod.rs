@@ -1,7 +1,6 @@
 //! What can be done to a file system, as changes of its metadata in a [`Handle`](super::journal::Handle).
 
 pub mod acl;
-mod attribute_block;
 #[cfg(test)]
 mod attribute_tests;
 pub mod attributes;

@@ -1,7 +1,7 @@
 //! Inodes made (kernel: `fs/ext4/ialloc.c`).
 
 use crate::ext4::alloc::{Allocator, Want};
-use crate::ext4::change::extents;
+use crate::ext4::change::{acl, extents};
 use crate::ext4::error::Error;
 use crate::ext4::format::MappedExtent;
 use crate::ext4::format::checksum::crc32c;
@@ -48,7 +48,7 @@ fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32, Error> {
     Ok(if new == before { new.wrapping_add(1) } else { new })
 }
 
-/// Takes an inode for something new in directory `parent`. It has no names; the caller stores it.
+/// Takes an inode for something new in directory `parent`, whose default access list it has. It has no names; the caller stores it.
 ///
 /// # Errors
 /// [`Error::NoSpace`]; damage, or the device.
@@ -93,6 +93,7 @@ pub(super) fn make(
     inode.set_accessed(now);
     inode.set_modified(now);
     inode.set_changed(now);
+    acl::inherit(handle, allocator, parent.ino(), &mut inode)?;
     Ok(inode)
 }
 

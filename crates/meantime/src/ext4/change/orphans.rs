@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Progress, attribute_block, extents, truncate};
+use super::{Progress, attributes, extents, truncate};
 use crate::ext4::alloc::Allocator;
 use crate::ext4::format::checksum::crc32c;
 use crate::ext4::format::edit::InodeEdit;
@@ -33,6 +33,7 @@ pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
         return Ok(());
     }
     superblock.set_ro_compat(ro_compat::LARGE_FILE);
+    handle.fast_ineligible();
     handle.store_superblock(&superblock)
 }
 
@@ -135,12 +136,16 @@ impl OrphanFile {
     }
 }
 
-/// Makes `inode` an orphan, which it is not yet. The caller stores it.
+/// Makes `inode` an orphan, which it is not yet: nobody is truncating it. The caller stores it.
 ///
 /// # Errors
 /// Damage, or the device.
 pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
+    // Once more would make the list a circle. (The last one cannot be told from one that is not in it, unless it is also the first.)
+    if inode.deletion_time() != 0 || handle.load_superblock()?.last_orphan() == inode.ino() {
+        return Ok(());
+    }
     if let Some(file) = OrphanFile::of(handle)?
         && file.replace(handle, 0, inode.ino())?
     {
@@ -186,6 +191,20 @@ pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Erro
         }
     }
     Err(wrong.into())
+}
+
+/// Gives up a truncation that cannot be finished, for damage as a rule: inode `ino`, which has links, is no orphan any more. (What it has behind its
+/// size is in the way of nobody but e2fsck.)
+///
+/// # Errors
+/// As [`remove`].
+pub fn abandon(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
+    let mut inode = handle.load_inode(ino)?;
+    if inode.links() == 0 || !contains(handle, ino)? {
+        return Ok(());
+    }
+    remove(handle, &mut inode)?;
+    handle.store_inode(&inode, true)
 }
 
 /// All orphans: those of the list, then those of the file.
@@ -264,7 +283,7 @@ pub fn finish(
             return Ok(progress);
         }
     }
-    attribute_block::release(handle, allocator, &mut inode)?;
+    attributes::release(handle, allocator, &mut inode)?;
     remove(handle, &mut inode)?;
     inode.set_deletion_time(handle.now().seconds as u32);
     inode.set_changed(handle.now());

@@ -22,9 +22,66 @@ pub fn inode_seed(seed: u32, ino: u32, generation: u32) -> u32 {
     crc32c(crc32c(seed, &ino.to_le_bytes()), &generation.to_le_bytes())
 }
 
+/// The polynomial of CRC-32C, reflected.
+const CRC32C_POLYNOMIAL: u32 = 0x82F6_3B78;
+
+/// The product of `a` and `b` as polynomials, modulo the one of CRC-32C; the highest bit is the power 0.
+fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    for power in (0..u32::BITS).rev() {
+        product ^= b & (a >> power & 1).wrapping_neg();
+        b = b >> 1 ^ CRC32C_POLYNOMIAL & (b & 1).wrapping_neg();
+    }
+    product
+}
+
+/// What becomes of a CRC-32C when few of the bytes that it covers change. A CRC is linear: what changes is the CRC, from zero on, of the
+/// differences and of all the bytes behind them, which do not differ.
+#[derive(Debug, Clone)]
+pub struct Patch {
+    /// What a state is multiplied by when so many zero bytes follow.
+    zeroes: Box<[u32]>,
+}
+
+impl Patch {
+    /// For up to `bytes` bytes.
+    pub fn new(bytes: usize) -> Self {
+        let first = 1u32 << 31;
+        let zeroes = std::iter::successors(Some(first), |state| Some(crc32c(*state, &[0]))).take(bytes + 1);
+        Self { zeroes: zeroes.collect() }
+    }
+
+    /// What is to be xored to the checksum if bytes differ by `difference` (the old xor the new ones), with `behind` bytes behind them; `None`: too
+    /// many are behind them.
+    pub fn of(&self, difference: &[u8], behind: usize) -> Option<u32> {
+        Some(multiply(*self.zeroes.get(behind)?, crc32c(0, difference)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_patched_checksum_is_that_of_the_patched_bytes(
+            mut bytes in prop::collection::vec(any::<u8>(), 1..300),
+            difference in prop::collection::vec(any::<u8>(), 1..20),
+            at in any::<prop::sample::Index>(),
+            state in any::<u32>(),
+        ) {
+            let patch = Patch::new(300);
+            let at = at.index(bytes.len());
+            let difference = &difference[..difference.len().min(bytes.len() - at)];
+            let before = crc32c(state, &bytes);
+            bytes[at..].iter_mut().zip(difference).for_each(|(byte, difference)| *byte ^= difference);
+            let behind = bytes.len() - at - difference.len();
+            prop_assert_eq!(crc32c(state, &bytes), before ^ patch.of(difference, behind).unwrap());
+            prop_assert_eq!(patch.of(difference, 301), None);
+        }
+    }
 
     #[test]
     fn known_vectors() {

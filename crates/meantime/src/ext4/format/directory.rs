@@ -135,6 +135,13 @@ impl<'a, S: Source> Directory<'a, S> {
         Error::Corrupt(block.map_or(corruption, |block| corruption.in_block(block)))
     }
 
+    /// Whether `bytes`, which are not the first block, are a node of the index. Without checksums, a leaf that lost all its names has one unused
+    /// entry of the whole block, too, but no counts.
+    fn is_node(&self, bytes: &Arc<[u8]>) -> bool {
+        looks_like_node(bytes, self.shape)
+            && (self.shape.checksums || IndexNode::parse(Arc::clone(bytes), self.shape).is_ok())
+    }
+
     /// Block `logical` of it, or how many blocks from there on are not there.
     pub fn block(&self, logical: u32) -> Result<Result<Block, u32>, Error> {
         let run = self.volume.run_at(self.inode, u64::from(logical))?;
@@ -143,7 +150,7 @@ impl<'a, S: Source> Directory<'a, S> {
         }
         let number = run.physical;
         let bytes = self.volume.block(number)?;
-        let is_index = self.is_indexed && (logical == 0 || looks_like_node(&bytes, self.shape));
+        let is_index = self.is_indexed && (logical == 0 || self.is_node(&bytes));
         if self.shape.checksums {
             let seed = self.inode.checksum_seed();
             let (is_right, defect) = if is_index {

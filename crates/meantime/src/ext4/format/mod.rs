@@ -22,6 +22,7 @@ mod inline;
 pub mod inode;
 pub mod journal;
 mod mapping;
+pub mod mkfs;
 mod open;
 pub mod path;
 mod source;

@@ -257,13 +257,25 @@ impl<S: Source> Volume<S> {
 
     fn bitmap(&self, block: u64, bits: u32, checksum: u32, mask: u32) -> Result<Arc<[u8]>, Error> {
         let bytes = self.block(block)?;
+        self.verify_bitmap(&bytes, block, bits, checksum, mask)?;
+        Ok(bytes)
+    }
+
+    /// Whether the checksum of a bitmap of `bits` bits, the content `bytes` of block `block`, is `checksum`, as far as `mask` goes.
+    pub(in crate::ext4) fn verify_bitmap(
+        &self,
+        bytes: &[u8],
+        block: u64,
+        bits: u32,
+        checksum: u32,
+        mask: u32,
+    ) -> Result<(), Error> {
         let wrong = Corruption::new(Defect::BitmapChecksum).in_block(block);
         let covered = bytes.get(..bits as usize / 8).ok_or(wrong)?;
         let superblock = self.superblock();
         let right = !superblock.has_checksums()
             || (super::checksum::crc32c(superblock.seed(), covered) ^ checksum) & mask == 0;
-        self.verify(right, wrong)?;
-        Ok(bytes)
+        self.verify(right, wrong)
     }
 
     /// The bitmap of the clusters of group `number` that are in use; `None`: it was never written, only the group's own are.
@@ -271,11 +283,7 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
     pub fn block_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
-        self.block_bitmap_of(&self.group(number)?)
-    }
-
-    /// The same for whoever has the group.
-    pub(in crate::ext4) fn block_bitmap_of(&self, group: &Group) -> Result<Option<Arc<[u8]>>, Error> {
+        let group = self.group(number)?;
         let bits = self.superblock().clusters_per_group();
         let (checksum, mask) = (group.block_bitmap_checksum, group.checksum_mask);
         (!group.block_uninit).then(|| self.bitmap(group.block_bitmap, bits, checksum, mask)).transpose()
@@ -286,11 +294,7 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
     pub fn inode_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
-        self.inode_bitmap_of(&self.group(number)?)
-    }
-
-    /// The same for whoever has the group.
-    pub(in crate::ext4) fn inode_bitmap_of(&self, group: &Group) -> Result<Option<Arc<[u8]>>, Error> {
+        let group = self.group(number)?;
         let bits = self.superblock().inodes_per_group();
         let (checksum, mask) = (group.inode_bitmap_checksum, group.checksum_mask);
         (!group.inode_uninit).then(|| self.bitmap(group.inode_bitmap, bits, checksum, mask)).transpose()

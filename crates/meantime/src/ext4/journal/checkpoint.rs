@@ -38,8 +38,11 @@ impl Journal {
             return Err(error.clone());
         }
         let result = self.checkpoint_by(&mut writer, lane);
-        if let Err(error) = &result {
+        if let Err(error) = &result
+            && self.failure.get().is_none()
+        {
             self.fail(error);
+            self.note_failure(&mut self.commits.lead(), lane);
         }
         result
     }

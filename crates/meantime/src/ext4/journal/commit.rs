@@ -253,7 +253,7 @@ impl Committer {
         }
         if empty {
             // There were data only, which nothing in the log leads to.
-            return if volatile { flush(lane) } else { Ok(()) };
+            return if volatile && transaction.ordered.is_unflushed() { flush(lane) } else { Ok(()) };
         }
         let buf = match prepared? {
             Some(buf) => buf,
@@ -307,9 +307,14 @@ impl Commits {
         self.half_full.load(Ordering::Relaxed)
     }
 
+    /// Whether a leader has panicked: nobody knows what it left of the log and of its transaction.
+    fn is_spoilt(&self) -> bool {
+        self.committer.is_poisoned()
+    }
+
     /// The lead, waited for.
     pub(super) fn lead(&self) -> Lead<'_> {
-        // A panic under it leaves a log that is not written to any more: the failure is noted by whoever is next.
+        // Who goes on to write asks whether it is spoilt.
         let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
         Lead { committer: Some(committer), commits: self }
     }
@@ -373,13 +378,16 @@ impl Journal {
             // A channel that nobody waits for, and the lead only if it is free: the caller may have what others wait for.
             let Some(mut lane) = self.lanes.try_take() else { return };
             let Some(mut lead) = self.commits.try_lead() else { return };
-            if self.failure.get().is_some() || ready() != Some(sequence) {
+            if self.failure.get().is_some() || self.commits.is_spoilt() || ready() != Some(sequence) {
                 return;
             }
             match self.lead_one(&mut lead, sequence, &mut lane, &mut ()) {
                 Ok(Led::Done) => {}
                 Ok(Led::NoRoom) => return,
-                Err(error) => return self.fail(&error),
+                Err(error) => {
+                    self.fail(&error);
+                    return self.note_failure(&mut lead, &mut lane);
+                }
             }
         }
     }
@@ -426,6 +434,9 @@ impl Journal {
                 self.commits.wait(|| self.commits.durable() >= upto);
                 continue;
             };
+            if self.commits.is_spoilt() {
+                self.fail(&Error::Resources("a commit has panicked".to_owned()));
+            }
             // Somebody else may have done it meanwhile.
             if self.commits.durable() >= upto || self.failure.get().is_some() {
                 continue;
@@ -442,6 +453,7 @@ impl Journal {
                 Err(error) => {
                     // Before the lead ends: nobody begins another.
                     self.fail(&error);
+                    self.note_failure(&mut lead, lane);
                     return Err(error);
                 }
             }

@@ -24,6 +24,8 @@ mod pending;
 mod running;
 #[cfg(test)]
 pub(in crate::ext4) mod testing;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod writer;
 

@@ -47,15 +47,6 @@ fn refused(what: impl Into<String>, advice: &'static str) -> OpenFailure {
     OpenFailure::Unsupported(Unsupported { what: what.into(), advice })
 }
 
-/// A file system that is ready for writing.
-pub(in crate::ext4) struct Opened {
-    pub(in crate::ext4) journal: Journal,
-    /// What was opened anew, after recovery.
-    pub(in crate::ext4) volume: Volume<DeviceSource>,
-    /// What was replayed, if anything was.
-    pub(in crate::ext4) recovered: Option<Recovered>,
-}
-
 /// Refuses what could not be kept right, before anything is written.
 fn check(volume: &Volume<DeviceSource>, device_block_bytes: u32) -> Result<(), OpenFailure> {
     const READ: &str = "mount it for reading";
@@ -157,8 +148,8 @@ fn edit_superblock(
 }
 
 impl Journal {
-    /// Makes `volume` ready for writing: what is in its journal is written home, the log is emptied, the file system marked as in use. `anew` opens
-    /// it when what it has read before does not count any more.
+    /// Makes `volume` ready for writing: what is in its journal is written home, the log is emptied, the file system marked as in use. The journal, and
+    /// the volume as it is then; the one before has old contents. Of a commit's waits, those are moved that `overlap` says.
     ///
     /// # Errors
     /// What could not be kept right is refused by name, and nothing was written; damage; the device.
@@ -166,8 +157,7 @@ impl Journal {
         lanes: &Arc<Lanes>,
         volume: Volume<DeviceSource>,
         overlap: CommitOverlap,
-        anew: impl Fn() -> DeviceSource,
-    ) -> Result<Opened, OpenFailure> {
+    ) -> Result<(Self, Volume<DeviceSource>), OpenFailure> {
         check(&volume, lanes.info().block_bytes)?;
         let recovery = journal::recover(&volume)?;
         if recovery.errno != 0 {
@@ -207,11 +197,7 @@ impl Journal {
         beginner.flush()?;
 
         // What was read before is old.
-        drop(volume);
-        let volume = {
-            // A volume reads by lanes of its own choice: another one than this, which is taken.
-            Volume::open(anew(), device_bytes, VolumeOptions::default())?
-        };
+        let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
         check(&volume, lanes.info().block_bytes)?;
 
         // 2. The log is empty, and the next transaction's number is none that may be found in it.
@@ -251,7 +237,7 @@ impl Journal {
         drop(lane);
 
         // What is known of the superblock is old again.
-        let volume = Volume::open(anew(), device_bytes, VolumeOptions::default())?;
+        let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
         volume.source().activate(block_bits);
         let (blocks_most, revokes) = (log.len() / TRANSACTION_PART, log.len() / REVOKE_PART);
         let revoked_most = revokes as usize * format.revoked_most();
@@ -270,8 +256,9 @@ impl Journal {
             volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),
+            recovered,
         };
-        Ok(Opened { journal, volume, recovered })
+        Ok((journal, volume))
     }
 
     /// The journal's superblock, and where its blocks are.
@@ -288,9 +275,27 @@ impl Journal {
         if first.state != RunState::Written {
             return Err(wrong());
         }
-        let format = JournalFormat::parse(&*volume.block(first.physical)?, blocks)?;
+        let format = JournalFormat::parse(&volume.block(first.physical)?, blocks)?;
         let used = format.blocks();
         Ok((format, stretches(volume, &inode, used)?))
+    }
+
+    /// What was replayed when it was mounted, if anything was.
+    pub fn recovered(&self) -> Option<Recovered> {
+        self.recovered
+    }
+
+    /// Says in the journal's superblock, if it still can be said, that there was a failure (`s_errno`), so that whoever mounts next has the file system
+    /// checked. What is in the log stays: the tail is not moved.
+    pub(super) fn note_failure(&self, committer: &mut Committer, lane: &mut Lane) {
+        /// EIO, as Linux has it there.
+        const ERRNO: i32 = -5;
+        let mut writer = Writer::new(self.volume.superblock().block_bits());
+        let noted = committer.format.set_errno(ERRNO);
+        let written = noted.and_then(|()| self.write_superblock(committer, &mut writer, lane));
+        if let Err(error) = written {
+            tracing::warn!(%error, "that the journal was aborted could not be noted in it");
+        }
     }
 
     /// Ends the mount: everything committed and home, the log empty, the file system marked as clean. Nothing is changed afterwards. After a

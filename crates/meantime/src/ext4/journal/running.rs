@@ -17,7 +17,7 @@ use crate::ext4::format::Volume;
 use crate::ext4::lanes::Lanes;
 use crate::ext4::options::CommitOverlap;
 use crate::ext4::source::DeviceSource;
-use crate::ext4::{Error, Timestamp};
+use crate::ext4::{Error, Recovered, Timestamp};
 
 /// Whoever is told of each change that succeeded.
 pub(super) type Observer = Box<dyn Fn(&Changes) + Send + Sync>;
@@ -49,6 +49,7 @@ pub struct Journal {
     /// Why nothing can be changed any more.
     pub(super) failure: OnceLock<Error>,
     pub(super) observer: OnceLock<Observer>,
+    pub(super) recovered: Option<Recovered>,
 }
 
 impl Journal {

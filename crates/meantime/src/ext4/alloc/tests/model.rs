@@ -67,8 +67,30 @@ struct Model {
     held: BTreeSet<u64>,
 }
 
+/// Fills what was never written with garbage: unused slots of inode tables, bitmaps that are not there.
+fn litter(image: &Image) {
+    let volume = image.volume();
+    let superblock = volume.superblock();
+    let block = |number: u64| number * u64::from(superblock.block_bytes());
+    let garbage = |bytes: u64| vec![0xA5; bytes as usize];
+    for number in 0..superblock.groups() {
+        let group = volume.group(number).unwrap();
+        let table = superblock.inode_table_blocks() * u64::from(superblock.block_bytes());
+        let known = superblock.inodes_per_group() - group.unused_inodes;
+        let known = u64::from(known * superblock.inode_bytes());
+        image.write(block(group.inode_table) + known, &garbage(table - known));
+        if group.inode_uninit {
+            image.write(block(group.inode_bitmap), &garbage(block(1)));
+        }
+        if group.block_uninit {
+            image.write(block(group.block_bitmap), &garbage(block(1)));
+        }
+    }
+}
+
 impl Model {
     fn new(image: Image) -> Self {
+        litter(&image);
         let allocator = Allocator::new(&image.volume()).unwrap();
         allocator.set_privileged(true);
         Self { image, allocator, made: Vec::new(), used: BTreeSet::new(), held: BTreeSet::new() }
@@ -203,6 +225,12 @@ impl Model {
     fn finish(self) {
         let Self { image, allocator, made, .. } = self;
         image.commit();
+        let volume = image.volume();
+        for (ino, _) in &made {
+            // As the kernel has it: whoever looks for the table in the bitmap finds it.
+            let group = volume.group((ino - 1) / volume.superblock().inodes_per_group()).unwrap();
+            assert!(!group.block_uninit && !group.inode_uninit);
+        }
         // Room for the nodes of its trees.
         let told = image.volume().usage().unwrap();
         if told.free_blocks < 300 {

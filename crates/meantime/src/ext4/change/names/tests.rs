@@ -3,12 +3,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::ext4::RenameFlags;
-use crate::ext4::change::{Name, Progress, rename};
+use crate::ext4::change::{Name, Progress, attributes, rename};
 use crate::ext4::format::features::compat;
 use crate::ext4::format::{ROOT_INO, Volume};
 use crate::ext4::journal::testing::Image;
+use crate::ext4::{RenameFlags, SetAttribute};
 
+mod growth;
 mod model;
 
 pub(super) const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 100 };
@@ -105,177 +106,12 @@ fn name(number: u32, bytes: usize) -> Vec<u8> {
     let mut name = format!("{number:x}-").into_bytes();
     while name.len() < bytes {
         name.push(if number.is_multiple_of(3) {
-            0xC0 | (number >> name.len() % 8) as u8 & 0x3F
+            0xC0 | (number >> (name.len() % 8)) as u8 & 0x3F
         } else {
             b'n'
         });
     }
     name
-}
-
-/// Fills a directory with links to one file, and takes them away again.
-fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usize, levels: usize) {
-    let Some(mut rig) = Rig::new(size, args, debugfs) else { return };
-    let (dir, file) = rig
-        .change(|handle, allocator| {
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
-            Ok((dir, create(handle, allocator, dir, &name(0, name_bytes), &NEW)?))
-        })
-        .unwrap();
-    for first in (1..count).step_by(20) {
-        rig.change(|handle, allocator| {
-            (first..count.min(first + 20))
-                .try_for_each(|number| link(handle, allocator, file, dir, &name(number, name_bytes)))
-        })
-        .unwrap();
-    }
-    let check = |rig: &Rig, left: &dyn Fn(u32) -> bool| {
-        let volume = rig.image.volume();
-        let expected: BTreeMap<_, _> = (0..count)
-            .filter(|number| left(*number))
-            .map(|number| (name(number, name_bytes), file))
-            .collect();
-        assert!(names(&volume, dir) == expected);
-        rig.image.fsck();
-    };
-    check(&rig, &|_| true);
-    let volume = rig.image.volume();
-    let inode = volume.linked_inode(dir).unwrap();
-    if levels == 0 {
-        assert!(!inode.has(flags::INDEX));
-    } else {
-        let directory = crate::ext4::format::directory::Directory::open(&volume, &inode).unwrap();
-        let root = directory.root().unwrap().0;
-        assert_eq!(root.levels, levels - 1);
-    }
-    let again = rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(1, name_bytes)));
-    assert_eq!(again, Err(Error::Exists));
-    // Two of three go.
-    let stays = |number: u32| number.is_multiple_of(3);
-    for first in (0..count).step_by(50) {
-        rig.change(|handle, _| {
-            (first..count.min(first + 50))
-                .filter(|number| !stays(*number))
-                .try_for_each(|number| unlink(handle, dir, &name(number, name_bytes)).map(|_| ()))
-        })
-        .unwrap();
-    }
-    check(&rig, &stays);
-    let gone = rig.change(|handle, _| unlink(handle, dir, &name(1, name_bytes)));
-    assert_eq!(gone, Err(Error::NotFound));
-    // The kernel goes on with it, and then we do.
-    let entries = (0..count).filter(|number| stays(*number)).count();
-    with_kernel(&mut rig, "rw", |at| {
-        let dir = at.join("dir");
-        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), entries);
-        for number in 0..count.min(2000) {
-            let name = name(number, name_bytes);
-            let path = dir.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&name));
-            assert_eq!(path.exists(), stays(number));
-            if stays(number) {
-                std::fs::remove_file(path).unwrap();
-            } else {
-                std::fs::write(path, b"").unwrap();
-            }
-        }
-    });
-    let seen = names(&rig.image.volume(), dir);
-    if seen.contains_key(&name(1, name_bytes)) {
-        for first in (0..count.min(2000)).step_by(50) {
-            rig.change(|handle, _| {
-                for number in first..count.min(2000).min(first + 50) {
-                    if !stays(number) {
-                        unlink(handle, dir, &name(number, name_bytes))?;
-                    }
-                }
-                Ok(())
-            })
-            .unwrap();
-        }
-        assert!(names(&rig.image.volume(), dir).keys().all(|name| seen.contains_key(name)));
-    }
-    let inodes: Vec<_> = rig.change(|handle, _| orphans::list(handle)).unwrap();
-    inodes.into_iter().for_each(|ino| rig.finish(ino));
-    rig.image.fsck();
-}
-
-#[test]
-fn directories_grow_and_shrink_with_every_hash() {
-    for (version, sign) in [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)] {
-        let version = format!("ssv def_hash_version {version}");
-        let sign = format!("ssv flags {sign}");
-        // Root and leaves, and a level more.
-        fill("24M", &["-b", "1024", "-N", "4000"], &[&version, &sign], 5000, 40, 2);
-    }
-}
-
-#[test]
-fn an_index_of_three_levels() {
-    fill("96M", &["-b", "1024", "-O", "large_dir"], &[], 40_000, 250, 3);
-}
-
-#[test]
-fn an_index_that_is_full_says_so() {
-    let Some(rig) = Rig::new("48M", &["-b", "1024"], &[]) else { return };
-    let (dir, file) = rig
-        .change(|handle, allocator| {
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
-            Ok((dir, create(handle, allocator, dir, &name(0, 250), &NEW)?))
-        })
-        .unwrap();
-    let mut number = 0;
-    let failed = loop {
-        number += 1;
-        let result = rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 250)));
-        if let Err(error) = result {
-            break error;
-        }
-    };
-    assert_eq!(failed, Error::NoSpace);
-    assert!(number > 10_000 && rig.allocator.usage().free_blocks > 4000);
-    assert_eq!(names(&rig.image.volume(), dir).len(), number as usize);
-    rig.image.fsck();
-}
-
-#[test]
-fn directories_of_every_shape() {
-    let shapes: [(&str, &[&str], usize); 8] = [
-        ("16M", &["-b", "4096", "-N", "4000"], 1),
-        ("16M", &["-b", "1024", "-O", "^metadata_csum,^64bit"], 1),
-        ("16M", &["-b", "1024", "-O", "^dir_index"], 0),
-        ("16M", &["-b", "1024", "-O", "^filetype"], 1),
-        ("16M", &["-b", "2048", "-O", "metadata_csum_seed,orphan_file"], 1),
-        ("96M", &["-b", "65536", "-N", "4000"], 1),
-        ("96M", &["-b", "65536", "-O", "^metadata_csum", "-N", "4000"], 1),
-        ("16M", &["-b", "1024", "-I", "128"], 1),
-    ];
-    for (size, args, levels) in shapes {
-        println!("{args:?}");
-        fill(size, args, &[], 1500, 40, levels);
-    }
-}
-
-#[test]
-fn without_extents_a_directory_has_twelve_blocks() {
-    let Some(rig) = Rig::new("16M", &["-b", "1024", "-O", "^extent,^64bit"], &[]) else { return };
-    let (dir, file) = rig
-        .change(|handle, allocator| {
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
-            symlink(handle, allocator, dir, b"long", &[b'x'; 200], &NEW)?;
-            Ok((dir, create(handle, allocator, dir, b"file", &NEW)?))
-        })
-        .unwrap();
-    let mut number = 0;
-    let failed = loop {
-        number += 1;
-        let result = rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 100)));
-        if let Err(error) = result {
-            break error;
-        }
-    };
-    assert!(matches!(failed, Error::Unsupported(_)), "{failed}");
-    assert!(number > 50);
-    rig.image.fsck();
 }
 
 #[test]
@@ -333,6 +169,39 @@ fn what_is_made_is_as_the_kernel_makes_it() {
         let times = (told(".").mtime(), told(".").ctime_nsec(), told("file").atime());
         assert_eq!(times, (1_000_000_000, 42, 1_000_000_000));
     });
+}
+
+#[test]
+fn default_access_lists_are_inherited() {
+    let Some(rig) = Rig::new("16M", &[], &[]) else { return };
+    // Owner, user 1000, group, mask and others: tag, permissions, number.
+    let entries = [(1_u16, 7_u16, !0_u32), (2, 7, 1000), (4, 5, !0), (0x10, 7, !0), (0x20, 5, !0)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, number) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(number.to_le_bytes());
+    }
+    let (file, dir, link) = rig
+        .change(|handle, allocator| {
+            let name = b"system.posix_acl_default";
+            change_inode(handle, ROOT_INO, |handle, root| {
+                attributes::set(handle, allocator, root, name, &list, SetAttribute::Any)
+            })?;
+            let file = create(handle, allocator, ROOT_INO, b"file", &NewNode { mode: 0o640, ..NEW })?;
+            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NewNode { mode: 0o755, ..NEW })?;
+            Ok((file, dir, symlink(handle, allocator, ROOT_INO, b"link", b"target", &NEW)?))
+        })
+        .unwrap();
+    let volume = rig.image.volume();
+    let lists = |ino| {
+        let all = volume.attributes(&volume.linked_inode(ino).unwrap()).unwrap();
+        all.len()
+    };
+    assert_eq!((lists(file), lists(dir), lists(link)), (1, 2, 0));
+    let mode = |ino| volume.linked_inode(ino).unwrap().metadata().mode & 0o777;
+    assert_eq!((mode(file), mode(dir), mode(link)), (0o640, 0o755, 0o777));
+    rig.image.fsck();
 }
 
 #[test]

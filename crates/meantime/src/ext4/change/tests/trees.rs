@@ -69,6 +69,31 @@ fn trees_of_three_levels_come_and_go() {
     }
 }
 
+#[test]
+fn blocks_may_be_of_any_size() {
+    for (size, bytes, count) in [("16M", "2048", 900), ("32M", "4096", 1500), ("64M", "65536", 400)] {
+        let Some(bench) = Bench::new(size, &["-b", bytes, "-O", "metadata_csum,64bit,^has_journal"]) else {
+            return;
+        };
+        bench.grow();
+        let mut model = Model::new();
+        for step in 0..count {
+            let block = step * 7 % count * 2;
+            bench.insert(&mut model, block..block + 1, step % 2 == 0);
+        }
+        assert_eq!((bench.model() == model, bench.depth() > 0), (true, true));
+        bench.image.fsck();
+        bench.set_written(&mut model, 100..500, false);
+        bench.set_written(&mut model, 300..700, true);
+        bench.remove(&mut model, 207..501, 4);
+        assert_eq!(bench.model(), model);
+        bench.image.fsck();
+        bench.remove(&mut model, 0..u32::MAX, 4);
+        assert_eq!((bench.depth(), bench.free_and_own().1), (0, 0));
+        bench.image.fsck();
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Insert(Range<u32>, bool),
@@ -126,11 +151,15 @@ proptest! {
     #[test]
     fn a_file_is_what_was_made_of_it(
         steps in steps(),
-        features in prop::sample::select(vec![
-            "metadata_csum,64bit", "^metadata_csum,^64bit", "metadata_csum,metadata_csum_seed,^64bit,^flex_bg",
+        (size, bytes, features) in prop::sample::select(vec![
+            ("16M", "1024", "metadata_csum,64bit"),
+            ("16M", "1024", "^metadata_csum,^64bit"),
+            ("16M", "1024", "metadata_csum,metadata_csum_seed,^64bit,^flex_bg"),
+            ("32M", "2048", "metadata_csum,64bit"),
+            ("64M", "4096", "metadata_csum,^64bit"),
         ]),
     ) {
-        let Some(bench) = Bench::new("16M", &["-b", "1024", "-O", features]) else { return Ok(()) };
+        let Some(bench) = Bench::new(size, &["-b", bytes, "-O", features]) else { return Ok(()) };
         run(&bench, &steps)?;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::checksum::crc32c;
+use super::super::checksum::{Patch, crc32c};
 
 const WORD: u32 = u64::BITS;
 
@@ -10,7 +10,7 @@ const WORD: u32 = u64::BITS;
 fn word(bits: &[u8], index: u32) -> u64 {
     let at = index as usize * 8;
     match bits.get(at..at + 8) {
-        Some(bytes) => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        Some(bytes) => bytes.first_chunk().map_or(!0, |bytes| u64::from_le_bytes(*bytes)),
         None => {
             let rest = bits.get(at..).unwrap_or(&[]);
             (0..8).rev().fold(0, |word, at| word << 8 | u64::from(rest.get(at).copied().unwrap_or(0xFF)))
@@ -18,7 +18,7 @@ fn word(bits: &[u8], index: u32) -> u64 {
     }
 }
 
-/// The first bit in `range` of which `is_wanted` turns what its word has into ones; the end if there is none.
+/// The first bit in `range` that is set in its word xor `turn`; the end if there is none.
 fn first(bits: &[u8], range: Range<u32>, turn: u64) -> u32 {
     if range.is_empty() {
         return range.end;
@@ -99,11 +99,43 @@ pub fn checksum(seed: u32, bits: &[u8], count: u32) -> u32 {
     crc32c(seed, bits.get(..count as usize / 8).unwrap_or(bits))
 }
 
+/// So many bytes of a bitmap may differ for its checksum to be patched.
+const PATCHED_BYTES: usize = 64;
+
+/// What is to be xored to the [checksum] of a bitmap of `count` bits if those of `range` are turned; `None`: they are so many that it is not worth
+/// it.
+pub fn checksum_patch(patch: &Patch, count: u32, range: Range<u32>) -> Option<u32> {
+    let (first, end) = (range.start as usize / 8, range.end.div_ceil(8) as usize);
+    let covered = count as usize / 8;
+    if end > covered || end - first > PATCHED_BYTES {
+        return None;
+    }
+    let mut difference = [0; PATCHED_BYTES];
+    let base = first as u32 * 8;
+    set(&mut difference, range.start - base..range.end - base);
+    patch.of(&difference[..end - first], covered - end)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_checksum_is_patched() {
+        let patch = Patch::new(512);
+        let mut bits: Vec<u8> = (0..512u32).map(|at| (at * 7) as u8).collect();
+        clear(&mut bits, 1000..2000);
+        let before = checksum(7, &bits, 4096);
+        for (range, is) in [(1000..1001, true), (1003..1300, true), (1000..2000, false), (1999..2000, true)] {
+            let mut changed = bits.clone();
+            set(&mut changed, range.clone());
+            let patched = checksum_patch(&patch, 4096, range);
+            assert_eq!(patched.is_some(), is);
+            assert!(patched.is_none_or(|patched| before ^ patched == checksum(7, &changed, 4096)));
+        }
+    }
 
     proptest! {
         #[test]

@@ -126,7 +126,8 @@ impl JournalFormat {
         self.superblock.first..self.superblock.last
     }
 
-    /// The blocks for fast commits, if it has any.
+    /// The blocks for fast commits, if it has any. (Transactions are never put there.)
+    #[allow(dead_code)]
     pub fn fast_commits(&self) -> Option<std::ops::Range<u32>> {
         let all = self.superblock.last..self.superblock.blocks;
         (self.superblock.fast_commits && !all.is_empty()).then_some(all)

@@ -1,0 +1,187 @@
+//! `meantime fs rm`, `mv`, `mkdir`, `ln` and `truncate`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+
+use meantime::ext4::{Entry, Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags};
+
+use super::write::{change, find, parent};
+use super::{failed, names};
+use crate::cli::{LnArgs, MkdirArgs, MvArgs, RmArgs, TruncateArgs};
+use crate::failure::Failure;
+use crate::signal;
+
+/// What is made belongs to whoever runs this.
+fn new_node(mode: u16) -> NewNode {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    NewNode { mode, uid, gid }
+}
+
+/// Runs `rm`.
+pub fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
+    change(&args.location, &args.mount, |fs, location| {
+        let at = |error| failed(location, &error);
+        let (above, name) = parent(fs, location.path()).map_err(at)?;
+        let Some(node) = find(fs, &above, &name).map_err(at)? else {
+            return if args.force { Ok(()) } else { Err(at(Error::NotFound)) };
+        };
+        if node.file_type() != FileType::Directory {
+            return fs.unlink(&above, &name).map_err(at);
+        }
+        if !args.recursive {
+            return Err(Failure::new(format_args!("{location}: is a directory: remove it with -r")));
+        }
+        remove_all(fs, above, name, node, location.path())
+    })
+}
+
+/// A directory that is being removed, and what is left in it.
+struct Removal {
+    above: Node,
+    name: OsString,
+    node: Node,
+    path: PathBuf,
+    left: Vec<OsString>,
+}
+
+fn entries_of(fs: &FileSystem, node: &Node) -> Result<Vec<OsString>, Error> {
+    let is_own = |entry: &Result<Entry, Error>| {
+        !entry.as_ref().is_ok_and(|entry| entry.name == "." || entry.name == "..")
+    };
+    fs.entries(node)?.filter(is_own).map(|entry| entry.map(|entry| entry.name)).collect()
+}
+
+/// Removes directory `node` and all below it, from the innermost outwards.
+fn remove_all(fs: &FileSystem, above: Node, name: OsString, node: Node, path: &Path) -> Result<(), Failure> {
+    let at = |path: &Path, error: &Error| failed(names::harmless(path.as_os_str()), error);
+    let enter = |above: Node, name: OsString, node: Node, path: PathBuf| {
+        let left = entries_of(fs, &node).map_err(|error| at(&path, &error))?;
+        Ok::<_, Failure>(Removal { above, name, node, path, left })
+    };
+    let mut open = vec![enter(above, name, node, path.to_owned())?];
+    while let Some(directory) = open.last_mut() {
+        if signal::stopped() {
+            return Ok(());
+        }
+        let Some(name) = directory.left.pop() else {
+            fs.rmdir(&directory.above, &directory.name).map_err(|error| at(&directory.path, &error))?;
+            open.pop();
+            continue;
+        };
+        let path = directory.path.join(&name);
+        let node = fs.lookup(&directory.node, &name).map_err(|error| at(&path, &error))?;
+        if node.file_type() == FileType::Directory {
+            let above = directory.node.clone();
+            open.push(enter(above, name, node, path)?);
+        } else {
+            fs.unlink(&directory.node, &name).map_err(|error| at(&path, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `mv`.
+pub fn mv(args: &MvArgs) -> Result<ExitCode, Failure> {
+    absolute(&args.to)?;
+    change(&args.location, &args.mount, |fs, location| {
+        let at = |error| failed(location, &error);
+        let to = |error| failed(names::harmless(args.to.as_os_str()), &error);
+        let (old, old_name) = parent(fs, location.path()).map_err(at)?;
+        fs.lookup(&old, &old_name).map_err(at)?;
+        let root = fs.root().map_err(at)?;
+        let (new, new_name) = match fs.resolve(&root, &args.to, true) {
+            Ok(node) if node.file_type() == FileType::Directory => (node, old_name.clone()),
+            Ok(_) | Err(Error::NotFound) => parent(fs, &args.to).map_err(to)?,
+            Err(error) => return Err(to(error)),
+        };
+        let flags = RenameFlags { no_replace: args.no_clobber, ..RenameFlags::default() };
+        fs.rename(&old, &old_name, &new, &new_name, flags).map_err(to)
+    })
+}
+
+fn absolute(path: &Path) -> Result<(), Failure> {
+    if path.as_os_str().as_bytes().starts_with(b"/") {
+        return Ok(());
+    }
+    Err(Failure::usage(format_args!(
+        "{}: a path in the file system begins with a slash",
+        names::harmless(path.as_os_str())
+    )))
+}
+
+/// Runs `mkdir`.
+pub fn mkdir(args: &MkdirArgs) -> Result<ExitCode, Failure> {
+    change(&args.location, &args.mount, |fs, location| {
+        let at = |error| failed(location, &error);
+        if !args.parents {
+            let (above, name) = parent(fs, location.path()).map_err(at)?;
+            return fs.mkdir(&above, &name, &new_node(args.mode)).map(drop).map_err(at);
+        }
+        let mut path = PathBuf::from("/");
+        let mut node = fs.root().map_err(at)?;
+        let mut steps = location.path().components().peekable();
+        while let Some(step) = steps.next() {
+            match step {
+                Component::RootDir | Component::CurDir => continue,
+                Component::Normal(name) => path.push(name),
+                Component::ParentDir | Component::Prefix(_) => {
+                    return Err(at(Error::Invalid("`..` is no place to make directories on the way")));
+                }
+            }
+            let failed = |error: Error| failed(names::harmless(path.as_os_str()), &error);
+            let name = path.file_name().unwrap_or_default();
+            node = match find(fs, &node, name).map_err(failed)? {
+                // A link may lead to a directory.
+                Some(_) => fs.resolve(&node, name, true).map_err(failed)?,
+                None => {
+                    let mode = if steps.peek().is_none() { args.mode } else { 0o755 };
+                    fs.mkdir(&node, name, &new_node(mode)).map_err(failed)?
+                }
+            };
+            if node.file_type() != FileType::Directory {
+                return Err(failed(Error::NotDirectory));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Runs `ln`.
+pub fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
+    if !args.symbolic {
+        absolute(Path::new(&args.target))?;
+    }
+    change(&args.location, &args.mount, |fs, location| {
+        let at = |error| failed(location, &error);
+        let (above, name) = parent(fs, location.path()).map_err(at)?;
+        if args.symbolic {
+            return fs.symlink(&above, &name, &args.target, &new_node(0o777)).map(drop).map_err(at);
+        }
+        let (there, target) = parent(fs, Path::new(&args.target)).map_err(at)?;
+        let of_target = |error| failed(names::harmless(&args.target), &error);
+        let node = fs.lookup(&there, &target).map_err(of_target)?;
+        fs.link(&node, &above, &name).map_err(at)
+    })
+}
+
+/// Runs `truncate`.
+pub fn truncate(args: &TruncateArgs) -> Result<ExitCode, Failure> {
+    change(&args.location, &args.mount, |fs, location| {
+        let at = |error| failed(location, &error);
+        let root = fs.root().map_err(at)?;
+        let node = match fs.resolve(&root, location.path(), true) {
+            Ok(node) => node,
+            Err(Error::NotFound) if args.no_create => return Ok(()),
+            Err(Error::NotFound) => {
+                let (above, name) = parent(fs, location.path()).map_err(at)?;
+                fs.create(&above, &name, &new_node(0o644)).map_err(at)?
+            }
+            Err(error) => return Err(at(error)),
+        };
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let file = fs.open_node_with(&node, &options).map_err(at)?;
+        file.set_len(args.size).map_err(at)
+    })
+}

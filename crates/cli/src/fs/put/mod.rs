@@ -1,0 +1,329 @@
+//! `meantime fs put`: files and directories, into the file system.
+
+mod source;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use meantime::ext4::{Error, FileSystem, FileType, NewNode, Node, OpenOptions, SetAttribute, Timestamp};
+
+use super::get::progress::Progress;
+use super::write::{change, find, parent};
+use super::{CHUNK_BYTES, failed, names};
+use crate::cli::PutArgs;
+use crate::failure::{FAILED, Failure, warn};
+use crate::figures;
+use crate::signal;
+use source::Stretches;
+
+/// Why something was not copied.
+enum Trouble {
+    /// It could not be read.
+    Source(std::io::Error),
+    /// It could not be written.
+    Target(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Target(error)
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl Trouble {
+    /// Whether the next file would have it, too.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::Source(_) => false,
+            Self::Target(error) => matches!(
+                error,
+                Error::NoSpace | Error::Aborted | Error::ReadOnly | Error::Io(_) | Error::Resources(_)
+            ),
+        }
+    }
+}
+
+/// A directory that was made, to get its times when everything is in it.
+struct Made {
+    from: PathBuf,
+    metadata: Metadata,
+    node: Node,
+}
+
+/// What is copied, and how far it is.
+struct Putter<'a> {
+    fs: &'a FileSystem,
+    force: bool,
+    progress: Progress,
+    /// By device and inode: files with several names that were copied.
+    links: HashMap<(u64, u64), Node>,
+    /// Attributes that could not be kept.
+    attributes: u64,
+    buf: Vec<u8>,
+    files: u64,
+    bytes: u64,
+    failures: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
+    let of_source = |error: std::io::Error| {
+        Failure::new(format_args!("{}: {error}", names::harmless(args.from.as_os_str())))
+    };
+    // What the user names may be a link; what is below is not followed.
+    let metadata = std::fs::metadata(&args.from).map_err(of_source)?;
+    if metadata.is_dir() && !args.recursive {
+        return Err(Failure::new(format_args!("{}: is a directory: copy it with -r", args.from.display())));
+    }
+    let mut failures = 0;
+    let code = change(&args.location, &args.mount, |fs, location| {
+        let at = |error| failed(location, &error);
+        let root = fs.root().map_err(at)?;
+        let (above, name) = match fs.resolve(&root, location.path(), true) {
+            Ok(node) if node.file_type() == FileType::Directory => {
+                let name = args.from.canonicalize().map_err(of_source)?;
+                (node, name.file_name().map(ToOwned::to_owned).unwrap_or_default())
+            }
+            Ok(_) | Err(Error::NotFound) => parent(fs, location.path()).map_err(at)?,
+            Err(error) => return Err(at(error)),
+        };
+        let mut putter = Putter {
+            fs,
+            force: args.force,
+            progress: Progress::new(metadata.is_file().then(|| metadata.len())),
+            links: HashMap::new(),
+            attributes: 0,
+            buf: vec![0; CHUNK_BYTES],
+            files: 0,
+            bytes: 0,
+            failures: 0,
+        };
+        let done = putter.everything(&args.from, metadata.clone(), above, name);
+        putter.progress.clear();
+        done?;
+        if putter.attributes > 0 {
+            warn(format_args!(
+                "{} extended attributes were not kept: the file system has no room for them, or cannot have them",
+                putter.attributes
+            ));
+        }
+        failures = putter.failures;
+        if signal::exit_code().is_none() && (putter.files > 0 || failures == 0) {
+            eprintln!("meantime: copied {} file(s), {}", putter.files, figures::bytes(putter.bytes));
+        }
+        Ok(())
+    })?;
+    Ok(if failures > 0 { ExitCode::from(FAILED) } else { code })
+}
+
+impl Putter<'_> {
+    /// Copies `from` to `name` in `above`, and what is below it. What cannot be read is said, and the rest is copied.
+    fn everything(
+        &mut self,
+        from: &Path,
+        metadata: Metadata,
+        above: Node,
+        name: OsString,
+    ) -> Result<(), Failure> {
+        let mut left = vec![(from.to_owned(), metadata, above, name)];
+        let mut made: Vec<Made> = Vec::new();
+        while let Some((from, metadata, above, name)) = left.pop() {
+            if signal::stopped() {
+                return Ok(());
+            }
+            self.progress.show(&from);
+            if !metadata.is_dir() {
+                let copied = self.leaf(&from, &metadata, &above, &name);
+                self.count(copied, &from)?;
+                continue;
+            }
+            let entered = self.directory(&from, &above, &name, &mut left);
+            match entered {
+                Ok(node) => made.push(Made { from, metadata, node }),
+                Err(trouble) => self.count(Err(trouble), &from)?,
+            }
+        }
+        // What is made in a directory changes its times.
+        while let Some(Made { from, metadata, node }) = made.pop() {
+            let kept = self.finish(&from, &metadata, &node);
+            self.count(kept, &from)?;
+        }
+        Ok(())
+    }
+
+    /// Makes directory `name`, and lists what is to be copied into it.
+    fn directory(
+        &mut self,
+        from: &Path,
+        above: &Node,
+        name: &OsString,
+        left: &mut Vec<(PathBuf, Metadata, Node, OsString)>,
+    ) -> Result<Node, Trouble> {
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(from)? {
+            let path = entry?.path();
+            let metadata = std::fs::symlink_metadata(&path)?;
+            inside.push((path, metadata));
+        }
+        let there = find(self.fs, above, name)?;
+        let node = match there {
+            Some(node) if self.force && node.file_type() == FileType::Directory => node,
+            Some(_) => return Err(Error::Exists.into()),
+            None => self.fs.mkdir(above, name, &NewNode { mode: 0o700, uid: 0, gid: 0 })?,
+        };
+        for (path, metadata) in inside {
+            let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+            left.push((path, metadata, node.clone(), name));
+        }
+        Ok(node)
+    }
+
+    /// Anything but a directory.
+    fn leaf(
+        &mut self,
+        from: &Path,
+        metadata: &Metadata,
+        above: &Node,
+        name: &OsString,
+    ) -> Result<(), Trouble> {
+        if let Some(there) = find(self.fs, above, name)? {
+            if !self.force {
+                return Err(Error::Exists.into());
+            }
+            if there.file_type() == FileType::Directory {
+                return Err(Error::IsDirectory.into());
+            }
+            self.fs.unlink(above, name)?;
+        }
+        let key = (metadata.dev(), metadata.ino());
+        if let Some(first) = self.links.get(&key) {
+            self.fs.link(first, above, name)?;
+            self.files += 1;
+            return Ok(());
+        }
+        // Nobody else's until it is complete.
+        let new = NewNode { mode: 0o600, uid: 0, gid: 0 };
+        let kind = metadata.file_type();
+        let node = if kind.is_file() {
+            let node = self.fs.create(above, name, &new)?;
+            let copied = self.contents(from, &node);
+            if copied.is_err() || signal::stopped() {
+                // A part of a file could be taken for all of it.
+                self.fs.unlink(above, name)?;
+                return copied;
+            }
+            node
+        } else if kind.is_symlink() {
+            let target = std::fs::read_link(from)?;
+            self.fs.symlink(above, name, target.as_os_str(), &new)?
+        } else {
+            let (file_type, device) = if kind.is_fifo() {
+                (FileType::Fifo, (0, 0))
+            } else if kind.is_socket() {
+                (FileType::Socket, (0, 0))
+            } else {
+                let number = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+                (if kind.is_block_device() { FileType::Block } else { FileType::Character }, number)
+            };
+            self.fs.mknod(above, name, &new, file_type, device)?
+        };
+        self.finish(from, metadata, &node)?;
+        if metadata.nlink() > 1 {
+            self.links.insert(key, node);
+        }
+        self.files += 1;
+        Ok(())
+    }
+
+    /// The data of `from`, where there are any: holes stay holes.
+    fn contents(&mut self, from: &Path, node: &Node) -> Result<(), Trouble> {
+        let mut source = Stretches::open(from)?;
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let file = self.fs.open_node_with(node, &options)?;
+        while let Some((mut offset, end)) = source.next()? {
+            while offset < end && !signal::stopped() {
+                let bytes = (end - offset).min(self.buf.len() as u64) as usize;
+                let bytes = source.read(&mut self.buf[..bytes], offset)?;
+                if bytes == 0 {
+                    break;
+                }
+                let mut written = 0;
+                while written < bytes {
+                    match file.write_at(&self.buf[written..bytes], offset + written as u64)? {
+                        0 => return Err(Error::NoSpace.into()),
+                        some => written += some,
+                    }
+                }
+                offset += bytes as u64;
+                self.bytes += bytes as u64;
+                self.progress.at(self.bytes, offset);
+            }
+        }
+        // A hole at the end.
+        let bytes = source.bytes()?;
+        if file.size() < bytes {
+            file.set_len(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Owner, attributes, mode and times.
+    fn finish(&mut self, from: &Path, metadata: &Metadata, node: &Node) -> Result<(), Trouble> {
+        let fs = self.fs;
+        fs.set_owner(node, Some(metadata.uid()), Some(metadata.gid()))?;
+        let is_link = metadata.file_type().is_symlink();
+        for (name, value) in source::attributes(from)? {
+            match fs.set_attribute(node, name.as_bytes(), &value, SetAttribute::Any) {
+                Ok(()) => {}
+                // The file's data fit, or they would have failed before.
+                Err(
+                    Error::NoSpace
+                    | Error::Unsupported(_)
+                    | Error::NotPermitted
+                    | Error::Range
+                    | Error::TooBig,
+                ) => {
+                    self.attributes += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !is_link {
+            fs.set_mode(node, (metadata.mode() & 0o7777) as u16)?;
+        }
+        let time = |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+        let accessed = time(metadata.atime(), metadata.atime_nsec());
+        let modified = time(metadata.mtime(), metadata.mtime_nsec());
+        Ok(fs.set_times(node, Some(accessed), Some(modified))?)
+    }
+
+    /// Says what went wrong with `from`; an error if there is no going on.
+    fn count(&mut self, done: Result<(), Trouble>, from: &Path) -> Result<(), Failure> {
+        let Err(trouble) = done else { return Ok(()) };
+        let shown = names::harmless(from.as_os_str());
+        let failure = match &trouble {
+            Trouble::Source(error) => Failure::new(format_args!("{shown}: {error}")),
+            Trouble::Target(Error::Exists) => {
+                Failure::new(format_args!("{shown}: is there already: --force replaces what is there"))
+            }
+            Trouble::Target(error) => failed(format_args!("{shown}: not copied"), error),
+        };
+        if trouble.is_final() {
+            return Err(failure);
+        }
+        self.failures += 1;
+        self.progress.above(|| failure.show());
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! File systems that are mounted to be changed.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use meantime::block::{OpenOptions, Uri};
+use meantime::ext4::{Error, FileSystem, FileType, MountOptions, Node};
+
+use super::failed;
+use crate::cli::WriteArgs;
+use crate::failure::{Failure, named};
+use crate::location::Location;
+use crate::signal;
+
+/// Refused: the kernel has mounted what is on `device`.
+pub(super) fn check_not_mounted(device: &str) -> Result<(), Failure> {
+    let uri: Uri = device.parse().map_err(Failure::usage)?;
+    match meantime::ext4::mounted_elsewhere(&uri) {
+        None => Ok(()),
+        Some(who) => Err(Failure::new(format_args!("{device}: {who}: unmount it first"))),
+    }
+}
+
+/// Has `work` change the file system on the device of `location`; it is unmounted in any case, so that all that was done is durable.
+pub(super) fn change(
+    location: &OsStr,
+    args: &WriteArgs,
+    work: impl FnOnce(&FileSystem, &Location) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
+    let location = Location::parse(location)?;
+    check_not_mounted(&location.device)?;
+    let options = MountOptions { cache_bytes: args.cache, write: true, ..MountOptions::default() };
+    let device = meantime::block::open(&location.device, &OpenOptions::default())
+        .map_err(|error| named(&location.device, &error))?;
+    let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
+    let done = work(&fs, &location);
+    let ended = fs.unmount().map_err(|error| failed(&location.device, &error));
+    // What was asked for is of more interest than what followed from it.
+    done.and(ended)?;
+    Ok(ExitCode::from(signal::exit_code().unwrap_or(0)))
+}
+
+/// The directory that `path` is in, and its name there.
+pub(super) fn parent(fs: &FileSystem, path: &Path) -> Result<(Node, OsString), Error> {
+    let name = path.file_name().ok_or(Error::Invalid("a name is missing, or it is `..`"))?;
+    let above = path.parent().unwrap_or(Path::new("/"));
+    let parent = fs.resolve(&fs.root()?, above, true)?;
+    if parent.file_type() != FileType::Directory {
+        return Err(Error::NotDirectory);
+    }
+    Ok((parent, name.to_owned()))
+}
+
+/// What has that name; `None`: nothing.
+pub(super) fn find(fs: &FileSystem, parent: &Node, name: &OsStr) -> Result<Option<Node>, Error> {
+    match fs.lookup(parent, name) {
+        Ok(node) => Ok(Some(node)),
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
