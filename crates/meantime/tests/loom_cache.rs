@@ -259,6 +259,45 @@ fn a_page_is_taken_out_once() {
     });
 }
 
+/// A page is written to while somebody takes it away: it is gone before the first byte, or stays.
+fn written() {
+    loom::model(|| {
+        let rig = rig(1);
+        let at = rig.fill(0, 0, &rig.pages[0]).expect("nobody else");
+        let theirs = Arc::clone(&rig);
+        let evictor = loom::thread::spawn(move || theirs.table.evict(at).is_some());
+        let dirty = rig.table.make_dirty(at);
+        assert!(dirty != evictor.join().unwrap());
+        if dirty {
+            assert!(rig.table.evict(at).is_none());
+            assert!(rig.table.begin_writeback(at, false) && rig.table.evict(at).is_none());
+            rig.table.end_writeback(at, false);
+            assert!(rig.table.evict(at).is_some());
+        }
+    });
+}
+
+#[test]
+fn what_is_written_stays() {
+    written();
+}
+
+/// A page that is written to when its writeback ends is dirty, and in the cache.
+#[test]
+fn what_is_written_during_writeback_is_dirty() {
+    loom::model(|| {
+        let rig = rig(1);
+        let at = rig.fill(0, 0, &rig.pages[0]).expect("nobody else");
+        assert!(rig.table.make_dirty(at) && rig.table.begin_writeback(at, false));
+        let theirs = Arc::clone(&rig);
+        let writer = loom::thread::spawn(move || theirs.table.make_dirty(at));
+        rig.table.end_writeback(at, false);
+        let evicted = rig.table.evict(at).is_some();
+        assert!(writer.join().unwrap() != evicted);
+        assert!(evicted || rig.table.writing_state(at) == Some((true, false)));
+    });
+}
+
 /// The models can fail: with `what` weakened, `model` does. In a process of its own, since loom ends a deadlocked model by aborting.
 fn is_caught(model: &str, what: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
@@ -272,5 +311,6 @@ fn is_caught(model: &str, what: &str) {
 #[test]
 fn weak_orders_are_caught() {
     is_caught("no_page_is_stale", "still");
+    is_caught("what_is_written_stays", "dirty");
     is_caught("no_wake_up_is_lost", "wait");
 }

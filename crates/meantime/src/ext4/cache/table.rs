@@ -423,7 +423,7 @@ impl<P: Place> Table<P> {
         let (file, index) = self.key(at);
         let bucket = self.bucket(file, index);
         self.change(bucket, || {
-            self.free_ready(at, Word::is_clean)?;
+            self.free_ready(at, |word| word.is_clean() || weak("dirty"))?;
             self.unlink_if(bucket, file, index, at.slot);
             Some(())
         })?;

@@ -370,3 +370,37 @@ proptest! {
         prop_assert_eq!(cache.counters().free_pages, cache.counters().pages);
     }
 }
+
+#[test]
+fn what_is_written_stays_until_it_is_written_back() {
+    let cache = cache(1 << 20);
+    assert_eq!(cache.write(1, 0, 0, &[1]), Written::Absent);
+    let ours = claim(&cache, 1, 0);
+    assert!(matches!(cache.write(1, 0, 0, &[1]), Written::Filling(_)));
+    cache.publish(ours, page(&cache, 3)).unwrap();
+    assert_eq!(cache.write(1, 0, 0, &[4; PAGE_BYTES]), Written::Done);
+    let made = claim(&cache, 1, 1);
+    cache.publish_dirty(made, page(&cache, 5)).unwrap();
+    let stays = |cache: &PageCache| {
+        cache.invalidate(1, 0..2);
+        while cache.evict(1) > 0 {}
+        (value(cache, 1, 0), value(cache, 1, 1))
+    };
+    assert_eq!(stays(&cache), (Some(4), Some(5)));
+    let hit = cache.begin_writeback(1, 0, false).unwrap();
+    assert_eq!(cache.begin_writeback(1, 0, false), None, "one at a time");
+    assert_eq!(cache.writing_state(1, 0), (false, true));
+    assert!(!cache.discard(1, 0) && cache.discard(1, 1));
+    assert_eq!(stays(&cache), (Some(4), None));
+    // Written to meanwhile: dirty once more.
+    assert_eq!(cache.zero(1, 0, 0, PAGE_BYTES), Written::Done);
+    cache.end_writeback(hit, false);
+    assert_eq!((cache.writing_state(1, 0), stays(&cache)), ((true, false), (Some(0), None)));
+    let hit = cache.begin_writeback(1, 0, false).unwrap();
+    // That failed.
+    cache.end_writeback(hit, true);
+    assert_eq!(stays(&cache), (Some(0), None));
+    let hit = cache.begin_writeback(1, 0, false).unwrap();
+    cache.end_writeback(hit, false);
+    assert_eq!(stays(&cache), (None, None));
+}

@@ -278,7 +278,10 @@ impl Mount {
         // Each page once: who writes all the time is not waited for.
         while let Some(batch) = self.begin_batch(known, next..range.end)? {
             next = batch.last() + 1;
-            let mut lane = self.lanes.take_leaf()?;
+            let mut lane = match self.lanes.take_leaf() {
+                Ok(lane) => lane,
+                Err(error) => return self.give_up(batch, error),
+            };
             let mut sending = self.send(&mut lane, batch);
             sending.land(&mut lane);
             drop(lane);
@@ -299,6 +302,21 @@ impl Mount {
             pages = live.wait(pages);
         }
         Ok(())
+    }
+
+    /// The pages of `batch` cannot be sent, for `error`: they are dirty again.
+    ///
+    /// # Errors
+    /// `error`.
+    pub(in crate::ext4) fn give_up(&self, mut batch: Batch, error: Error) -> Result<(), Error> {
+        let token = batch.token.take();
+        if let Some(token) = token {
+            token.end(Err(error.clone()), false);
+        }
+        let hits = vec![None; batch.pages.len()];
+        let failed = vec![0..u64::MAX];
+        let flying = VecDeque::new();
+        Sending { mount: self, batch, hits, token: None, flying, failed, error: Some(error) }.complete()
     }
 
     /// Sends the pages of `batch`.
@@ -544,7 +562,7 @@ impl Sending<'_> {
                 cache.end_writeback(*hit, again);
             }
             all.in_flight.remove(index);
-            if again && hit.is_some() {
+            if again {
                 *all.dirty.entry(*index).or_default() |= mask;
             }
             clean += usize::from(!all.dirty.contains_key(index));

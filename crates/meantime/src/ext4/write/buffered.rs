@@ -81,7 +81,7 @@ impl File {
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
             let part = (PAGE - within as u64).min(range.end - at);
             let (dirty, in_flight) = mount.lanes.cache().writing_state(self.file_number(), index);
-            let extents = self.node().known.extents(mount)?;
+            let extents = self.extents_of(at, at + part)?;
             let blocks = mount.units().blocks(at..at + part);
             let data = blocks.into_iter().any(|block| matches!(extents.at(block).0, Blocks::Written(_)));
             if data || dirty || in_flight {

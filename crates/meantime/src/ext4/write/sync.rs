@@ -33,7 +33,10 @@ impl Mount {
         while let Some(batch) = self.begin_batch(known, next..u64::MAX)? {
             next = batch.last() + 1;
             let more = live.pages().dirty.range(next..).next().is_some();
-            let mut lane = self.lanes.take_leaf()?;
+            let mut lane = match self.lanes.take_leaf() {
+                Ok(lane) => lane,
+                Err(error) => return self.give_up(batch, error),
+            };
             let mut sending = self.send(&mut lane, batch);
             let upto = live.sequence(data_only);
             // The last ones are under way while the journal is written.
