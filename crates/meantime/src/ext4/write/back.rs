@@ -314,7 +314,8 @@ impl Mount {
             token.end(Err(error.clone()), false);
         }
         let hits = vec![None; batch.pages.len()];
-        let failed = vec![0..u64::MAX];
+        let all = 0..u64::MAX;
+        let failed = Vec::from([all]);
         let flying = VecDeque::new();
         Sending { mount: self, batch, hits, token: None, flying, failed, error: Some(error) }.complete()
     }
@@ -510,10 +511,10 @@ impl Sending<'_> {
     /// Waits until everything has been written, or has failed.
     pub(in crate::ext4) fn land(&mut self, lane: &mut Lane) {
         while self.land_oldest(lane) {}
-        if let Some(live) = &self.batch.known.live {
-            if self.token.is_none() {
-                live.landed.fetch_add(1, Ordering::AcqRel);
-            }
+        if let Some(live) = &self.batch.known.live
+            && self.token.is_none()
+        {
+            live.landed.fetch_add(1, Ordering::AcqRel);
         }
         if let Some(token) = self.token.take() {
             token.end(self.error.clone().map_or(Ok(()), Err), false);
