@@ -1,6 +1,8 @@
 //! What can be done to a file system, as changes of its metadata in a [`Handle`](super::journal::Handle).
 
 pub mod acl;
+#[cfg(test)]
+mod attribute_tests;
 pub mod attributes;
 mod block_map;
 pub mod directory;
@@ -11,8 +13,6 @@ pub mod names;
 mod new_inode;
 pub mod orphans;
 mod rename;
-#[cfg(test)]
-mod attribute_tests;
 #[cfg(test)]
 mod tests;
 mod tree;
