@@ -136,14 +136,16 @@ impl OrphanFile {
     }
 }
 
-/// Makes `inode` an orphan, which it is not yet: nobody is truncating it. The caller stores it.
+/// Makes `inode` an orphan, unless it is one: because it is being truncated. The caller stores it.
 ///
 /// # Errors
 /// Damage, or the device.
 pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
-    // Once more would make the list a circle. (The last one cannot be told from one that is not in it, unless it is also the first.)
-    if inode.deletion_time() != 0 || handle.load_superblock()?.last_orphan() == inode.ino() {
+    // Once more would make the list a circle.
+    if inode.deletion_time() != 0
+        || truncate::may_be_under_way(handle, inode) && contains(handle, inode.ino())?
+    {
         return Ok(());
     }
     if let Some(file) = OrphanFile::of(handle)?
@@ -250,7 +252,7 @@ pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
     Ok(list(handle)?.contains(&ino))
 }
 
-/// Goes on with what is to be done with orphan `ino`: one without links is deleted, another one loses its blocks beyond its size. Once it has
+/// Goes on with what is to be done with orphan `ino`, which nobody has open: one without links is deleted, another one loses its blocks beyond its size. Once it has
 /// added about `budget` blocks to what `handle` changes it ends with [`Progress::More`], to be called again in another change; in the end, the inode
 /// is no orphan any more.
 ///

@@ -31,6 +31,38 @@ pub(super) struct Tree<'t, 'h> {
     pub(super) inode: &'t mut InodeEdit,
 }
 
+fn wrong(inode: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
+    let corruption = Corruption::new(defect).in_inode(inode.ino());
+    block.map_or(corruption, |block| corruption.in_block(block)).into()
+}
+
+/// The way to block `logical` of the file of `inode`, which has an extent tree, from the root to a leaf. Each node was checked.
+pub(super) fn descend(handle: &Handle<'_>, inode: &InodeEdit, logical: u64) -> Result<Vec<Level>, Error> {
+    let volume = handle.volume();
+    let owner = (inode.ino(), inode.checksum_seed(handle.superblock()));
+    let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
+    let (mut block, mut place) = (None, Place::root());
+    // Each step is one level down, and the root is at most at level 5.
+    loop {
+        let bytes = match block {
+            None => Arc::from(&inode.block_area()[..]),
+            Some(block) => handle.block(block)?,
+        };
+        let below = {
+            let checked = volume.checked_node(owner, &bytes, block, place.clone())?;
+            checked.child_near(logical)
+        };
+        let node = NodeEdit::of(bytes).map_err(|defect| wrong(inode, defect, block))?;
+        let behind = node.slot_behind(logical);
+        let Some((slot, child, next)) = below else {
+            levels.push(Level { block, range: place.range, slot: behind, node });
+            return Ok(levels);
+        };
+        levels.push(Level { block, range: place.range, slot, node });
+        (block, place) = (Some(child), next);
+    }
+}
+
 impl<'t, 'h> Tree<'t, 'h> {
     /// The tree of `inode`.
     ///
@@ -52,35 +84,12 @@ impl<'t, 'h> Tree<'t, 'h> {
     }
 
     fn wrong(&self, defect: Defect, block: Option<u64>) -> Error {
-        let corruption = Corruption::new(defect).in_inode(self.inode.ino());
-        block.map_or(corruption, |block| corruption.in_block(block)).into()
+        wrong(self.inode, defect, block)
     }
 
     /// The way to block `logical` of the file, from the root to a leaf. Each node was checked.
     pub(super) fn descend(&self, logical: u64) -> Result<Vec<Level>, Error> {
-        let volume = self.handle.volume();
-        let owner = (self.inode.ino(), self.inode.checksum_seed(self.handle.superblock()));
-        let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
-        let (mut block, mut place) = (None, Place::root());
-        // Each step is one level down, and the root is at most at level 5.
-        loop {
-            let bytes = match block {
-                None => Arc::from(&self.inode.block_area()[..]),
-                Some(block) => self.handle.block(block)?,
-            };
-            let below = {
-                let checked = volume.checked_node(owner, &bytes, block, place.clone())?;
-                checked.child_near(logical)
-            };
-            let node = NodeEdit::of(bytes).map_err(|defect| self.wrong(defect, block))?;
-            let behind = node.slot_behind(logical);
-            let Some((slot, child, next)) = below else {
-                levels.push(Level { block, range: place.range, slot: behind, node });
-                return Ok(levels);
-            };
-            levels.push(Level { block, range: place.range, slot, node });
-            (block, place) = (Some(child), next);
-        }
+        descend(self.handle, self.inode, logical)
     }
 
     /// Changes the node in `block`, or that in the inode, which is there and was checked.

@@ -61,8 +61,8 @@ pub(super) fn remove_behind(
 }
 
 /// File `ino` has `size` bytes from now on. If it had as many or more, blocks behind that are freed, even those that were set aside; once that has
-/// added about `budget` blocks to what `handle` changes, it ends with [`Progress::More`], and [`orphans::finish`] is to be called in other changes,
-/// until it is done. (The inode is an orphan until then.) What the last block has behind the size is the caller's to zero.
+/// added about `budget` blocks to what `handle` changes, it ends with [`Progress::More`], and [`go_on`] is to be called in other changes, until
+/// it is done. (The inode is an orphan until then.) What the last block has behind the size is the caller's to zero.
 ///
 /// # Errors
 /// [`Error::FileTooBig`]; [`Error::IsDirectory`], [`Error::Special`]; [`Error::Unsupported`]; damage, or the device.
@@ -92,5 +92,40 @@ pub fn set_size(
     }
     handle.store_inode(&inode, true)?;
     handle.fast_eligible();
+    Ok(progress)
+}
+
+/// Whether a truncation of `inode` may be under way, or have failed: only then is an inode that has names an orphan.
+pub(super) fn may_be_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> bool {
+    if inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::INLINE_DATA != 0 {
+        return false;
+    }
+    // What a map has behind the end is not easily found.
+    if inode.flags() & flags::EXTENTS == 0 {
+        return true;
+    }
+    let blocks = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
+    // One whose tree is damaged can lose its name all the same.
+    extents::any_from(handle, inode, blocks).unwrap_or(true)
+}
+
+/// Goes on with the truncation that [`set_size`] began, whether the file still has names or not: the inode itself stays. The same must be said
+/// of what it returns.
+///
+/// # Errors
+/// Damage, or the device.
+pub fn go_on(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    ino: u32,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let mut inode = load_file(handle, ino)?;
+    let progress = remove_behind(handle, allocator, &mut inode, budget)?;
+    // One that has lost its last name meanwhile stays an orphan; one that has got its first is none any more.
+    if progress == Progress::Done && inode.links() != 0 && orphans::contains(handle, ino)? {
+        orphans::remove(handle, &mut inode)?;
+    }
+    handle.store_inode(&inode, true)?;
     Ok(progress)
 }

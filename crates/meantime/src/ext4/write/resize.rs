@@ -189,7 +189,7 @@ impl Mount {
     fn finish(&self, known: &Known, mut progress: Progress) -> Result<(), Error> {
         while progress == Progress::More {
             progress =
-                self.change(|handle, allocator| orphans::finish(handle, allocator, known.ino, STEP_BLOCKS))?;
+                self.change(|handle, allocator| truncate::go_on(handle, allocator, known.ino, STEP_BLOCKS))?;
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl Mount {
         self.forget_node(known.ino);
         self.drop_pages(known, 0..known.size().div_ceil(PAGE) + self.units().per_block);
         let kept = writer.let_go(known.ino);
-        if let Err(error) = self.finish(known, Progress::More) {
+        if let Err(error) = self.finish_orphan(known.ino) {
             // It is an orphan, and will be deleted at the next mount.
             tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
         }
@@ -257,15 +257,12 @@ impl Mount {
     /// Damage, or the device.
     pub(in crate::ext4) fn delete_orphans(&self) -> Result<(), Error> {
         let all = self.change(|handle, _| orphans::list(handle))?;
-        for ino in all {
-            loop {
-                let progress =
-                    self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))?;
-                if progress == Progress::Done {
-                    break;
-                }
-            }
-        }
+        all.into_iter().try_for_each(|ino| self.finish_orphan(ino))
+    }
+
+    fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
+        let step = || self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS));
+        while step()? == Progress::More {}
         Ok(())
     }
 

@@ -243,6 +243,36 @@ fn a_truncation_ends_whatever_happens() {
     }
 }
 
+#[test]
+fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
+    for features in FEATURES {
+        let Some(bench) = Bench::with_features("8M", features) else { return };
+        bench.grow();
+        for block in 0..400 {
+            bench.insert(&mut Model::new(), 2 * block..2 * block + 1, false);
+        }
+        assert_eq!(bench.set_size(1000, 1), Progress::More);
+        let first = bench.orphan(DEVICE);
+        let set_links = |links: u16| {
+            bench.edit(|handle, inode| {
+                inode.set_links(links);
+                if links == 0 { orphans::add(handle, inode) } else { orphans::remove(handle, inode) }
+            })
+        };
+        set_links(0).unwrap();
+        let listed = || bench.change(|handle| orphans::list(handle)).unwrap();
+        assert_eq!(listed().iter().filter(|ino| **ino == bench.ino).count(), 1);
+        let go_on =
+            || bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 5)).unwrap();
+        while go_on() == Progress::More {}
+        // Whoever has it open still has it.
+        assert_eq!((bench.model().len(), bench.is_orphan()), (1, true));
+        set_links(1).unwrap();
+        assert_eq!((bench.finish(first, 9), listed()), (Progress::Done, vec![]));
+        bench.image.fsck();
+    }
+}
+
 /// With blocks on every level of its map.
 fn mapped(features: &str) -> Option<Bench> {
     Bench::with("16M", &["-b", "1024", "-O", features], |file| {
