@@ -221,12 +221,14 @@ impl Layout {
         }
 
         let first = u64::from(superblock.raw.first_data_block.get());
+        let everywhere = first..blocks;
         let mut one = || space.take(first..blocks, 1).ok_or_else(full);
         let (root, resize) = (one()?, one()?);
         let block_bytes = u64::from(superblock.block_bytes());
         // So that e2fsck has room for what it finds without taking blocks.
         let lost_found_blocks = (16_384 / block_bytes).clamp(2, 12);
-        let lost_found = take_many(&mut space, &[first..blocks], lost_found_blocks).ok_or_else(full)?;
+        let lost_found =
+            take_many(&mut space, std::slice::from_ref(&everywhere), lost_found_blocks).ok_or_else(full)?;
 
         let wanted = options.journal_bytes.map(|bytes| bytes / block_bytes);
         let mut journal_blocks = wanted.unwrap_or_else(|| usual_journal_blocks(blocks));
@@ -238,7 +240,7 @@ impl Layout {
         if journal_blocks - fast_commit_blocks < JOURNAL_BLOCKS_MIN {
             return refuse(format!(
                 "a journal has {} KiB at least here",
-                JOURNAL_BLOCKS_MIN * block_bytes >> 10
+                (JOURNAL_BLOCKS_MIN * block_bytes) >> 10
             ));
         }
         if journal_blocks > JOURNAL_BLOCKS_MAX || journal_blocks > blocks / 2 {
@@ -256,7 +258,7 @@ impl Layout {
         };
         let orphan_file = if options.orphan_file {
             let wanted = usual_orphan_file_blocks(blocks);
-            take_many(&mut space, &[first..blocks], wanted).ok_or_else(full)?
+            take_many(&mut space, std::slice::from_ref(&everywhere), wanted).ok_or_else(full)?
         } else {
             Vec::new()
         };
