@@ -244,7 +244,9 @@ fn one_file_is_as_an_array_of_bytes() {
         let (arguments, lba) = shapes[run as usize % shapes.len()];
         let seed = setting("MEANTIME_FSX_SEED", 1) * 1000 + run;
         println!("{arguments:?}, seed {seed}");
-        let image = mkfs(dir.path(), "image", "24M", &[arguments, &["-J", "size=4"]].concat());
+        // (A journal has 1,024 blocks at least.)
+        let (size, journal) = if arguments[1] == "16384" { ("64M", "size=16") } else { ("24M", "size=4") };
+        let image = mkfs(dir.path(), "image", size, &[arguments, &["-J", journal]].concat());
         let mut exercise = Exercise::new(&image, lba, seed);
         for _ in 0..each {
             exercise.step();
