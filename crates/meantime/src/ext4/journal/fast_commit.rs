@@ -115,8 +115,11 @@ impl Journal {
         };
         let reaches_blocks = running.unsaid.reaches_blocks();
         let blocks = bytes.len() / committer.format.block_bytes();
-        // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end.
-        if !open.closed.is_empty() || !area.has_room(at, blocks) || first && blocks > 1 {
+        // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end. What is behind it in
+        // its block are zeroes, as there were before.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let may_tear = first && used > self.lanes.info().block_bytes as usize;
+        if !open.closed.is_empty() || !area.has_room(at, blocks) || may_tear {
             return None;
         }
         open.running.unsaid = Unsaid::default();
