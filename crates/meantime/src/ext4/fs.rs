@@ -217,8 +217,9 @@ impl FileSystem {
             .map_err(|failure| failure.for_device(&uri, device_bytes))?;
         let mut writer = None;
         let recovered = if options.write {
-            let (journal, ready) = Journal::open_for(&lanes, volume, options.commit_overlap, options.fast_commit)
-                .map_err(|failure| failure.for_device(&uri, device_bytes))?;
+            let (journal, ready) =
+                Journal::open_for(&lanes, volume, options.commit_overlap, options.fast_commit)
+                    .map_err(|failure| failure.for_device(&uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
             writer = Some(Writer::new(journal, &volume, options).map_err(failed)?);
