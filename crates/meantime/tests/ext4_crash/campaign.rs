@@ -234,7 +234,7 @@ impl Place {
         config: &Config,
         roots: &[&str],
         kernel: bool,
-    ) -> Result<Mounted, String> {
+    ) -> Result<Recovered, String> {
         let (ours, after, _) = recover_ours(bytes, config, roots, false)?;
         let image = self.image("ours");
         std::fs::write(&image, &after).unwrap();
