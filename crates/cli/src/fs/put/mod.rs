@@ -101,7 +101,7 @@ pub fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
         let mut putter = Putter {
             fs,
             force: args.force,
-            progress: Progress::new(metadata.is_file().then(|| metadata.len())),
+            progress: Progress::new(metadata.is_file().then_some(metadata.len())),
             links: HashMap::new(),
             attributes: 0,
             buf: vec![0; CHUNK_BYTES],
