@@ -77,12 +77,18 @@ impl Known {
             let known = Arc::new(Self::of(State::read(mount, ino, linked)?, None));
             return Ok(mount.nodes.keep(ino, known, 1));
         };
-        // Before it is read: what changes it from now on has a later one.
-        let sequence = writer.last_sequence();
-        let state = State::read(mount, ino, linked)?;
-        let live = Some(Box::new(Live::new(sequence)));
-        // Somebody has it perhaps, though it is no longer kept.
-        let known = writer.registry().enter(ino, || Arc::new(Self::of(state, live)));
+        let known = loop {
+            // Before it is read: what changes it from now on has a later one.
+            let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
+            let state = State::read(mount, ino, linked)?;
+            let live = Some(Box::new(Live::new(sequence)));
+            // Somebody has it perhaps, though it is no longer kept.
+            let known = writer.registry().enter(ino, changes, || Arc::new(Self::of(state, live)));
+            // Else what was read is of a file that was there before, perhaps.
+            if let Some(known) = known {
+                break known;
+            }
+        };
         // What was read may be older than a change that found nobody to tell of it.
         known.outdate();
         if let Some(live) = &known.live {

@@ -109,7 +109,7 @@ impl FileSystem {
         match self.nameless(ino) {
             Ok(node) => {
                 if let Some(live) = &node.known.live {
-                    live.unlinked.store(true, Ordering::Release);
+                    live.set_unlinked(true);
                 }
             }
             // It is an orphan: deleted at the next mount.
@@ -192,14 +192,14 @@ impl FileSystem {
     pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
         // One that was deleted does not come back.
-        if live.unlinked.load(Ordering::Acquire) && !live.nameless.load(Ordering::Acquire) {
+        if live.is_unlinked() && !live.nameless.load(Ordering::Acquire) {
             return Err(Error::NotFound);
         }
         let name = name.as_bytes();
         self.mount
             .change(|handle, allocator| names::link(handle, allocator, node.ino(), parent.ino(), name))?;
         live.nameless.store(false, Ordering::Release);
-        live.unlinked.store(false, Ordering::Release);
+        live.set_unlinked(false);
         self.mount.forget_name(parent.ino(), name);
         Ok(())
     }
@@ -276,7 +276,7 @@ impl FileSystem {
         let node = self.nameless(ino)?;
         if let Some(live) = &node.known.live {
             live.nameless.store(true, Ordering::Release);
-            live.unlinked.store(true, Ordering::Release);
+            live.set_unlinked(true);
         }
         Ok(node)
     }
