@@ -102,8 +102,11 @@ fn data(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
+/// A name, its mode, size, time of change in seconds and nanoseconds, and content.
+type Thing = (String, u32, u64, i64, i64, Vec<u8>);
+
 /// Everything below `dir`: path, mode, size, time, and what is in it.
-fn everything(dir: &Path, below: &Path, all: &mut Vec<(String, u32, u64, i64, i64, Vec<u8>)>) {
+fn everything(dir: &Path, below: &Path, all: &mut Vec<Thing>) {
     for entry in std::fs::read_dir(dir.join(below)).unwrap() {
         let path = below.join(entry.unwrap().file_name());
         let full = dir.join(&path);

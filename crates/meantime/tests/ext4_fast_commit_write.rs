@@ -169,7 +169,7 @@ fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
             let len = room.len().min(bytes.len());
             room[..len].copy_from_slice(&bytes[..len]);
         }
-        logical += run.blocks;
+        logical += run.blocks.min(1 << 32);
     }
     content
 }

@@ -190,13 +190,11 @@ fn trees(fs: &FileSystem, roots: &[&str]) -> Result<Vec<Tree>, String> {
     roots.iter().map(|root| Tree::ours(fs, root).map_err(|error| format!("reading: {error}"))).collect()
 }
 
-/// Recovered by us: mounted for writing, and unmounted. What is on the medium afterwards, and the SSD.
-fn recover_ours(
-    bytes: &[u8],
-    config: &Config,
-    roots: &[&str],
-    record: bool,
-) -> Result<(Vec<Tree>, Vec<u8>, Option<History>), String> {
+/// The trees of a recovered file system, what is on the medium afterwards, and what was written for it.
+type Mounted = (Vec<Tree>, Vec<u8>, Option<History>);
+
+/// Recovered by us: mounted for writing, and unmounted.
+fn recover_ours(bytes: &[u8], config: &Config, roots: &[&str], record: bool) -> Result<Mounted, String> {
     let model = if record { config.model } else { "null" };
     let attached = attach(bytes, &Config { model, ..*config }, 7);
     let ssd = &attached.ssd;
@@ -220,13 +218,13 @@ fn silent(image: &Path, whose: &str) -> Result<(), String> {
 }
 
 /// What e2fsck -p may do: what is left to do for every mount after a crash.
-fn is_expected(line: &String) -> bool {
+fn is_expected(line: &str) -> bool {
     ["recovering journal", "Clearing orphaned inode", "Truncating orphaned inode", "Clearing orphan"]
         .iter()
         .any(|expected| line.contains(expected))
         || line.contains("orphan file")
         // (What it answers to that the file of orphans was in use, which it was, and is empty.)
-        || line.as_str() == "CLEARED."
+        || line == "CLEARED."
 }
 
 impl Place {
@@ -245,7 +243,7 @@ impl Place {
         let image = self.image("theirs");
         std::fs::write(&image, bytes).unwrap();
         let (code, said) = e2fsck(&image, "-fp");
-        let other: Vec<&String> = said.iter().filter(|line| !is_expected(line)).collect();
+        let other: Vec<&String> = said.iter().filter(|line| !is_expected(line.as_str())).collect();
         if code > 1 || !other.is_empty() {
             return Err(format!("e2fsck -fp: {code}, {said:?}"));
         }
@@ -357,11 +355,11 @@ impl Run {
                     }
                     let number = tally.states.fetch_add(1, Relaxed);
                     let bytes = state.on(&self.base);
-                    let kernel = effort.kernel > 0 && number % effort.kernel == 0;
+                    let kernel = effort.kernel > 0 && number.is_multiple_of(effort.kernel);
                     tally.kernel.fetch_add(u64::from(kernel), Relaxed);
                     let recovered =
                         place.recover(&bytes, &self.config, &self.roots(), kernel).and_then(|found| {
-                            if effort.again > 0 && number % effort.again == 0 {
+                            if effort.again > 0 && number.is_multiple_of(effort.again) {
                                 self.again(&bytes, &found.trees, rng, tally)?;
                             }
                             Ok(found)

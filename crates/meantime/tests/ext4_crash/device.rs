@@ -146,10 +146,9 @@ pub fn e2fsck(image: &Path, flags: &str) -> (i32, Vec<String>) {
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let is_said = |line: &&str| {
-        !line.trim().is_empty()
-            && !line.starts_with("Pass ")
-            && !line.starts_with("e2fsck 1.")
-            && !(line.contains(" files (") && line.contains(" blocks"))
+        let is_progress = line.starts_with("Pass ") || line.starts_with("e2fsck 1.");
+        let is_summary = line.contains(" files (") && line.contains(" blocks");
+        !line.trim().is_empty() && !is_progress && !is_summary
     };
     (output.status.code().unwrap_or(-1), said.lines().filter(is_said).map(str::to_owned).collect())
 }

@@ -49,12 +49,9 @@ impl Op {
     /// Whether it changes no names, and no attributes.
     pub fn is_on_data(&self) -> bool {
         use Op::*;
-        match self {
-            Write(..) | Append(..) | Direct(..) | WriteSync(..) | Truncate(..) => true,
-            Punch(..) | Zero(..) | Keep(..) | Extend(..) | Read(_) | Fsync(_) | Fdatasync(_) => true,
-            Sync | Step | Remount => true,
-            _ => false,
-        }
+        let is_write = matches!(self, Write(..) | Append(..) | Direct(..) | WriteSync(..) | Truncate(..));
+        let is_room = matches!(self, Punch(..) | Zero(..) | Keep(..) | Extend(..));
+        is_write || is_room || matches!(self, Read(_) | Fsync(_) | Fdatasync(_) | Sync | Step | Remount)
     }
 }
 

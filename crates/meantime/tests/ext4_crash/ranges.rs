@@ -53,9 +53,4 @@ impl<T: Clone> Ranges<T> {
             (!inside.is_empty()).then_some((inside, value))
         })
     }
-
-    /// The same stretches with other values.
-    pub fn map<U>(&self, of: impl Fn(&T) -> U) -> Ranges<U> {
-        Ranges(self.0.iter().map(|(at, value)| (*at, of(value))).collect())
-    }
 }

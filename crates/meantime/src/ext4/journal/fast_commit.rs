@@ -30,7 +30,7 @@ impl FastArea {
     pub(super) fn new(all: Range<u32>) -> Option<Self> {
         // The first is left out, as in Linux (`j_fc_first`), and the last, behind which it would look for more.
         let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
-        (!blocks.is_empty()).then(|| Self { next: blocks.start, blocks, tid: 0 })
+        (!blocks.is_empty()).then_some(Self { next: blocks.start, blocks, tid: 0 })
     }
 
     /// Where the next fast commit on top of the transaction before `tid` goes, and whether it is the first.

@@ -43,7 +43,7 @@ fn content<S: Source>(volume: &Volume<S>, inode: &Inode) -> Vec<u8> {
             let len = room.len().min(bytes.len());
             room[..len].copy_from_slice(&bytes[..len]);
         }
-        logical += run.blocks;
+        logical += run.blocks.min(1 << 32);
     }
     content
 }

@@ -72,7 +72,7 @@ impl Disk {
     }
 
     fn mount(&self) -> (Journal, Volume<DeviceSource>) {
-        Journal::open_for(&self.lanes, self.volume(), CommitOverlap::ALL).unwrap()
+        Journal::open_for(&self.lanes, self.volume(), CommitOverlap::ALL, false).unwrap()
     }
 
     /// What is on the device now, as if power were cut (without a volatile cache).
@@ -336,7 +336,7 @@ fn what_could_not_be_kept_right_is_refused() {
     ] {
         let Some(disk) = Disk::new("32M", &args, "vwc=0") else { return };
         let before = std::fs::read(disk.save("before")).unwrap();
-        let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL).err();
+        let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
         let text = format!("{:?}", refused.unwrap());
         assert!(text.contains(what), "{text}");
         assert!(before == std::fs::read(disk.save("after")).unwrap());
@@ -404,7 +404,7 @@ fn a_commit_that_fails_is_the_last() {
         // What was promised is there; that something failed is said.
         let recovery = format_journal::recover(&disk.volume()).unwrap();
         assert_eq!((recovery.transactions, recovery.errno), (1, -5), "{query}");
-        let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL).err();
+        let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
         assert!(format!("{refused:?}").contains("has errors"), "{refused:?}");
         let cut = disk.save("cut");
         let (code, text) = run("e2fsck", &["-fy", cut.to_str().unwrap()]);

@@ -83,7 +83,7 @@ mod tests {
         space.mark(20..22);
         assert_eq!(space.used_in(15..100).collect::<Vec<_>>(), [15..22, 25..30]);
         assert_eq!(space.take(10..100, 3), Some(22));
-        assert_eq!(space.used_in(0..100).collect::<Vec<_>>(), [10..30]);
+        assert!(space.used_in(0..100).eq(std::iter::once(10..30)));
         assert_eq!(space.take(0..100, 11), Some(30));
         assert_eq!(space.take(12..35, 1), None);
         assert_eq!(space.take_some(0..12, 50), Some(0..10));

@@ -14,7 +14,7 @@ fn write(layout: &Layout, path: &Path) {
     let block_bytes = u64::from(layout.superblock_of().block_bytes());
     let put = |block: u64, content: Content<'_>| match content {
         Content::Bytes(bytes) => {
-            assert!(bytes.len() as u64 % block_bytes == 0);
+            assert!((bytes.len() as u64).is_multiple_of(block_bytes));
             file.write_all_at(bytes, block * block_bytes)
         }
         Content::Zeroes(_) => Ok(()),
