@@ -13,7 +13,7 @@ use super::counters::{Counters, Counts};
 use super::error::{Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
-use super::journal::Journal;
+use super::journal::{Handle, Journal};
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
 use super::node::{Known, NODES_KEPT};
@@ -343,6 +343,12 @@ impl FileSystem {
         self.node_of(ino, true)
     }
 
+    /// Inode `ino`, which is being made by `handle`.
+    pub(super) fn made(&self, handle: &Handle<'_>, ino: u32) -> Result<Node, Error> {
+        let known = Known::made(&self.mount, handle, ino)?;
+        Node::new(&self.mount, &known).ok_or(Error::NotFound)
+    }
+
     fn node_of(&self, ino: u32, linked: bool) -> Result<Node, Error> {
         loop {
             let known = Known::load(&self.mount, ino, linked)?;
@@ -393,8 +399,8 @@ impl FileSystem {
             let (ino, _) = found.ok_or(Error::NotFound)?;
             tries += 1;
             match self.linked(ino) {
-                // Another thread has deleted it between.
-                Err(Error::Corrupt(_)) if tries < 100 && self.mount.names_changed() != before => {}
+                // Another thread has deleted it between, perhaps. (If it is damage, it stays.)
+                Err(Error::Corrupt(_)) if tries < 100 && self.mount.writer.is_some() => {}
                 Err(error) => return Err(error),
                 Ok(node) => {
                     let changed = self.mount.lock_names();

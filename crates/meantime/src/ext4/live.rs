@@ -253,6 +253,13 @@ impl Registry {
         Some(known)
     }
 
+    /// `known` is the one of its number from now on.
+    pub(super) fn replace(&self, known: &Arc<Known>) {
+        let mut all = lock(&self.all);
+        self.counter(known.ino).fetch_add(1, Ordering::AcqRel);
+        all.insert(known.ino, Arc::downgrade(known));
+    }
+
     /// Forgets the one of number `ino`: whoever wants it next reads it anew.
     pub(super) fn remove(&self, ino: u32) {
         let mut all = lock(&self.all);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use super::error::Error;
 use super::format::Inode;
 use super::fs::Mount;
+use super::journal::Handle;
 use super::live::Live;
 use super::metadata::{FileType, Metadata};
 use super::read::place::Extents;
@@ -95,6 +96,21 @@ impl Known {
             live.touched(writer.last_sequence(), true);
         }
         Ok(mount.nodes.keep(ino, known, 1))
+    }
+
+    /// Inode `ino`, which is being made by `handle`: none of its number is known.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub(super) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
+        let writer = mount.writer()?;
+        let volume = handle.volume();
+        let inode = volume.inode(ino)?;
+        let metadata = volume.metadata(&inode);
+        let state = State { metadata, inode, extents: OnceLock::new(), many: Mutex::default() };
+        let known = Arc::new(Self::of(state, Some(Box::new(Live::new(writer.last_sequence())))));
+        writer.registry().replace(&known);
+        Ok(known)
     }
 
     fn of(state: State, live: Option<Box<Live>>) -> Self {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::alloc::Allocator;
@@ -88,14 +89,16 @@ impl FileSystem {
         work: impl Fn(&mut Handle<'_>, &Allocator, &[u8]) -> Result<u32, Error>,
     ) -> Result<Node, Error> {
         let name = name.as_bytes();
-        let ino = self.mount.change(|handle, allocator| {
+        let node = self.mount.change(|handle, allocator| {
             let ino = work(handle, allocator, name)?;
             // Nobody can know the new one yet: whom it is found for had the one that had its number before.
             self.mount.forget_node(ino);
-            Ok(ino)
+            // Before anybody can take its name away: it is not deleted while there is a node of it.
+            self.made(handle, ino)
         })?;
+        self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
         self.mount.forget_name(parent.ino(), name);
-        self.linked(ino)
+        Ok(node)
     }
 
     /// An inode has a name less; with its last one it is deleted, as soon as nobody has it any more.
@@ -196,8 +199,13 @@ impl FileSystem {
             return Err(Error::NotFound);
         }
         let name = name.as_bytes();
-        self.mount
-            .change(|handle, allocator| names::link(handle, allocator, node.ino(), parent.ino(), name))?;
+        self.mount.change(|handle, allocator| {
+            // (Whoever took its last name away has not said so yet, perhaps.)
+            if handle.load_inode(node.ino())?.links() == 0 && !live.nameless.load(Ordering::Acquire) {
+                return Err(Error::NotFound);
+            }
+            names::link(handle, allocator, node.ino(), parent.ino(), name)
+        })?;
         live.nameless.store(false, Ordering::Release);
         live.set_unlinked(false);
         self.mount.forget_name(parent.ino(), name);
