@@ -59,8 +59,19 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
     where
         K: Borrow<Q>,
     {
+        self.remove_if(key, |_| true);
+    }
+
+    /// The same, if what is kept is what `which` says.
+    pub(super) fn remove_if<Q: Hash + Eq + ?Sized>(&self, key: &Q, which: impl FnOnce(&V) -> bool)
+    where
+        K: Borrow<Q>,
+    {
         let mut shard = self.shard(key);
         let Shard { kept, queue, weight } = &mut *shard;
+        if !kept.get(key).is_some_and(|entry| which(&entry.value)) {
+            return;
+        }
         if let Some(entry) = kept.remove(key) {
             *weight -= entry.weight;
             // Its place in the queue is passed over, or goes with many.

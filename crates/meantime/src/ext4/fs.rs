@@ -13,7 +13,7 @@ use super::counters::{Counters, Counts};
 use super::error::{Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
-use super::journal::Journal;
+use super::journal::{Handle, Journal};
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
 use super::node::{Known, NODES_KEPT};
@@ -68,15 +68,18 @@ pub struct Node {
 
 impl Clone for Node {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.mount), Arc::clone(&self.known))
+        if let Some(live) = &self.known.live {
+            // What has a node is not gone.
+            live.enter();
+        }
+        Self { mount: Arc::clone(&self.mount), known: Arc::clone(&self.known) }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         if let Some(live) = &self.known.live
-            && live.users.fetch_sub(1, Ordering::AcqRel) == 1
-            && live.unlinked.load(Ordering::Acquire)
+            && live.leave()
         {
             self.mount.delete(&self.known);
         }
@@ -158,16 +161,10 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    pub(super) fn new(mount: Arc<Mount>, known: Arc<Known>) -> Self {
-        if let Some(live) = &known.live {
-            live.users.fetch_add(1, Ordering::AcqRel);
-        }
-        Self { mount, known }
-    }
-
-    /// Whether nobody else has it.
-    fn is_alone(&self) -> bool {
-        self.known.live.as_ref().is_some_and(|live| live.users.load(Ordering::Acquire) == 1)
+    /// A node of `known`; `None`: it is gone.
+    fn new(mount: &Arc<Mount>, known: &Arc<Known>) -> Option<Self> {
+        let is_there = known.live.as_ref().is_none_or(|live| live.enter());
+        is_there.then(|| Self { mount: Arc::clone(mount), known: Arc::clone(known) })
     }
 
     /// Inode number.
@@ -325,9 +322,12 @@ impl FileSystem {
     /// There is no such number, or it cannot be read.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
         let node = self.node_of(ino, false)?;
-        if self.mount.writer.is_some() && node.known.before().inode.is_free() && node.is_alone() {
+        if let Some(live) = &node.known.live
+            && node.known.before().inode.is_free()
+            && live.end_alone()
+        {
             // It may be made any time, and be something else then.
-            self.mount.forget_node(ino);
+            self.mount.forget_known(&node.known);
             return Err(Error::NotFound);
         }
         Ok(node)
@@ -343,9 +343,21 @@ impl FileSystem {
         self.node_of(ino, true)
     }
 
+    /// Inode `ino`, which is being made by `handle`.
+    pub(super) fn made(&self, handle: &Handle<'_>, ino: u32) -> Result<Node, Error> {
+        let known = Known::made(&self.mount, handle, ino)?;
+        Node::new(&self.mount, &known).ok_or(Error::NotFound)
+    }
+
     fn node_of(&self, ino: u32, linked: bool) -> Result<Node, Error> {
-        let known = Known::load(&self.mount, ino, linked)?;
-        Ok(Node::new(Arc::clone(&self.mount), known))
+        loop {
+            let known = Known::load(&self.mount, ino, linked)?;
+            if let Some(node) = Node::new(&self.mount, &known) {
+                return Ok(node);
+            }
+            // It was deleted right now: what has its number next is another one.
+            self.mount.forget_known(&known);
+        }
     }
 
     /// What `path` leads to, from `from` on, or from the root if it begins with a slash. `follow`: the last part too, if it is a link.
@@ -373,10 +385,13 @@ impl FileSystem {
             match self.linked(ino) {
                 // It was taken away right now.
                 Err(Error::Corrupt(_)) if self.mount.writer.is_some() => {}
+                // It, and another file has its number already, perhaps. (As long as there is a node, none has.)
+                Ok(_) if self.mount.writer.is_some() && self.mount.names.get(&*key) != Some(ino) => {}
                 found => return found,
             }
         }
         let mut tries = 0;
+        let mut last: Option<Node> = None;
         loop {
             let before = self.mount.names_changed();
             let state = parent.known.state(&self.mount)?;
@@ -384,15 +399,21 @@ impl FileSystem {
             let (ino, _) = found.ok_or(Error::NotFound)?;
             tries += 1;
             match self.linked(ino) {
-                // Another thread has deleted it between.
-                Err(Error::Corrupt(_)) if tries < 100 && self.mount.names_changed() != before => {}
+                // Another thread has deleted it between, perhaps. (If it is damage, it stays.)
+                Err(Error::Corrupt(_)) if tries < 100 && self.mount.writer.is_some() => {}
                 Err(error) => return Err(error),
                 Ok(node) => {
                     let changed = self.mount.lock_names();
                     if *changed == before {
                         self.mount.names.keep(Box::from(&*key), ino, key.len() + 64);
+                        return Ok(node);
                     }
-                    return Ok(node);
+                    drop(changed);
+                    // Another thread may have deleted it between, and made another file of the same number; not while there is a node of it.
+                    if last.is_some_and(|last| Arc::ptr_eq(&last.known, &node.known)) {
+                        return Ok(node);
+                    }
+                    last = Some(node);
                 }
             }
         }

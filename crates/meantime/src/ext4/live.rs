@@ -16,6 +16,12 @@ use super::node::Known;
 /// How long somebody else's writeback is waited for between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// In [`Live::users`]: no name leads to it, so that it is deleted with its last user.
+const UNLINKED: usize = 1 << (usize::BITS - 1);
+
+/// In [`Live::users`]: it is no more. Its number is another inode's, perhaps, of which nothing may be changed by this one.
+const GONE: usize = UNLINKED >> 1;
+
 /// What an inode has beside its state when it can be written to.
 ///
 /// Its locks are taken in this order: the writer's, the mapping's, (a change of metadata,) that of the pages.
@@ -34,10 +40,9 @@ pub(super) struct Live {
     pub(super) landed: AtomicU64,
     pub(super) flushed: AtomicU64,
     failures: Mutex<Failures>,
-    /// How many nodes there are of it.
-    pub(super) users: AtomicUsize,
-    /// Whether no name leads to it, so that it is deleted with its last user.
-    pub(super) unlinked: AtomicBool,
+    /// How many nodes there are of it, and [`UNLINKED`] and [`GONE`]: in one, so that nobody has it who comes when it is being deleted, and it is
+    /// deleted once.
+    users: AtomicUsize,
     /// Whether it never had a name.
     pub(super) nameless: AtomicBool,
 }
@@ -85,9 +90,48 @@ impl Live {
             flushed: AtomicU64::new(0),
             failures: Mutex::default(),
             users: AtomicUsize::new(0),
-            unlinked: AtomicBool::new(false),
             nameless: AtomicBool::new(false),
         }
+    }
+
+    /// There is a node more. False: there is not, for it is gone.
+    pub(super) fn enter(&self) -> bool {
+        let more = |users: usize| (users & GONE == 0).then_some(users + 1);
+        self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// There is a node less. True: it was the last one, and no name leads to it.
+    pub(super) fn leave(&self) -> bool {
+        self.users.fetch_sub(1, Ordering::AcqRel) == UNLINKED | 1
+    }
+
+    /// Names lead to it, or none does any more.
+    pub(super) fn set_unlinked(&self, unlinked: bool) {
+        if unlinked {
+            self.users.fetch_or(UNLINKED, Ordering::AcqRel);
+        } else {
+            self.users.fetch_and(!UNLINKED, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether no name leads to it.
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.users.load(Ordering::Acquire) & UNLINKED != 0
+    }
+
+    /// From now on it is gone, if no name leads to it and nobody has it: whether it is, by this call.
+    pub(super) fn end(&self) -> bool {
+        self.users.compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The same, if nobody has it but the caller, whose node is the only one.
+    pub(super) fn end_alone(&self) -> bool {
+        self.users.compare_exchange(1, GONE | 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether it is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.users.load(Ordering::Acquire) & GONE != 0
     }
 
     /// The right to change content and size.
@@ -154,32 +198,81 @@ impl Live {
     }
 }
 
+/// Inodes share a counter of changes with others: so many there are.
+const CHANGES: usize = 256;
+
 /// All inodes that somebody has: so that there is one of each number.
-#[derive(Default)]
-pub(super) struct Registry(Mutex<HashMap<u32, Weak<Known>>>);
+pub(super) struct Registry {
+    all: Mutex<HashMap<u32, Weak<Known>>>,
+    changes: [AtomicU64; CHANGES],
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self { all: Mutex::default(), changes: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+}
 
 impl Registry {
-    /// The one of number `ino`; `make` makes it, if there is none.
-    pub(super) fn enter(&self, ino: u32, make: impl FnOnce() -> Arc<Known>) -> Arc<Known> {
-        let mut all = lock(&self.0);
+    fn counter(&self, ino: u32) -> &AtomicU64 {
+        &self.changes[ino as usize % CHANGES]
+    }
+
+    /// How often inode `ino`, or another, was changed.
+    pub(super) fn changes(&self, ino: u32) -> u64 {
+        self.counter(ino).load(Ordering::Acquire)
+    }
+
+    /// The one of number `ino`, which was changed; if there is one.
+    pub(super) fn changed(&self, ino: u32) -> Option<Arc<Known>> {
+        let all = lock(&self.all);
+        self.counter(ino).fetch_add(1, Ordering::AcqRel);
+        all.get(&ino).and_then(Weak::upgrade)
+    }
+
+    /// The one of number `ino`; `make` makes it, if there is none. `None`: it was changed since there were `changes`, and what `make` would make of
+    /// it is another one's, perhaps.
+    pub(super) fn enter(
+        &self,
+        ino: u32,
+        changes: u64,
+        make: impl FnOnce() -> Arc<Known>,
+    ) -> Option<Arc<Known>> {
+        let mut all = lock(&self.all);
         if let Some(known) = all.get(&ino).and_then(Weak::upgrade) {
-            return known;
+            return Some(known);
+        }
+        if self.changes(ino) != changes {
+            return None;
         }
         let known = make();
         if all.len() >= 1024 && all.len().is_power_of_two() {
             all.retain(|_, known| known.strong_count() > 0);
         }
         all.insert(ino, Arc::downgrade(&known));
-        known
+        Some(known)
     }
 
-    /// The one of number `ino`, if there is one.
-    pub(super) fn find(&self, ino: u32) -> Option<Arc<Known>> {
-        lock(&self.0).get(&ino).and_then(Weak::upgrade)
+    /// `known` is the one of its number from now on.
+    pub(super) fn replace(&self, known: &Arc<Known>) {
+        let mut all = lock(&self.all);
+        self.counter(known.ino).fetch_add(1, Ordering::AcqRel);
+        all.insert(known.ino, Arc::downgrade(known));
     }
 
     /// Forgets the one of number `ino`: whoever wants it next reads it anew.
     pub(super) fn remove(&self, ino: u32) {
-        lock(&self.0).remove(&ino);
+        let mut all = lock(&self.all);
+        self.counter(ino).fetch_add(1, Ordering::AcqRel);
+        all.remove(&ino);
+    }
+
+    /// Forgets `known`, if it is the one of its number.
+    pub(super) fn remove_this(&self, known: &Known) {
+        let mut all = lock(&self.all);
+        self.counter(known.ino).fetch_add(1, Ordering::AcqRel);
+        if all.get(&known.ino).is_some_and(|there| std::ptr::eq(there.as_ptr(), known)) {
+            all.remove(&known.ino);
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use super::error::Error;
 use super::format::Inode;
 use super::fs::Mount;
+use super::journal::Handle;
 use super::live::Live;
 use super::metadata::{FileType, Metadata};
 use super::read::place::Extents;
@@ -77,18 +78,39 @@ impl Known {
             let known = Arc::new(Self::of(State::read(mount, ino, linked)?, None));
             return Ok(mount.nodes.keep(ino, known, 1));
         };
-        // Before it is read: what changes it from now on has a later one.
-        let sequence = writer.last_sequence();
-        let state = State::read(mount, ino, linked)?;
-        let live = Some(Box::new(Live::new(sequence)));
-        // Somebody has it perhaps, though it is no longer kept.
-        let known = writer.registry().enter(ino, || Arc::new(Self::of(state, live)));
+        let known = loop {
+            // Before it is read: what changes it from now on has a later one.
+            let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
+            let state = State::read(mount, ino, linked)?;
+            let live = Some(Box::new(Live::new(sequence)));
+            // Somebody has it perhaps, though it is no longer kept.
+            let known = writer.registry().enter(ino, changes, || Arc::new(Self::of(state, live)));
+            // Else what was read is of a file that was there before, perhaps.
+            if let Some(known) = known {
+                break known;
+            }
+        };
         // What was read may be older than a change that found nobody to tell of it.
         known.outdate();
         if let Some(live) = &known.live {
             live.touched(writer.last_sequence(), true);
         }
         Ok(mount.nodes.keep(ino, known, 1))
+    }
+
+    /// Inode `ino`, which is being made by `handle`: none of its number is known.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub(super) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
+        let writer = mount.writer()?;
+        let volume = handle.volume();
+        let inode = volume.inode(ino)?;
+        let metadata = volume.metadata(&inode);
+        let state = State { metadata, inode, extents: OnceLock::new(), many: Mutex::default() };
+        let known = Arc::new(Self::of(state, Some(Box::new(Live::new(writer.last_sequence())))));
+        writer.registry().replace(&known);
+        Ok(known)
     }
 
     fn of(state: State, live: Option<Box<Live>>) -> Self {

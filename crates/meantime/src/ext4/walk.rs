@@ -1,5 +1,6 @@
 //! From a path to an inode, by the inodes and names that the mount knows already.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,31 +11,47 @@ use super::format::path::{Names, resolve};
 use super::fs::{FileSystem, Node};
 use super::metadata::FileType;
 
-impl Names for FileSystem {
+/// A way through a file system. It keeps what it has come by: as long as there are nodes of it, its number is not another one's.
+struct Way<'a> {
+    fs: &'a FileSystem,
+    passed: RefCell<Vec<Node>>,
+}
+
+impl Way<'_> {
+    fn node(&self, ino: u32) -> Result<Node, Error> {
+        let passed = self.passed.borrow().iter().find(|node| node.ino() == ino).cloned();
+        passed.map_or_else(|| self.fs.linked(ino), Ok)
+    }
+}
+
+impl Names for Way<'_> {
     fn root(&self) -> u32 {
         ROOT_INO
     }
 
     fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
-        let node = self.lookup(&self.linked(dir)?, OsStr::from_bytes(name))?;
-        Ok((node.ino(), node.file_type()))
+        let node = self.fs.lookup(&self.node(dir)?, OsStr::from_bytes(name))?;
+        let found = (node.ino(), node.file_type());
+        self.passed.borrow_mut().push(node);
+        Ok(found)
     }
 
     fn is_directory(&self, ino: u32) -> Result<bool, Error> {
-        Ok(self.linked(ino)?.file_type() == FileType::Directory)
+        Ok(self.node(ino)?.file_type() == FileType::Directory)
     }
 
     fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
-        let link = self.linked(ino)?;
-        let state = link.known.state(&self.mount)?;
-        self.mount.consistent(|| self.volume().read_link(&state.inode))
+        let link = self.node(ino)?;
+        let mount = &self.fs.mount;
+        let state = link.known.state(mount)?;
+        mount.consistent(|| mount.volume.read_link(&state.inode))
     }
 }
 
 impl FileSystem {
     pub(super) fn walk(&self, from: &Node, path: &Path, follow: bool) -> Result<Node, Error> {
         // (Whoever has the directory open keeps it, though its last name may be gone.)
-        let ino = resolve(self, from.ino(), path.as_os_str().as_bytes(), follow)?;
-        if ino == from.ino() { Ok(from.clone()) } else { self.linked(ino) }
+        let way = Way { fs: self, passed: RefCell::new(vec![from.clone()]) };
+        way.node(resolve(&way, from.ino(), path.as_os_str().as_bytes(), follow)?)
     }
 }

@@ -21,8 +21,9 @@ pub(super) struct Writer {
     pub(super) journal: Journal,
     pub(super) allocator: Arc<Allocator>,
     registry: Registry,
-    /// Inodes with dirty pages, or whose times are newer than the disk: they stay.
-    dirty: Mutex<BTreeMap<u32, Arc<Known>>>,
+    /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and address: one that is gone may be here beside the one
+    /// that has its number now, and letting the one go does not let the other one go.
+    dirty: Mutex<BTreeMap<(u32, usize), Arc<Known>>>,
     /// Dirty pages of all files, and how many there may be before their writers have to wait.
     dirty_pages: AtomicUsize,
     pub(super) dirty_most: usize,
@@ -33,6 +34,11 @@ pub(super) struct Writer {
     background: Mutex<Option<Background>>,
     /// When a commit was last made because it was due, in ns of the mount's clock.
     committed_ns: AtomicU64,
+}
+
+/// By what `known` is found among those that are kept.
+fn key(known: &Known) -> (u32, usize) {
+    (known.ino, std::ptr::from_ref(known) as usize)
 }
 
 impl Writer {
@@ -115,18 +121,18 @@ impl Writer {
         drop(background);
     }
 
-    fn dirty(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Known>>> {
+    fn dirty(&self) -> MutexGuard<'_, BTreeMap<(u32, usize), Arc<Known>>> {
         self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `known` is newer than the disk.
     pub(super) fn keep(&self, known: &Arc<Known>) {
-        self.dirty().entry(known.ino).or_insert_with(|| Arc::clone(known));
+        self.dirty().entry(key(known)).or_insert_with(|| Arc::clone(known));
     }
 
-    /// Inode `ino` need not be kept any more.
-    pub(super) fn let_go(&self, ino: u32) -> Option<Arc<Known>> {
-        self.dirty().remove(&ino)
+    /// `known` need not be kept any more.
+    pub(super) fn let_go(&self, known: &Known) -> Option<Arc<Known>> {
+        self.dirty().remove(&key(known))
     }
 
     /// Those that are newer than the disk.
@@ -222,7 +228,7 @@ impl Mount {
     fn touched(&self, writer: &Writer, inodes: &BTreeMap<u32, bool>, sequence: Sequence) {
         writer.last.fetch_max(sequence.0, Ordering::AcqRel);
         for (ino, data) in inodes {
-            if let Some(known) = writer.registry.find(*ino) {
+            if let Some(known) = writer.registry.changed(*ino) {
                 known.outdate();
                 if let Some(live) = &known.live {
                     live.touched(sequence, *data);

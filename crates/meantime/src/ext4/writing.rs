@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::alloc::Allocator;
@@ -88,14 +89,16 @@ impl FileSystem {
         work: impl Fn(&mut Handle<'_>, &Allocator, &[u8]) -> Result<u32, Error>,
     ) -> Result<Node, Error> {
         let name = name.as_bytes();
-        let ino = self.mount.change(|handle, allocator| {
+        let node = self.mount.change(|handle, allocator| {
             let ino = work(handle, allocator, name)?;
             // Nobody can know the new one yet: whom it is found for had the one that had its number before.
             self.mount.forget_node(ino);
-            Ok(ino)
+            // Before anybody can take its name away: it is not deleted while there is a node of it.
+            self.made(handle, ino)
         })?;
+        self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
         self.mount.forget_name(parent.ino(), name);
-        self.linked(ino)
+        Ok(node)
     }
 
     /// An inode has a name less; with its last one it is deleted, as soon as nobody has it any more.
@@ -109,7 +112,7 @@ impl FileSystem {
         match self.nameless(ino) {
             Ok(node) => {
                 if let Some(live) = &node.known.live {
-                    live.unlinked.store(true, Ordering::Release);
+                    live.set_unlinked(true);
                 }
             }
             // It is an orphan: deleted at the next mount.
@@ -192,14 +195,19 @@ impl FileSystem {
     pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
         // One that was deleted does not come back.
-        if live.unlinked.load(Ordering::Acquire) && !live.nameless.load(Ordering::Acquire) {
+        if live.is_unlinked() && !live.nameless.load(Ordering::Acquire) {
             return Err(Error::NotFound);
         }
         let name = name.as_bytes();
-        self.mount
-            .change(|handle, allocator| names::link(handle, allocator, node.ino(), parent.ino(), name))?;
+        self.mount.change(|handle, allocator| {
+            // (Whoever took its last name away has not said so yet, perhaps.)
+            if handle.load_inode(node.ino())?.links() == 0 && !live.nameless.load(Ordering::Acquire) {
+                return Err(Error::NotFound);
+            }
+            names::link(handle, allocator, node.ino(), parent.ino(), name)
+        })?;
         live.nameless.store(false, Ordering::Release);
-        live.unlinked.store(false, Ordering::Release);
+        live.set_unlinked(false);
         self.mount.forget_name(parent.ino(), name);
         Ok(())
     }
@@ -276,7 +284,7 @@ impl FileSystem {
         let node = self.nameless(ino)?;
         if let Some(live) = &node.known.live {
             live.nameless.store(true, Ordering::Release);
-            live.unlinked.store(true, Ordering::Release);
+            live.set_unlinked(true);
         }
         Ok(node)
     }

@@ -106,6 +106,9 @@ impl Mount {
     ) -> Result<Option<Batch>, Error> {
         let Some(live) = &known.live else { return Ok(None) };
         let units = self.units();
+        if live.pages().dirty.is_empty() {
+            return Ok(None);
+        }
         let state = known.state(self)?;
         let disk_size = state.metadata.size;
         // The page that the file ended in, on the disk: what is behind the end is zeroes in the cache. It goes first, if the file grows.

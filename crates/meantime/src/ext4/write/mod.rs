@@ -5,6 +5,8 @@ mod buffered;
 mod direct;
 mod resize;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 use std::io::Write;
 

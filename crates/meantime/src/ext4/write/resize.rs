@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use super::super::change::{Progress, fallocate, orphans, truncate};
 use super::super::error::Error;
@@ -237,13 +237,14 @@ impl Mount {
         let Some(live) = &known.live else { return };
         let Ok(writer) = self.writer() else { return };
         let _writer = live.write();
-        if live.users.load(Ordering::Acquire) > 0 || !live.unlinked.load(Ordering::Acquire) {
+        // By one thread, once: afterwards its number, and the pages of it in the cache, are another file's.
+        if !live.end() {
             return;
         }
         // Whoever comes by its number from now on reads it anew.
-        self.forget_node(known.ino);
+        self.forget_known(known);
         self.drop_pages(known, 0..known.size().div_ceil(PAGE) + self.units().per_block);
-        let kept = writer.let_go(known.ino);
+        let kept = writer.let_go(known);
         if let Err(error) = self.finish_orphan(known.ino) {
             // It is an orphan, and will be deleted at the next mount.
             tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
@@ -264,6 +265,14 @@ impl Mount {
         let step = || self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS));
         while step()? == Progress::More {}
         Ok(())
+    }
+
+    /// `known` is gone: whoever comes by its number reads it anew.
+    pub(in crate::ext4) fn forget_known(&self, known: &Known) {
+        self.nodes.remove_if(&known.ino, |there| std::ptr::eq(Arc::as_ptr(there), known));
+        if let Some(writer) = &self.writer {
+            writer.registry().remove_this(known);
+        }
     }
 
     /// Inode `ino` is another one from now on.

@@ -81,6 +81,10 @@ impl Mount {
     pub(in crate::ext4) fn store_times(&self, known: &Known, live: &Live) -> Result<(), Error> {
         let Some(modified) = live.pages().modified else { return Ok(()) };
         self.change(|handle, _| {
+            // Its number may be another one's. (It is gone before it is deleted, by changes that come after this one if it is not yet.)
+            if live.is_gone() {
+                return Ok(());
+            }
             let mut inode = handle.load_inode(known.ino)?;
             inode.set_modified(modified);
             inode.set_changed(modified);
@@ -113,12 +117,17 @@ impl Mount {
     /// Writes everything of `known` back, its times too; then it need not be kept.
     pub(in crate::ext4) fn write_back_one(&self, known: &Arc<Known>) -> Result<(), Error> {
         let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return Ok(()) };
-        self.settle(known, ALL)?;
-        self.store_times(known, live)?;
+        match self.settle(known, ALL).and_then(|()| self.store_times(known, live)) {
+            // There is nothing to be written of it, whatever was found in its place.
+            Err(_) if live.is_gone() => {}
+            written => written?,
+        }
         // Before it is looked at: whoever makes it dirty from now on keeps it again.
-        let kept = writer.let_go(known.ino);
+        let kept = writer.let_go(known);
         let pages = live.pages();
-        if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || pages.modified.is_some() {
+        if live.is_gone() {
+            // Nobody makes it dirty any more.
+        } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || pages.modified.is_some() {
             drop(pages);
             writer.keep(known);
         }
