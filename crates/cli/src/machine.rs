@@ -8,6 +8,12 @@ use serde_json::{Map, Value, json};
 /// The git revision, or the version where there was no git.
 pub const REVISION: &str = env!("MEANTIME_REVISION");
 
+/// Between two facts.
+const SEPARATOR: &str = " · ";
+
+/// Columns that a line of facts takes at most, if no single one takes more.
+const COLUMNS_MOST: usize = 118;
+
 /// What the figures were measured on.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -46,19 +52,33 @@ impl Machine {
         }
     }
 
-    /// One line for people.
+    /// For people: one line, or as many as it takes where names are long.
     pub fn line(&self) -> String {
         let place = if self.virtual_machine { "virtual machine" } else { "no virtual machine" };
         let isolated = if self.isolcpus.is_empty() { "none" } else { &self.isolcpus };
-        format!(
-            "{}, {} CPU{} · Linux {} · {place} · governor {} · isolcpus {isolated} · meantime {}",
-            self.cpu,
-            self.cpus,
-            if self.cpus == 1 { "" } else { "s" },
-            self.kernel,
-            self.governor.as_deref().unwrap_or("none"),
-            env!("MEANTIME_VERSION"),
-        )
+        let facts = [
+            format!("{}, {} CPU{}", self.cpu, self.cpus, if self.cpus == 1 { "" } else { "s" }),
+            format!("Linux {}", self.kernel),
+            place.to_owned(),
+            format!("governor {}", self.governor.as_deref().unwrap_or("none")),
+            format!("isolcpus {isolated}"),
+            concat!("meantime ", env!("MEANTIME_VERSION")).to_owned(),
+        ];
+        let mut text = String::new();
+        let mut columns = 0;
+        for fact in facts {
+            let wide = fact.chars().count();
+            if columns > 0 && columns + SEPARATOR.len() + wide > COLUMNS_MOST {
+                text.push('\n');
+                columns = 0;
+            } else if columns > 0 {
+                text.push_str(SEPARATOR);
+                columns += SEPARATOR.chars().count();
+            }
+            text.push_str(&fact);
+            columns += wide;
+        }
+        text
     }
 
     /// The same for programs.
@@ -100,6 +120,12 @@ mod tests {
         let machine = Machine::probe();
         assert!(machine.cpus > 0 && !machine.cpu.is_empty() && !machine.kernel.is_empty());
         assert!(machine.line().contains(REVISION));
+        let long = Machine { kernel: "6.18.44-with-a-long-name".repeat(3), ..machine };
+        assert!(
+            long.line().lines().count() > 1
+                && long.line().lines().all(|line| line.chars().count() <= COLUMNS_MOST)
+        );
+        let machine = Machine::probe();
         assert!(machine.json().contains_key("revision"));
         assert!(available_bytes().unwrap() > 0);
     }

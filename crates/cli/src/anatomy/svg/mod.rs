@@ -43,7 +43,7 @@ const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 /// The picture.
 pub fn draw(anatomy: &Anatomy) -> String {
     let mut canvas = Canvas::new(WIDTH);
-    canvas.title(&format!("Anatomy of one {}", anatomy.what()), &anatomy.machine.line());
+    canvas.title(&format!("Anatomy of one {}", anatomy.what()), &anatomy.machine.line().replace('\n', " · "));
     typical_bars(&mut canvas, anatomy);
     competing_bars(&mut canvas, anatomy);
     submission(&mut canvas, anatomy);

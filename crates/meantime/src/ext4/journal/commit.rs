@@ -387,7 +387,7 @@ impl Journal {
     /// The same by whole transactions: those up to `upto` have ended then, and what they freed can be used.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit).
+    /// As `commit`.
     pub(in crate::ext4) fn commit_whole(
         &self,
         upto: Sequence,
@@ -430,7 +430,7 @@ impl Journal {
     /// holder may want, now and then.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit).
+    /// As `commit`.
     pub fn balance(&self) -> Result<(), Error> {
         let closed = self.opened().closed.back().map(|newest| newest.sequence);
         if let Some(newest) = closed {
@@ -445,7 +445,7 @@ impl Journal {
     /// Commits everything that was changed so far.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit).
+    /// As `commit`.
     pub(in crate::ext4) fn commit_all(&self, lane: &mut Lane) -> Result<(), Error> {
         let newest = {
             let open = self.opened();

@@ -63,7 +63,7 @@ impl Journal {
     }
 
     /// Changes metadata by `work`: altogether if that succeeds, not at all if it fails. To which transaction it belongs: after
-    /// [`commit`](Self::commit) of that it is durable. ([`Sequence`] 0: nothing was changed.)
+    /// `commit` of that it is durable. ([`Sequence`] 0: nothing was changed.)
     ///
     /// One at a time: whoever calls has no channel of this mount and no page of a cache locked, and `work` waits for nothing but the device.
     ///
