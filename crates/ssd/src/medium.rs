@@ -28,8 +28,22 @@ pub struct Medium {
     read_only: bool,
 }
 
-/// How often, a ms apart, the creator of a file tries to lock it.
-const CREATORS_TRIES: u32 = 200;
+/// How often, a ms apart, a file is tried to be locked. A lock that is there only for a moment is nobody's: a process that is just being
+/// started has those of its parent until it runs a program of its own, and who locks a file that its creator has not yet filled lets it go.
+const LOCK_TRIES: u32 = 200;
+
+/// Locks `file` as `how` says, which must not be to wait.
+fn lock(file: &File, how: FlockOperation) -> rustix::io::Result<()> {
+    let mut locked = flock(file, how);
+    for _ in 0..LOCK_TRIES {
+        if locked != Err(rustix::io::Errno::WOULDBLOCK) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        locked = flock(file, how);
+    }
+    locked
+}
 
 /// A file just created: removed again unless [`keep`](Self::keep) is called.
 struct Created<'p> {
@@ -120,7 +134,7 @@ impl Medium {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
         }
         let file = File::open(path).map_err(io("opening the medium's file for reading"))?;
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
+        match lock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
             Err(e) => return Err(io("locking the medium's file")(e.into())),
@@ -179,15 +193,7 @@ impl Medium {
             }
             Err(e) => return Err(io("opening the medium's file for reading and writing")(e)),
         };
-        let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        // Who locks a file that we have just created finds it empty, and lets it go.
-        for _ in 0..if was_created { CREATORS_TRIES } else { 0 } {
-            if locked != Err(rustix::io::Errno::WOULDBLOCK) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        }
+        let locked = lock(&file, FlockOperation::NonBlockingLockExclusive);
         match locked {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
