@@ -27,7 +27,15 @@ struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        // Busy for a moment, if another test is just starting a process, which has this one's files until it runs its program.
+        let ended =
+            || Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success());
+        for _ in 0..200 {
+            if ended() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 }
 

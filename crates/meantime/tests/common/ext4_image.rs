@@ -102,10 +102,15 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let ended = Command::new("umount").arg(&self.0).status();
-        if !ended.is_ok_and(|status| status.success()) {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        // A process that another thread is just starting has this one's files until it runs its program: it is busy for a moment.
+        for _ in 0..200 {
+            let ended = Command::new("umount").arg(&self.0).output();
+            if ended.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 

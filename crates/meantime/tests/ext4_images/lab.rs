@@ -105,7 +105,15 @@ impl Mounted {
 
     /// Unmounts it, and says if that fails: with files open, for one.
     pub fn unmount(self) -> Result<(), String> {
-        let result = run("umount", ["-n".as_ref(), self.at.as_os_str()]).map(drop);
+        let mut result = Err(String::new());
+        // Busy for a moment, if another thread is just starting a process, which has this one's files until it runs its program.
+        for _ in 0..200 {
+            result = run("umount", ["-n".as_ref(), self.at.as_os_str()]).map(drop);
+            if result.is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         if result.is_ok() {
             let at = self.at.clone();
             std::mem::forget(self);

@@ -179,7 +179,7 @@ fn mounted<T>(path: &Path, work: impl FnOnce(&Path) -> T) -> Option<T> {
         return None;
     }
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(dir.path())));
-    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+    crate::ext4::journal::testing::unmount(dir.path());
     Some(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 

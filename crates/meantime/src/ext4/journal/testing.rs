@@ -9,6 +9,21 @@ use crate::ext4::alloc::Allocator;
 use crate::ext4::format::{Source, SourceError, Volume, VolumeOptions};
 use crate::ext4::{Error, Timestamp};
 
+/// Ends the mount at `at`. A process that another test is just starting has this one's files until it runs its program: so a mount can be busy
+/// for a moment.
+pub fn unmount(at: &Path) {
+    let ended = || Command::new("umount").arg(at).output().is_ok_and(|output| output.status.success());
+    let waited = || std::thread::sleep(std::time::Duration::from_millis(10));
+    assert!(
+        (0..500).any(|_| ended() || {
+            waited();
+            false
+        }),
+        "{} stays busy",
+        at.display()
+    );
+}
+
 /// An image; every change is in it as soon as it is complete.
 pub struct Image {
     bytes: RwLock<Vec<u8>>,
