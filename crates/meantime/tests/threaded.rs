@@ -191,17 +191,19 @@ fn no_wake_up_is_lost_around_the_park_threshold() {
     let (ssd, device) = start(SsdConfig { park_after_ns, ..config("null") }, ControllerOptions::default());
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
     let mut rng = Rng(1);
-    // Beside other programs its thread may not run for long enough to see that it is idle: then it is tried for longer.
-    for n in 0..20_000 {
-        if n >= 2_000 && ssd.counters().parks > 100 {
-            break;
-        }
+    for n in 0..2_000 {
+        let parks = ssd.counters().parks;
         let policy = if n % 4 == 0 { Policy::Interrupt } else { Policy::Poll };
         channel.set_policy(policy).expect("it has both queues");
         let start = Instant::now();
         put(&mut channel, n % 64..n % 64 + 1, n + 1);
         // A wake-up that is lost costs the whole deadline, of 30 s; a busy machine some milliseconds.
         assert!(start.elapsed() < Duration::from_secs(3), "I/O {n} took {:?}", start.elapsed());
+        // Beside other programs its thread may seldom run for long enough to see that it is idle: so now and then it
+        // is waited for, however long it takes.
+        if n % 20 == 0 {
+            until("the SSD parks", || ssd.counters().parks > parks);
+        }
         // Most of the pauses end just when the SSD's thread is about to sleep.
         let pause = Duration::from_nanos(park_after_ns - 20_000 + rng.below(40_000));
         let start = Instant::now();
@@ -211,7 +213,6 @@ fn no_wake_up_is_lost_around_the_park_threshold() {
     }
     let counters = channel.counters().polled;
     assert_eq!((counters.late, counters.aborts), (0, 0));
-    assert!(ssd.counters().parks > 100, "it did park: {}", ssd.counters().parks);
 }
 
 #[test]
