@@ -48,7 +48,14 @@ pub struct Campaign {
 impl Campaign {
     pub fn new(name: &'static str) -> Self {
         let (begun, told) = (Instant::now(), AtomicU64::new(0));
-        Self { name, tally: Tally::default(), number: AtomicU64::new(0), violations: Mutex::default(), begun, told }
+        Self {
+            name,
+            tally: Tally::default(),
+            number: AtomicU64::new(0),
+            violations: Mutex::default(),
+            begun,
+            told,
+        }
     }
 
     /// Looks at a run; whether to go on.
@@ -72,7 +79,11 @@ impl Campaign {
         counts.violations = found.len() as u64;
         self.tally.add(config, what, &counts);
         let mut violations = self.violations.lock().unwrap_or_else(PoisonError::into_inner);
-        violations.extend(found.into_iter().map(|why| why.before(&format!("{what}, seed {seed}"))));
+        for violation in found {
+            let violation = violation.before(&format!("{what}, seed {seed}"));
+            eprintln!("{}: {:?}: {}", self.name, violation.kind, violation.why);
+            violations.push(violation);
+        }
         let seconds = self.begun.elapsed().as_secs();
         if self.told.fetch_max(seconds / 10, Relaxed) < seconds / 10 {
             eprintln!("{}: {seconds} s, {}, {} violations", self.name, self.tally.line(), violations.len());
@@ -238,8 +249,7 @@ impl Look<'_> {
         let run = self.run;
         let (config, roots) = (&run.config, Self::roots(run));
         let kernel = one_in(self.effort.kernel);
-        let task =
-            Task { config, roots: &roots, kernel, thorough: one_in(THOROUGH), failed: run.failed };
+        let task = Task { config, roots: &roots, kernel, thorough: one_in(THOROUGH), failed: run.failed };
         let can_tear = config.unit_bytes < 1024 && !config.features.contains("^metadata_csum");
         if can_tear && is_torn(place, state) {
             self.counts.torn += 1;
@@ -363,6 +373,7 @@ pub fn recovered_by_e2fsck(place: &mut Place, base: &Base, config: &Config) -> R
         return Err(format!("e2fsck -fp: {code}, {said:?}"));
     }
     let options = config.recovery_options(false);
-    let (_ssd, fs) = crate::device::mounted(place.medium(), config, &options).map_err(|error| error.to_string())?;
+    let (_ssd, fs) =
+        crate::device::mounted(place.medium(), config, &options).map_err(|error| error.to_string())?;
     Tree::ours(&fs, "").map_err(|error| error.to_string())
 }

@@ -79,8 +79,7 @@ fn campaign(
     let Some(bases) = Bases::new() else { return };
     let campaign = Campaign::new(name);
     in_parallel(usize::MAX, |number, place| {
-        campaign.tally.states() < states
-            && run(&bases, &campaign, place, seed() * 1_000_000 + number as u64)
+        campaign.tally.states() < states && run(&bases, &campaign, place, seed() * 1_000_000 + number as u64)
     });
     campaign.end();
 }
@@ -189,7 +188,9 @@ fn the_kernel_agrees_with_the_model() {
         let bytes = std::fs::read(&image).unwrap();
         let seen = Tree::kernels(&at).unwrap();
         drop(mounted);
-        let found = recovered_by_e2fsck(&mut place, &device::Base { bytes, ..device::Base::default() }, &config).unwrap();
+        let found =
+            recovered_by_e2fsck(&mut place, &device::Base { bytes, ..device::Base::default() }, &config)
+                .unwrap();
         let prefix = model.check(&found, model.len(), model.len());
         assert!(prefix.is_ok(), "seed {number}: {prefix:?}\n{}", ops::Shown(&ops));
         let mut synced = model.clone();

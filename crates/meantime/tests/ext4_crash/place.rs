@@ -5,14 +5,18 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use meantime_ssd::Medium;
 use meantime_ssd::record::{History, State, content_hash};
+use meantime_ssd::{Medium, SsdError};
 
 use crate::device::Base;
 
 /// What is kept account of, in bytes.
 const PAGE_BYTES: usize = 4096;
+
+/// How long the lock of an SSD that is gone may stay.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One worker's image, in memory if there is such a directory.
 pub struct Place {
@@ -60,7 +64,14 @@ impl Place {
 
     /// The image as an SSD's medium.
     pub fn medium(&self) -> Medium {
-        Medium::file(&self.image, None).unwrap()
+        // A process that another thread is just starting has the lock of the SSD before for a moment.
+        let begun = Instant::now();
+        loop {
+            match Medium::file(&self.image, None) {
+                Err(SsdError::InUse { .. }) if begun.elapsed() < PATIENCE => {}
+                medium => return medium.unwrap(),
+            }
+        }
     }
 
     /// From now on the image as it is, is what states are of.
@@ -112,7 +123,8 @@ impl Place {
         let mut kept: Vec<Range<usize>> = Vec::new();
         let mut at = 0;
         for skipped in self.log.iter().filter(|_| !log) {
-            let (begin, end) = (skipped.start.next_multiple_of(PAGE_BYTES), skipped.end / PAGE_BYTES * PAGE_BYTES);
+            let (begin, end) =
+                (skipped.start.next_multiple_of(PAGE_BYTES), skipped.end / PAGE_BYTES * PAGE_BYTES);
             kept.push(at..begin);
             at = end;
         }
@@ -125,7 +137,8 @@ impl Place {
                 if self.scratch[piece.clone()] == self.base[piece.clone()] {
                     continue;
                 }
-                let differs = |at: &usize| self.scratch[*at..*at + PAGE_BYTES] != self.base[*at..*at + PAGE_BYTES];
+                let differs =
+                    |at: &usize| self.scratch[*at..*at + PAGE_BYTES] != self.base[*at..*at + PAGE_BYTES];
                 self.dirty.extend(piece.step_by(PAGE_BYTES).filter(differs).map(|at| at / PAGE_BYTES));
             }
         }

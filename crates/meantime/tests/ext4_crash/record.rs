@@ -128,7 +128,8 @@ fn record(
                 Ok(())
             };
             let pairs = scripts.iter().zip(&mut tracks);
-            let threads: Vec<_> = pairs.map(|(script, track)| scope.spawn(move || work((script, track)))).collect();
+            let threads: Vec<_> =
+                pairs.map(|(script, track)| scope.spawn(move || work((script, track)))).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
         });
         results.into_iter().collect::<Result<Vec<()>, String>>().map(|_| (Some(fs), false))

@@ -95,9 +95,12 @@ fn unexpected(said: &[String], failed: bool) -> Vec<&String> {
         // The file of orphans was in use, which it was: e2fsck empties it, and says so in one line or two.
         let answer = std::mem::replace(&mut about_orphans, line.to_lowercase().contains("orphan file"));
         let is_mark = failed
-            && ["contains a file system with errors, check forced", "Journal superblock has an unknown error"]
-                .iter()
-                .any(|mark| line.contains(mark));
+            && [
+                "contains a file system with errors, check forced",
+                "Journal superblock has an unknown error",
+            ]
+            .iter()
+            .any(|mark| line.contains(mark));
         // (A line of figures.)
         let is_summary = line.contains(": clean, ") && line.ends_with(" blocks");
         is_summary
@@ -133,7 +136,9 @@ pub fn ours(
     let mount = |write| FileSystem::mount(attached.device(), &config.recovery_options(write));
     let (fs, marked) = match mount(true) {
         // Reading it is all that may be done.
-        Err(error) if task.failed && is_marked(&error) || config.fast_commit && has_fast_commits(&error) => (mount(false).map_err(refused)?, true),
+        Err(error) if task.failed && is_marked(&error) || config.fast_commit && has_fast_commits(&error) => {
+            (mount(false).map_err(refused)?, true)
+        }
         mounted => (mounted.map_err(refused)?, false),
     };
     let trees = trees(&fs, task.roots).map_err(|why| why.before("our mount"))?;
@@ -245,9 +250,8 @@ fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation
     const ORPHANS: &str = "Feature orphan_present is set but orphan file is clean.";
     const DIRECTORIES: &str = "Directories count wrong for group";
     let (code, said) = e2fsck(place.image(), "-fn");
-    let is_only = |what: &[&str]| {
-        said.iter().all(|line| what.iter().chain(&FAILED).any(|part| line.contains(part)))
-    };
+    let is_only =
+        |what: &[&str]| said.iter().all(|line| what.iter().chain(&FAILED).any(|part| line.contains(part)));
     let orphans = config.features.contains("orphan_file");
     if code == 0 && said.is_empty() || orphans && is_only(&[ORPHANS]) {
         return Ok(true);

@@ -33,7 +33,7 @@ const RULES: [(&str, Rule); 8] = [
 ];
 
 /// Runs that each rule's absence must be noticed in.
-const RUNS: usize = 48;
+const RUNS: usize = 36;
 
 const NOTICED: &str = "noticed";
 const CLEAN: &str = "clean";
@@ -73,12 +73,10 @@ fn all_runs(all: bool) -> String {
     let small = Config { block_bytes: 1024, lba_bytes: 512, ..plain };
     let configs = [Config { volatile: true, ..plain }, plain, Config { volatile: true, ..small }, small];
     let bases: Vec<Base> = configs.iter().map(|config| make(config, &[""]).unwrap()).collect();
-    let effort = Effort { per_cut: 20, per_run: 150, kernel: 0, again: 0 };
+    let effort = Effort { per_cut: 20, per_run: 60, kernel: 0, again: 0 };
     let found: Mutex<Option<String>> = Mutex::new(None);
     in_parallel(RUNS, |number, place: &mut Place| {
-        let mut rng = Rng(number as u64);
-        let which = number % configs.len();
-        let (warm, ops) = breaking(&mut rng, number);
+        let (which, warm, ops) = breaking(number);
         let scripts = [Script { root: "", warm, ops }];
         let run = run(place, &bases[which], &configs[which], &scripts, None, number as u64);
         campaign.look(run, &configs[which], "rules", &effort, place, number as u64);
@@ -100,22 +98,37 @@ fn all_runs(all: bool) -> String {
     text.replace('\n', " ")
 }
 
-/// Operations in which every rule matters: blocks change hands between files, directories and attributes, with syncs between; and now and then the log comes round.
-fn breaking(rng: &mut Rng, number: usize) -> (Vec<Op>, Vec<Op>) {
-    let warm = match number % 3 {
-        // The log's end comes, and its beginning again.
-        0 => (0..260 + rng.below(200))
-            .map(|n| match n % 4 {
-                0 => Op::Fsync("d"),
-                1 => Op::Attribute("d/a", 700),
+/// What is done in a run, on which of the configurations: blocks change hands between files, directories and attributes, with syncs between; the file system is unmounted
+/// and mounted again; the log comes round.
+fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
+    let mut rng = Rng(number as u64);
+    let (volatile, small) = (number / 3 % 2 == 0, number / 6 % 2 == 1);
+    let which = usize::from(!volatile) + 2 * usize::from(small);
+    let mut ops = changing_hands(&mut rng);
+    match number % 3 {
+        0 => (which, Vec::new(), ops),
+        1 => {
+            ops.splice(0..0, [Op::Create("c"), Op::Append("c", 5000), Op::Fsync("c"), Op::Remount]);
+            ops.extend([Op::Remount, Op::Mode("a", 0o600), Op::Fsync("a")]);
+            (which, Vec::new(), ops)
+        }
+        // On a small log: its end comes, and its beginning again.
+        _ => {
+            let turn = |n: usize| match n % 4 {
+                0 => Op::Attribute("d/a", 700),
                 2 => Op::RemoveAttribute("d/a"),
-                _ => wanted(rng, false),
-            })
-            .collect(),
-        _ => Vec::new(),
-    };
+                _ => Op::Fsync("d/a"),
+            };
+            let mut warm: Vec<Op> = (0..1000).map(turn).collect();
+            warm.push(Op::Step);
+            (2 + usize::from(!volatile), warm, ops)
+        }
+    }
+}
+
+fn changing_hands(rng: &mut Rng) -> Vec<Op> {
     let mut ops = Vec::new();
-    for _ in 0..2 + rng.below(5) {
+    for _ in 0..2 + rng.below(3) {
         match rng.below(6) {
             // Blocks of metadata that become data: of a directory, and of attributes.
             0 => ops.extend([
@@ -160,5 +173,5 @@ fn breaking(rng: &mut Rng, number: usize) -> (Vec<Op>, Vec<Op>) {
         }
     }
     ops.push(Op::Sync);
-    (warm, ops)
+    ops
 }

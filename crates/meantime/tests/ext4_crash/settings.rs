@@ -9,7 +9,8 @@ use crate::device::Config;
 const LEVELS: [usize; 12] = [3, 2, 2, 2, 2, 2, 2, 4, 2, 2, 2, 3];
 
 /// Features for mkfs beside its own.
-const FEATURES: [&str; 4] = ["", "^metadata_csum,^64bit", "metadata_csum_seed,orphan_file", "^flex_bg,^dir_index"];
+const FEATURES: [&str; 4] =
+    ["", "^metadata_csum,^64bit", "metadata_csum_seed,orphan_file", "^flex_bg,^dir_index"];
 
 type Row = [usize; LEVELS.len()];
 
@@ -42,7 +43,9 @@ fn rows() -> Vec<Row> {
         for two in one + 1..LEVELS.len() {
             for a in 0..LEVELS[one] {
                 missing.extend(
-                    (0..LEVELS[two]).filter(|b| is_possible((one, a), (two, *b))).map(|b| ((one, a), (two, b))),
+                    (0..LEVELS[two])
+                        .filter(|b| is_possible((one, a), (two, *b)))
+                        .map(|b| ((one, a), (two, b))),
                 );
             }
         }

@@ -125,6 +125,7 @@ fn labels(config: &Config) -> Vec<String> {
         format!("dirty at most: {}", config.dirty_bytes),
         format!("device {}", config.model),
     ];
-    labels.push(format!("features: {}", if config.features.is_empty() { "as mkfs" } else { config.features }));
+    labels
+        .push(format!("features: {}", if config.features.is_empty() { "as mkfs" } else { config.features }));
     labels
 }

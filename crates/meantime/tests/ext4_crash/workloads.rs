@@ -84,7 +84,7 @@ impl Bases {
         let (pair, round) = (number % self.pairs(), number / self.pairs());
         let (first, second) = (pair / self.alphabet.len(), pair % self.alphabet.len());
         let (config, base) = self.some(first * 5 + second + round);
-        let effort = Effort { per_cut: 12, per_run: 60, kernel: 97, again: 61 };
+        let effort = Effort { per_cut: 8, per_run: 24, kernel: 97, again: 61 };
         let ops = vec![self.alphabet[first], self.alphabet[second], Op::Sync];
         let run = run(place, base, config, &one(ops), None, 3);
         campaign.look(run, config, "pairs", &effort, place, number as u64)
@@ -96,7 +96,8 @@ impl Bases {
         let (config, base) = self.some(rng.below(1 << 20) as usize);
         // So many that the log comes to its end, or begins anew.
         let warm = if rng.one_in(3) { 100 + rng.below(300) } else { 0 };
-        let warm = (0..warm).map(|n| if n % 2 == 0 { Op::Fsync("d") } else { wanted(&mut rng, false) }).collect();
+        let warm =
+            (0..warm).map(|n| if n % 2 == 0 { Op::Fsync("d") } else { wanted(&mut rng, false) }).collect();
         let mut ops: Vec<Op> = (0..3 + rng.below(10)).map(|_| wanted(&mut rng, true)).collect();
         ops.push(Op::Sync);
         let effort = Effort { per_cut: 12, per_run: 60, kernel: 41, again: 53 };
