@@ -106,7 +106,11 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     let which = usize::from(!volatile) + 2 * usize::from(small);
     let mut ops = changing_hands(&mut rng);
     match number % 3 {
-        0 => (which, Vec::new(), ops),
+        0 => {
+            // (Without data: where there may be some in the device's cache, a flush comes after the commit as well.)
+            ops.splice(0..0, [Op::Create("d/b"), Op::Fsync("d"), Op::Unlink("d/b"), Op::Fsync("d")]);
+            (which, Vec::new(), ops)
+        }
         1 => {
             ops.splice(0..0, [Op::Create("c"), Op::Append("c", 5000), Op::Fsync("c"), Op::Remount]);
             ops.extend([Op::Remount, Op::Mode("a", 0o600), Op::Fsync("a")]);
