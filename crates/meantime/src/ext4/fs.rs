@@ -13,7 +13,7 @@ use super::counters::{Counters, Counts};
 use super::error::{Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
-use super::journal::{Handle, Journal};
+use super::journal::{Handle, Journal, JournalCounters};
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
 use super::node::{Known, NODES_KEPT};
@@ -264,6 +264,11 @@ impl FileSystem {
     /// What its reads have come to so far.
     pub fn counters(&self) -> Counters {
         self.mount.counts.read()
+    }
+
+    /// What its journal has written so far; `None`: it is mounted for reading only, or has none.
+    pub fn journal_counters(&self) -> Option<JournalCounters> {
+        self.mount.writer.as_ref().map(|writer| writer.journal.counters())
     }
 
     /// From now on times what reads do in their gaps, or not: [`Counters::deferrable_ns`].

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use super::Sequence;
 use super::broken::{Rule, is_broken};
 use super::fast_commit::FastArea;
+use super::counters::{Counts, JournalCounters};
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
@@ -41,6 +42,12 @@ impl Follow for () {
     fn finish(&mut self, _: &mut Lane) {}
 }
 
+/// How many blocks of the log go into one request, of `blocks` that can be written at once: a few requests that a device does side by side are done
+/// sooner than a long one.
+pub fn log_piece_blocks(blocks: u64) -> u64 {
+    blocks.div_ceil(4).max(2)
+}
+
 /// What its leader has to itself: the log.
 pub(super) struct Committer {
     pub(super) format: JournalFormat,
@@ -67,6 +74,7 @@ pub(super) struct Commits {
     /// Up to which change everything is durable by fast commits.
     pub(super) fast: AtomicU64,
     half_full: AtomicBool,
+    pub(super) counts: Counts,
     /// Who sleeps on `progress`.
     sleepers: AtomicU32,
     /// Changes when a leader has ended.
@@ -145,13 +153,14 @@ impl Committer {
 
     /// Buffers for `blocks` blocks of the log from `at` on, one for each stretch of the disk, in `parts`.
     fn parts(&mut self, lane: &mut Lane, at: u32, blocks: usize) -> Result<(), Error> {
+        let piece = log_piece_blocks(blocks as u64) as usize;
         let mut done = 0;
         while done < blocks {
             let (place, side_by_side) = self
                 .log
                 .place(self.log.behind(at, done as u32))
                 .ok_or(Error::Invalid("the journal has no such block"))?;
-            let count = (side_by_side as usize).min(blocks - done);
+            let count = (side_by_side as usize).min(blocks - done).min(piece);
             let buf = self.writer.buffer(lane, count)?;
             self.parts.push((place, done, buf));
             done += count;
@@ -241,7 +250,7 @@ impl Committer {
         done.result.map_err(Error::from_io)
     }
 
-    /// Writes `transaction` and its commit block, in the order of rules 1 to 3.
+    /// Writes `transaction` and its commit block, in the order of rules 1 to 3; how many blocks of the log that took.
     fn commit(
         &mut self,
         lane: &mut Lane,
@@ -249,7 +258,7 @@ impl Committer {
         data: &mut impl Follow,
         overlap: CommitOverlap,
         volatile: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<u32, Error> {
         if !overlap.data {
             data.finish(lane);
             transaction.ordered.wait()?;
@@ -270,7 +279,10 @@ impl Committer {
         }
         if empty {
             // There were data only, which nothing in the log leads to.
-            return if volatile && transaction.ordered.is_unflushed() { flush(lane) } else { Ok(()) };
+            if volatile && transaction.ordered.is_unflushed() {
+                flush(lane)?;
+            }
+            return Ok(0);
         }
         let buf = match prepared? {
             Some(buf) => buf,
@@ -291,7 +303,7 @@ impl Committer {
             blocks: written + 1,
         });
         self.tid = self.tid.wrapping_add(1);
-        Ok(())
+        Ok(written + 1)
     }
 }
 
@@ -310,6 +322,7 @@ impl Commits {
             durable: AtomicU64::new(0),
             fast: AtomicU64::new(0),
             half_full: AtomicBool::new(false),
+            counts: Counts::default(),
             sleepers: AtomicU32::new(0),
             progress: Futex::default(),
         }
@@ -367,6 +380,11 @@ impl Commits {
 }
 
 impl Journal {
+    /// What was written so far.
+    pub fn counters(&self) -> JournalCounters {
+        self.commits.counts.read()
+    }
+
     /// Makes all changes up to transaction `upto` durable that were made so far, and waits for the caller's own `data` (in any case: none of them is under way
     /// when this returns). By a fast commit, if there are such and one can say it: then the transaction goes on.
     ///
@@ -532,7 +550,10 @@ impl Journal {
             open.closed.pop_front()
         };
         let Some(transaction) = transaction else { return Ok(Led::Done) };
-        committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        let blocks = committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        if blocks > 0 {
+            self.commits.counts.commit(blocks);
+        }
         committer.reset_fast(lane, self.volatile);
         let release = self.pending().committed(&transaction);
         if let Some(sequence) = release {

@@ -13,6 +13,7 @@
 mod broken;
 mod checkpoint;
 mod commit;
+mod counters;
 pub mod fast;
 mod fast_commit;
 #[cfg(test)]
@@ -36,6 +37,8 @@ pub use broken::Rule;
 #[cfg(feature = "broken-rules")]
 pub use broken::break_rule;
 pub(in crate::ext4) use commit::Follow;
+pub use commit::log_piece_blocks;
+pub use counters::JournalCounters;
 pub use handle::{Changes, Handle};
 pub use held::Held;
 pub use newest::{Blocks, Newest};
