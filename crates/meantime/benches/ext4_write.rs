@@ -236,14 +236,17 @@ impl Rig {
 fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()> {
     let ways = [
         NONE,
-        ("data", CommitOverlap { data: true, ..CommitOverlap::NONE }, false),
-        ("prepare", CommitOverlap { prepare: true, ..CommitOverlap::NONE }, false),
+        ("direct", CommitOverlap { direct: true, ..CommitOverlap::NONE }, false),
+        ("direct, data", CommitOverlap { direct: true, data: true, prepare: false }, false),
+        ("direct, prepare", CommitOverlap { direct: true, prepare: true, data: false }, false),
         ALL,
         FAST,
     ];
     for model in models {
         let cache = if has_cache { " with a volatile cache" } else { "" };
-        println!("4 KiB and made durable on {model}{cache}, us    time  x classic    bare  x bare   over  blocks");
+        println!(
+            "4 KiB and made durable on {model}{cache}, us    time  x classic    bare  x bare   over  blocks"
+        );
         let mut rigs =
             ways.iter().map(|way| Rig::new(images, model, *way, has_cache)).collect::<Result<Vec<_>>>()?;
         for what in [What::Append, What::Overwrite, What::OverwriteData] {
@@ -251,7 +254,8 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
             for turn in 0..turns() + 1 {
                 for (rig, took) in rigs.iter_mut().zip(&mut took) {
                     let this = rig.time(what, PAGE as usize)?;
-                    let bare = rig.time_bare(PAGE as usize, this.log_blocks, rig.way.2 && what != What::Append)?;
+                    let bare =
+                        rig.time_bare(PAGE as usize, this.log_blocks, rig.way.2 && what != What::Append)?;
                     // The first is for the caches.
                     if turn > 0 {
                         took.push((this, bare));
@@ -284,9 +288,13 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
 
 fn sizes(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
     for model in models {
-        println!("appended and fsynced on {model}, us    classic  overlapped  x classic   fast commit  x classic    bare");
-        let mut rigs =
-            [NONE, ALL, FAST].iter().map(|way| Rig::new(images, model, *way, false)).collect::<Result<Vec<_>>>()?;
+        println!(
+            "appended and fsynced on {model}, us    classic  overlapped  x classic   fast commit  x classic    bare"
+        );
+        let mut rigs = [NONE, ALL, FAST]
+            .iter()
+            .map(|way| Rig::new(images, model, *way, false))
+            .collect::<Result<Vec<_>>>()?;
         for kib in [4, 8, 16, 32, 64, 128] {
             let mut took = Vec::new();
             for turn in 0..turns() + 1 {
@@ -354,10 +362,10 @@ fn many(fs: &FileSystem, files: &[File], count: usize) -> Result<(f64, f64, Vec<
 fn group(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
     for model in models {
         for (name, commit_overlap, fast_commit) in [NONE, ALL, FAST] {
-            let options = MountOptions { write: true, commit_overlap, fast_commit, ..MountOptions::default() };
+            let options =
+                MountOptions { write: true, commit_overlap, fast_commit, ..MountOptions::default() };
             let fs = FileSystem::mount(device(&images[usize::from(fast_commit)], model, false)?, &options)?;
-            let files =
-                (0..8).map(|n| new_file(&fs, &format!("file{n}"))).collect::<Result<Vec<_>>>()?;
+            let files = (0..8).map(|n| new_file(&fs, &format!("file{n}"))).collect::<Result<Vec<_>>>()?;
             let mut took = Vec::new();
             for turn in 0..turns() + 1 {
                 let row = (many(&fs, &files[..1], 400)?, many(&fs, &files, 100)?);
@@ -367,7 +375,9 @@ fn group(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
             }
             let ratio = median(took.iter().map(|(one, eight)| eight.0 / one.0).collect());
             let a_commit = median(took.iter().map(|(_, eight)| eight.1).collect());
-            println!("{name} on {model}: 8 threads fsync at {ratio:.2} x the rate of one; {a_commit:.1} fsyncs a commit");
+            println!(
+                "{name} on {model}: 8 threads fsync at {ratio:.2} x the rate of one; {a_commit:.1} fsyncs a commit"
+            );
             for (threads, times) in [
                 (1, took.iter().flat_map(|(one, _)| one.2.clone()).collect::<Vec<_>>()),
                 (8, took.iter().flat_map(|(_, eight)| eight.2.clone()).collect()),
@@ -401,10 +411,24 @@ fn main() -> Result<()> {
     // (cargo adds `--bench`.)
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let benches = ["fsync", "cached", "sizes", "group", "append", "overwrite", "append-fast", "overwrite-fast", "overwrite-data"];
+    let benches = [
+        "fsync",
+        "cached",
+        "sizes",
+        "group",
+        "append",
+        "overwrite",
+        "append-fast",
+        "overwrite-fast",
+        "overwrite-data",
+    ];
     let (chosen, mut models): (Vec<_>, Vec<_>) =
         arguments.into_iter().partition(|argument| benches.contains(&argument.as_str()));
-    let chosen = if chosen.is_empty() { benches[..4].iter().map(|bench| (*bench).to_owned()).collect() } else { chosen };
+    let chosen = if chosen.is_empty() {
+        benches[..4].iter().map(|bench| (*bench).to_owned()).collect()
+    } else {
+        chosen
+    };
     let cpus = cpu::allowed();
     last_cpu();
     cpu::bind(&cpus[..1])?;
@@ -422,10 +446,7 @@ fn main() -> Result<()> {
             "append-fast" => profile(&images, &models, FAST, What::Append)?,
             "overwrite-fast" => profile(&images, &models, FAST, What::Overwrite)?,
             "overwrite-data" => profile(&images, &models, ALL, What::OverwriteData)?,
-            _ => {
-                cpu::bind(&cpus)?;
-                group(&images, &models)?;
-            }
+            _ => group(&images, &models)?,
         }
     }
     Ok(())

@@ -36,13 +36,15 @@ pub struct CommitOverlap {
     pub data: bool,
     /// The commit block is made while the log is under way (`prepare`); else when that was waited for.
     pub prepare: bool,
+    /// Whoever wants a commit leads it, if nobody does (`direct`); else it is handed over to a thread of the journal's.
+    pub direct: bool,
 }
 
 impl CommitOverlap {
     /// Every wait moved.
-    pub const ALL: Self = Self { data: true, prepare: true };
+    pub const ALL: Self = Self { data: true, prepare: true, direct: true };
     /// None.
-    pub const NONE: Self = Self { data: false, prepare: false };
+    pub const NONE: Self = Self { data: false, prepare: false, direct: false };
 }
 
 impl Default for CommitOverlap {

@@ -15,6 +15,7 @@ use super::live::Registry;
 use super::node::Known;
 use super::options::MountOptions;
 use super::source::DeviceSource;
+use super::write::handover::JournalThread;
 
 /// Everything that changes a file system goes through this.
 pub(super) struct Writer {
@@ -32,6 +33,8 @@ pub(super) struct Writer {
     /// Whether the mount has ended.
     ended: AtomicBool,
     background: Mutex<Option<Background>>,
+    /// Who commits for others, if somebody is to.
+    journal_thread: Mutex<Option<Arc<JournalThread>>>,
     /// When a commit was last made because it was due, in ns of the mount's clock.
     committed_ns: AtomicU64,
 }
@@ -70,6 +73,7 @@ impl Writer {
             last: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             background: Mutex::default(),
+            journal_thread: Mutex::default(),
             committed_ns: AtomicU64::new(0),
         })
     }
@@ -115,8 +119,20 @@ impl Writer {
         *self.background.lock().unwrap_or_else(PoisonError::into_inner) = background;
     }
 
-    /// Stops it.
+    /// Starts the thread that commits for others.
+    pub(super) fn start_journal_thread(&self, mount: &Arc<Mount>) {
+        let thread = JournalThread::start(mount).map(Arc::new);
+        *self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+
+    /// Who commits for others, if somebody does.
+    pub(super) fn journal_thread(&self) -> Option<Arc<JournalThread>> {
+        self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops them.
     pub(super) fn stop_background(&self) {
+        drop(self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
         let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(background);
     }

@@ -78,6 +78,9 @@ impl FileSystem {
         if mount.options.background {
             writer.start_background(mount);
         }
+        if !mount.options.commit_overlap.direct {
+            writer.start_journal_thread(mount);
+        }
         Ok(())
     }
 

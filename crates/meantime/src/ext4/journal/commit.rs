@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Sequence;
 use super::broken::{Rule, is_broken};
-use super::fast_commit::FastArea;
 use super::counters::{Counts, JournalCounters};
+use super::fast_commit::FastArea;
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
 use super::writer::{Writer, flush};
-use crate::block::{BlockChannel, Request, RequestError};
+use crate::block::{Request, RequestError};
 use crate::ext4::Error;
 use crate::ext4::format::journal::{Copied, JournalFormat};
 use crate::ext4::lanes::Lane;
@@ -25,6 +25,9 @@ use crate::hw::futex::Futex;
 
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 500;
+
+/// After so many looks a thread lets others have its CPU, if any want it.
+const YIELD: u32 = 32;
 
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 50_000_000;
@@ -245,7 +248,7 @@ impl Committer {
                 return Err(RequestError::from(rejected.error).into());
             }
         };
-        let done = lane.channel.wait(ticket);
+        let done = lane.wait(ticket);
         self.commit_block = done.buf;
         done.result.map_err(Error::from_io)
     }
@@ -363,11 +366,16 @@ impl Commits {
 
     /// Waits until a leader has ended, or something else is `over`; may end early.
     fn wait(&self, over: impl Fn() -> bool) {
-        for _ in 0..LOOKS {
+        for look in 1..=LOOKS {
             if over() {
                 return;
             }
-            std::hint::spin_loop();
+            // The leader may want this CPU.
+            if look % YIELD == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -383,6 +391,11 @@ impl Journal {
     /// What was written so far.
     pub fn counters(&self) -> JournalCounters {
         self.commits.counts.read()
+    }
+
+    /// Whether everything up to transaction `upto` is durable.
+    pub(in crate::ext4) fn is_durable(&self, upto: Sequence) -> bool {
+        self.commits.durable() >= upto
     }
 
     /// Makes all changes up to transaction `upto` durable that were made so far, and waits for the caller's own `data` (in any case: none of them is under way
@@ -492,7 +505,9 @@ impl Journal {
             let Some(mut lead) = self.commits.try_lead() else {
                 // The leader may be waiting for these.
                 data.finish(lane);
+                let waiting = self.lanes.waiting();
                 self.commits.wait(is_done);
+                drop(waiting);
                 continue;
             };
             if self.commits.is_spoilt() {

@@ -23,7 +23,7 @@ use super::super::live::Live;
 use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
-use crate::block::{BlockChannel, Request, RequestError, SubmitError, Ticket};
+use crate::block::{Request, RequestError, SubmitError, Ticket};
 
 /// The most pages of a batch.
 const BATCH_PAGES: usize = 1024;
@@ -95,7 +95,7 @@ impl Mount {
         Units::new(self.block_shift)
     }
 
-    /// Takes dirty pages among `range` of `known`, and gives them places; `None`: there are none, but for those that others have in flight.
+    /// Takes dirty pages among `range` of `known`, and gives them places, and the inode its times (`with_times`: if it would not be changed, too); `None`: there are none, but for those that others have in flight.
     ///
     /// # Errors
     /// Of the change of metadata; the pages are dirty as they were.
@@ -103,6 +103,7 @@ impl Mount {
         &self,
         known: &Arc<Known>,
         range: Range<u64>,
+        with_times: bool,
     ) -> Result<Option<Batch>, Error> {
         let Some(live) = &known.live else { return Ok(None) };
         let units = self.units();
@@ -166,7 +167,7 @@ impl Mount {
         if pages.is_empty() {
             return Ok(None);
         }
-        match self.place(known, live, &state, &blocks, &mut promised) {
+        match self.place(known, live, &state, &blocks, &mut promised, with_times) {
             Ok((stretches, token)) => Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token })),
             Err(error) => {
                 let mut all = live.pages();
@@ -194,6 +195,7 @@ impl Mount {
         state: &State,
         blocks: &[Range<u64>],
         promised: &mut Option<Reservation>,
+        with_times: bool,
     ) -> Result<(Vec<Stretch>, Option<OrderedToken>), Error> {
         let end = blocks.last().map_or(0, |last| last.end) << self.block_shift;
         let grows = known.size().min(end) > state.metadata.size;
@@ -212,8 +214,11 @@ impl Mount {
                 }
                 true
             });
-            // In place: nothing of the metadata changes.
+            // In place: nothing else of the metadata changes.
             if all {
+                if with_times {
+                    self.store_times(known, live)?;
+                }
                 return Ok((stretches, None));
             }
         }
@@ -279,7 +284,7 @@ impl Mount {
     pub(in crate::ext4) fn write_back(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
         let mut next = range.start;
         // Each page once: who writes all the time is not waited for.
-        while let Some(batch) = self.begin_batch(known, next..range.end)? {
+        while let Some(batch) = self.begin_batch(known, next..range.end, false)? {
             next = batch.last() + 1;
             let mut lane = match self.lanes.take_leaf() {
                 Ok(lane) => lane,
@@ -500,7 +505,7 @@ impl Sending<'_> {
     /// Waits for the oldest request; false: there is none.
     fn land_oldest(&mut self, lane: &mut Lane) -> bool {
         let Some(Flying { ticket, bytes }) = self.flying.pop_front() else { return false };
-        let done = lane.channel.wait(ticket);
+        let done = lane.wait(ticket);
         match done.buf {
             Some(buf) => lane.give_bounce(buf),
             None => lane.lose_bounce(),

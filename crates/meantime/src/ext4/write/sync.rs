@@ -25,12 +25,9 @@ impl Mount {
     pub(in crate::ext4) fn sync_known(&self, known: &Arc<Known>, data_only: bool) -> Result<(), Error> {
         let writer = self.writer()?;
         let Some(live) = &known.live else { return Ok(()) };
-        if !data_only {
-            self.store_times(known, live)?;
-        }
         let mut committed = Sequence(0);
         let mut next = 0;
-        while let Some(batch) = self.begin_batch(known, next..u64::MAX)? {
+        while let Some(batch) = self.begin_batch(known, next..u64::MAX, !data_only)? {
             next = batch.last() + 1;
             let more = live.pages().dirty.range(next..).next().is_some();
             let mut lane = match self.lanes.take_leaf() {
@@ -40,7 +37,8 @@ impl Mount {
             let mut sending = self.send(&mut lane, batch);
             let upto = live.sequence(data_only);
             // The last ones are under way while the journal is written.
-            if !more && !sending.converts() && !lane.is_spare() && upto > Sequence(0) {
+            let direct = self.options.commit_overlap.direct;
+            if !more && direct && !sending.converts() && !lane.is_spare() && upto > Sequence(0) {
                 let result = writer.journal.commit(upto, &mut lane, &mut sending);
                 sending.land(&mut lane);
                 drop(lane);
@@ -59,9 +57,15 @@ impl Mount {
             pages = live.wait(pages);
         }
         drop(pages);
+        if !data_only {
+            self.store_times(known, live)?;
+        }
         let upto = live.sequence(data_only);
         if upto > committed {
-            self.commit(upto)?;
+            match writer.journal_thread() {
+                Some(thread) => thread.commit(&writer.journal, upto)?,
+                None => self.commit(upto)?,
+            }
         }
         self.flush_data(live)
     }
