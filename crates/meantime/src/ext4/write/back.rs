@@ -109,15 +109,23 @@ impl Mount {
         if live.pages().dirty.is_empty() {
             return Ok(None);
         }
-        let state = known.state(self)?;
-        let disk_size = state.metadata.size;
-        // The page that the file ended in, on the disk: what is behind the end is zeroes in the cache. It goes first, if the file grows.
-        let end = if disk_size % units.unit() == 0 { 0..0 } else { end_pages(disk_size, &units) };
-        let (pages, mut promised, blocks, delayed) = {
+        let (state, end, mut pages) = loop {
+            let version = known.version();
+            let state = known.state(self)?;
+            let disk_size = state.metadata.size;
+            // The page that the file ended in, on the disk: what is behind the end is zeroes in the cache. It goes first, if the file grows.
+            let end = if disk_size % units.unit() == 0 { 0..0 } else { end_pages(disk_size, &units) };
             let mut pages = live.pages();
             while known.size() > disk_size && pages.in_flight.range(end.clone()).next().is_some() {
                 pages = live.wait(pages);
             }
+            // Else blocks were taken away since, perhaps, whose pages are dirty again: they would be written to where the file was. Those that
+            // are in flight nobody takes away.
+            if known.version() == version {
+                break (state, end, pages);
+            }
+        };
+        let (pages, mut promised, blocks, delayed) = {
             // (If it is behind the range, the file does not grow by this.)
             let in_end = pages.dirty.range(end).filter(|(index, _)| **index < range.start);
             let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
@@ -161,6 +169,7 @@ impl Mount {
                 }
             }
             let promised = pages.reservation.as_mut().map(|promise| promise.split(delayed.len() as u64));
+            drop(pages);
             (all, promised, blocks, delayed)
         };
         if pages.is_empty() {

@@ -241,13 +241,17 @@ impl Mount {
         if !live.end() {
             return;
         }
-        // Whoever comes by its number from now on reads it anew.
-        self.forget_known(known);
+        // Nobody comes by its number any more, until another one has it.
+        self.nodes.remove_if(&known.ino, |there| std::ptr::eq(Arc::as_ptr(there), known));
+        writer.registry().begin_deletion(known);
         self.drop_pages(known, 0..known.size().div_ceil(PAGE) + self.units().per_block);
         let kept = writer.let_go(known);
-        if let Err(error) = self.finish_orphan(known.ino) {
+        match self.finish_orphan(known.ino) {
+            Ok(()) => writer.registry().end_deletion(known),
             // It is an orphan, and will be deleted at the next mount.
-            tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
+            Err(error) => {
+                tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
+            }
         }
         drop(kept);
     }

@@ -1,14 +1,17 @@
-//! Inodes whose numbers are used again.
+//! Inodes whose numbers are used again, that lose their names, or are looked at by one thread while another changes them.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use super::super::change::names;
+use super::super::error::Error;
 use super::super::format::mkfs::MakeOptions;
 use super::super::fs::{FileSystem, Node};
+use super::super::live::Entered;
 use super::super::metadata::Timestamp;
 use super::super::mkfs::make;
 use super::super::node::Known;
-use super::super::options::{MountOptions, NewNode, OpenOptions};
+use super::super::options::{Advice, Allocate, MountOptions, NewNode, OpenOptions};
 use crate::block::{self, Device};
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0 };
@@ -103,7 +106,173 @@ fn what_was_read_too_early_is_not_entered() {
     let changes = registry.changes(gone.ino);
     fs.mount.forget_known(&new.known);
     let late = || -> Arc<Known> { unreachable!("it is read anew") };
-    assert!(registry.enter(gone.ino, changes, late).is_none());
+    assert!(matches!(registry.enter(gone.ino, changes, late), Entered::Changed));
     drop(new);
+    fs.unmount().unwrap();
+}
+
+/// A thread makes something of a file, and is not running when everybody can see it: who sees it then and syncs it has it on the disk.
+#[test]
+fn what_is_seen_can_be_made_durable() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
+    fs.sync().unwrap();
+    let writer = fs.mount.writer().unwrap();
+    let allocator = &writer.allocator;
+    // Only so far: what the thread does after that, it has not done yet.
+    let made = writer.journal.change(|handle| {
+        names::create(handle, allocator, root.ino(), b"new", &NEW)?;
+        names::link(handle, allocator, old.ino(), root.ino(), b"link")
+    });
+    let ((), sequence) = made.unwrap();
+    for name in ["new", "link"] {
+        let node = fs.lookup(&root, OsStr::new(name)).unwrap();
+        let live = node.known.live.as_ref().unwrap();
+        assert_eq!(live.sequence(false), sequence, "{name}");
+    }
+    let file = fs.open("/link").unwrap();
+    assert_eq!(file.metadata().links, 2, "as it is now");
+    assert!(writer.journal.durable() < sequence);
+    file.sync_all().unwrap();
+    assert!(writer.journal.durable() >= sequence, "it is committed");
+    drop((file, old, root));
+    fs.unmount().unwrap();
+}
+
+/// A file gets its first name from one thread, and loses it by another at once.
+#[test]
+fn a_first_name_that_is_taken_at_once() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let free = fs.usage().unwrap().free_inodes;
+    let name = OsStr::new("name");
+    for _ in 0..400 {
+        let node = fs.tmpfile(&root, &NEW).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| while fs.unlink(&root, name) == Err(Error::NotFound) {});
+            fs.link(&node, &root, name).unwrap();
+        });
+        assert_eq!(fs.link(&node, &root, name), Err(Error::NotFound), "it has been deleted");
+    }
+    assert_eq!(fs.usage().unwrap().free_inodes, free, "all of them are deleted");
+    drop(root);
+    fs.unmount().unwrap();
+}
+
+/// Whoever knows only its number does not get hold of an inode that is being deleted.
+#[test]
+fn what_is_being_deleted_is_not_found_by_its_number() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("name"), &NEW).unwrap();
+    let (ino, known) = (node.ino(), Arc::clone(&node.known));
+    drop(node);
+    assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
+    let writer = fs.mount.writer().unwrap();
+    writer.journal.change(|handle| names::unlink(handle, root.ino(), b"name")).unwrap();
+    // As far as a deletion has come when it lets others in between.
+    assert!(known.live.as_ref().unwrap().end());
+    fs.mount.nodes.remove(&ino);
+    writer.registry().begin_deletion(&known);
+    assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
+    assert_eq!(fs.losing(ino).map(drop), Err(Error::NotFound));
+    fs.mount.delete_orphans().unwrap();
+    // Another has the number, before the deletion has said that it has ended.
+    let node = fs.create(&root, OsStr::new("next"), &NEW).unwrap();
+    assert_eq!(node.ino(), ino);
+    drop(node);
+    fs.mount.nodes.remove(&ino);
+    assert_eq!(fs.lookup(&root, OsStr::new("next")).unwrap().ino(), ino);
+    writer.registry().end_deletion(&known);
+    assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
+    drop((known, root));
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn ten_thousand_files_without_names() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::File::create(dir.path().join("image")).unwrap().set_len(64 << 20).unwrap();
+    let mut options = MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 });
+    options.bytes_per_inode = Some(4096);
+    make(&device(&dir), &options).unwrap();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let free = fs.usage().unwrap().free_inodes;
+    let mut open: Vec<Node> = (0..10_000)
+        .map(|n| {
+            let name = format!("file-{n}");
+            let node = fs.create(&root, OsStr::new(&name), &NEW).unwrap();
+            fs.unlink(&root, OsStr::new(&name)).unwrap();
+            node
+        })
+        .collect();
+    assert_eq!(fs.usage().unwrap().free_inodes, free - 10_000);
+    // In no order.
+    let mut at = 0;
+    while open.len() > 10 {
+        at = (at + 7919) % open.len();
+        drop(open.swap_remove(at));
+    }
+    assert_eq!(fs.usage().unwrap().free_inodes, free - 10);
+    drop((open, root));
+    fs.unmount().unwrap();
+    let path = dir.path().join("image");
+    let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output() else {
+        return println!("skipped: e2fsprogs are not installed");
+    };
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+}
+
+/// One thread takes blocks away from a file, and writes to their pages again, while another writes back what is dirty: that goes to where the file is now.
+#[test]
+fn writeback_goes_to_where_the_file_is_now() {
+    const PAGES: u64 = 24;
+    let dir = new_image();
+    let options =
+        MountOptions { write: true, background: false, commit_interval_ms: 0, ..MountOptions::default() };
+    let fs = FileSystem::mount(device(&dir), &options).unwrap();
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+    let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = fs.open_node_with(&node, &read_write).unwrap();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let mut model = [0_u8; PAGES as usize];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                fs.background_step().unwrap();
+            }
+        });
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            file.set_len(PAGES << 12).unwrap();
+            for turn in 0..6000_u64 {
+                let page = turn * 7 % PAGES;
+                if turn % 3 == 0 {
+                    file.allocate(page << 12, 2 << 12, Allocate::Punch).unwrap();
+                    model[page as usize..].iter_mut().take(2).for_each(|byte| *byte = 0);
+                }
+                let byte = (turn % 255) as u8 + 1;
+                file.write_at(&[byte; 4096], page << 12).unwrap();
+                model[page as usize] = byte;
+                if turn % 16 == 0 {
+                    file.sync_range(0..PAGES << 12).unwrap();
+                    file.advise(0, 0, Advice::DontNeed).unwrap();
+                }
+                let mut found = vec![0; (PAGES << 12) as usize];
+                file.read_at(&mut found, 0).unwrap();
+                for (at, byte) in model.iter().enumerate() {
+                    assert!(found[at << 12..(at + 1) << 12] == [*byte; 4096], "page {at} in turn {turn}");
+                }
+            }
+        }));
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        checked.unwrap();
+    });
+    drop((file, node, root));
     fs.unmount().unwrap();
 }
