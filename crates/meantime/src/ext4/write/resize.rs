@@ -46,7 +46,7 @@ impl File {
         if bytes > size && size % unit != 0 {
             let node = self.node();
             let end = size / unit * unit;
-            node.mount.settle(&node.known, end / PAGE..(end + unit) / PAGE)?;
+            node.mount.settle_all(&node.known, end / PAGE..(end + unit) / PAGE)?;
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl File {
             self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
             // It is the last pages that make the file as large on the disk as it is: without them it would stay smaller.
             if range.end >= size && known.state(mount)?.metadata.size < size {
-                mount.settle(known, whole.start / PAGE..whole.end / PAGE)?;
+                mount.settle_all(known, whole.start / PAGE..whole.end / PAGE)?;
             }
             let blocks = live.take_blocks();
             mount.drop_pages(known, whole.start / PAGE..whole.end / PAGE);

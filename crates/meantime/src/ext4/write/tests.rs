@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use super::super::change::names;
 use super::super::error::Error;
+use super::super::file::File;
 use super::super::format::mkfs::MakeOptions;
 use super::super::fs::{FileSystem, Node};
 use super::super::live::Entered;
 use super::super::metadata::Timestamp;
 use super::super::mkfs::make;
 use super::super::node::Known;
-use super::super::options::{Advice, Allocate, MountOptions, NewNode, OpenOptions};
+use super::super::options::{
+    Advice, Allocate, MountOptions, NewNode, OpenOptions, ReadOptions, WriteOptions,
+};
 use crate::block::{self, Device};
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0 };
@@ -275,4 +278,122 @@ fn writeback_goes_to_where_the_file_is_now() {
     });
     drop((file, node, root));
     fs.unmount().unwrap();
+}
+
+/// What is written to a page while somebody else has it on its way to the device is not on that way: fsync takes it there, too.
+#[test]
+fn what_was_written_to_a_page_in_flight_is_synced() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+    let (mount, known) = (&*fs.mount, &node.known);
+    let live = known.live.as_ref().unwrap();
+    let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = fs.open_node_with(&node, &read_write).unwrap();
+    let syncs: [fn(&File) -> Result<(), Error>; 4] = [
+        File::sync_all,
+        File::sync_data,
+        |file| file.sync_range(0..4096),
+        // Past the cache: else the older one would come after it.
+        |file| {
+            let direct = WriteOptions { direct: true, ..WriteOptions::default() };
+            file.write_at_with(&[9; 4096], 0, &direct).map(drop)
+        },
+    ];
+    for sync in syncs {
+        file.write_at(&[1; 4096], 0).unwrap();
+        let batch = mount.begin_batch(known, 0..u64::MAX).unwrap().unwrap();
+        let mut lane = mount.lanes.take_leaf().unwrap();
+        let mut sending = mount.send(&mut lane, batch);
+        std::thread::scope(|scope| {
+            let file = &file;
+            let written = scope.spawn(move || {
+                file.write_at(&[2; 4096], 0).unwrap();
+                sync(file).unwrap();
+            });
+            // As a rule, it waits for us by then.
+            while live.pages().dirty.is_empty() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            sending.land(&mut lane);
+            drop(lane);
+            sending.complete().unwrap();
+            written.join().unwrap();
+        });
+        assert!(live.pages().dirty.is_empty(), "it is on the device");
+    }
+    let mut found = [0; 4096];
+    file.read_at(&mut found, 0).unwrap();
+    assert!(found == [9; 4096]);
+    drop((file, node, root));
+    fs.unmount().unwrap();
+}
+
+/// A block of four pages of which one was written: who reads the others before that is on the device does not see what it held before.
+#[test]
+fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
+    const BLOCK: usize = 16 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("image"), vec![0xAA; 256 << 20]).unwrap();
+    let mut options = MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 });
+    options.block_bytes = Some(BLOCK as u32);
+    make(&device(&dir), &options).unwrap();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+    let (mount, known) = (&*fs.mount, &node.known);
+    let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = fs.open_node_with(&node, &read_write).unwrap();
+    file.set_len(4 * BLOCK as u64).unwrap();
+    let mut model = vec![0; 4 * BLOCK];
+    let check = |model: &[u8], direct: bool| {
+        let mut found = vec![1; 3 * 4096];
+        for at in [0, BLOCK, 2 * BLOCK] {
+            // (But for the page that is in flight, which a direct read would wait for.)
+            let from = at + 4096;
+            let options = ReadOptions { direct, ..ReadOptions::default() };
+            file.read_at_with(&mut found, from as u64, &options).unwrap();
+            assert!(found == model[from..from + found.len()], "block at {at}, direct {direct}");
+        }
+    };
+    for at in [0, BLOCK] {
+        file.write_at(&[7; 4096], at as u64).unwrap();
+        model[at..at + 4096].fill(7);
+        let batch = mount.begin_batch(known, 0..u64::MAX).unwrap().unwrap();
+        check(&model, true);
+        check(&model, false);
+        // Another page of it is written meanwhile, and is not lost.
+        file.write_at(&[8; 100], at as u64 + 8192).unwrap();
+        model[at + 8192..at + 8292].fill(8);
+        let mut lane = mount.lanes.take_leaf().unwrap();
+        let mut sending = mount.send(&mut lane, batch);
+        assert!(mount.begin_batch(known, 0..u64::MAX).unwrap().is_none(), "one at a time has the block");
+        sending.land(&mut lane);
+        drop(lane);
+        sending.complete().unwrap();
+        file.sync_all().unwrap();
+        file.advise(0, 0, Advice::DontNeed).unwrap();
+        check(&model, true);
+        check(&model, false);
+    }
+    // At the end: the file is as large as its data when they are there.
+    file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
+    let batch = mount.begin_batch(known, 0..u64::MAX).unwrap().unwrap();
+    let on_disk = || known.state(mount).unwrap().metadata.size;
+    assert_eq!(on_disk(), 4 * BLOCK as u64);
+    let mut lane = mount.lanes.take_leaf().unwrap();
+    let mut sending = mount.send(&mut lane, batch);
+    sending.land(&mut lane);
+    drop(lane);
+    sending.complete().unwrap();
+    assert_eq!(on_disk(), 4 * BLOCK as u64 + 100);
+    drop((file, node, root));
+    fs.unmount().unwrap();
+    let path = dir.path().join("image");
+    let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output() else {
+        return println!("skipped: e2fsprogs are not installed");
+    };
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
 }
