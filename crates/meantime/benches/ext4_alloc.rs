@@ -81,7 +81,7 @@ impl Mount {
 }
 
 fn want(goal: Option<u64>, blocks: u32) -> Want<'static> {
-    Want { ino: 12, goal, blocks, reservation: None, metadata: false }
+    Want { ino: 12, goal, blocks, reservation: None, metadata: false, node: false }
 }
 
 /// ns of one of `ROUNDS` calls of `work`.

@@ -42,6 +42,6 @@ pub use in_use::mounted_elsewhere;
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
     Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags,
-    SetAttribute, WriteOptions,
+    ReservedBlocks, SetAttribute, WriteOptions,
 };
 pub use source::DeviceSource;

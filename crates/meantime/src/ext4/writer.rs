@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::thread::CapabilitySet;
+
 use super::alloc::Allocator;
 use super::background::Background;
 use super::cache::PAGE_BYTES;
 use super::error::Error;
-use super::format::Volume;
+use super::format::{Superblock, Volume};
 use super::fs::Mount;
 use super::journal::{Changes, Handle, Journal, Observe, OrderedToken, Sequence};
 use super::live::Registry;
 use super::node::Known;
-use super::options::MountOptions;
+use super::options::{MountOptions, ReservedBlocks};
 use super::source::DeviceSource;
 
 /// Everything that changes a file system goes through this.
@@ -74,6 +76,20 @@ impl Observe for Follower {
     }
 }
 
+/// Whether the calling process gets the reserved blocks (kernel: `ext4_has_free_clusters`).
+fn may_use_reserved(superblock: &Superblock) -> bool {
+    let (uid, gid) = superblock.reserved_for();
+    let is_in_group = || {
+        let others = rustix::process::getgroups().unwrap_or_default();
+        rustix::process::getegid().as_raw() == gid || others.iter().any(|other| other.as_raw() == gid)
+    };
+    let is_capable = || {
+        let sets = rustix::thread::capabilities(None);
+        sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+    };
+    rustix::process::geteuid().as_raw() == uid || (gid != 0 && is_in_group()) || is_capable()
+}
+
 /// By what `known` is found among those that are kept.
 fn key(known: &Known) -> (u32, usize) {
     (known.ino, std::ptr::from_ref(known) as usize)
@@ -94,8 +110,11 @@ impl Writer {
         let dirty_bytes = if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
         let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
         let allocator = Arc::new(Allocator::new(volume)?);
-        // As root: who may use its blocks is for the caller to decide, who knows users.
-        allocator.set_privileged(true);
+        allocator.set_privileged(match options.reserved {
+            ReservedBlocks::Use => true,
+            ReservedBlocks::Keep => false,
+            ReservedBlocks::ByProcess => may_use_reserved(volume.superblock()),
+        });
         let seen = Arc::new(Seen::default());
         journal.observe(Follower { seen: Arc::clone(&seen), allocator: Arc::clone(&allocator) });
         Ok(Self {

@@ -270,8 +270,14 @@ impl Mount {
                         }
                         let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
                         let reservation = promised.as_mut();
-                        let want =
-                            Want { ino: known.ino, goal, blocks: wanted, reservation, metadata: false };
+                        let want = Want {
+                            ino: known.ino,
+                            goal,
+                            blocks: wanted,
+                            reservation,
+                            metadata: false,
+                            node: false,
+                        };
                         let found = allocator.blocks(handle, want)?;
                         (blocks, physical) = (found.end - found.start, found.start);
                         let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;

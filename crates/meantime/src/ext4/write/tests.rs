@@ -397,3 +397,59 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     };
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
 }
+
+/// A device with anything on it: what lies in inode tables and bitmaps that mkfs does not write is never taken for something.
+#[test]
+fn every_inode_of_a_device_that_held_garbage() {
+    for zeroed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let garbage = |_| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random as u8
+        };
+        let bytes: Vec<u8> = (0..40 << 20).map(garbage).collect();
+        std::fs::write(dir.path().join("image"), bytes).unwrap();
+        let mut options = MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 });
+        options.block_bytes = Some(1024);
+        options.bytes_per_inode = Some(16 << 10);
+        options.zero_inode_tables = zeroed;
+        let made = make(&device(&dir), &options).unwrap();
+        assert!(made.groups > 3);
+        let path = dir.path().join("image");
+        let check = || {
+            let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output() else {
+                return println!("skipped: e2fsprogs are not installed");
+            };
+            assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        };
+        check();
+        let mut count = 0;
+        // A part of a group's, then the rest.
+        for most in [700, u32::MAX] {
+            let fs = mounted(&dir);
+            let root = fs.root().unwrap();
+            let mut parent = root.clone();
+            let full = (0..most).find_map(|_| {
+                let name = format!("name-{count}");
+                count += 1;
+                // Directories go into other groups.
+                let made = if count % 50 == 0 {
+                    fs.mkdir(&root, OsStr::new(&name), &NEW).map(|made| parent = made)
+                } else {
+                    fs.create(&parent, OsStr::new(&name), &NEW).map(drop)
+                };
+                made.err()
+            });
+            assert_eq!(full, (most == u32::MAX).then_some(Error::NoSpace));
+            drop((parent, root));
+            fs.unmount().unwrap();
+            check();
+        }
+        let fs = mounted(&dir);
+        assert_eq!(fs.usage().unwrap().free_inodes, 0, "of {}", made.inodes);
+        fs.unmount().unwrap();
+    }
+}
