@@ -321,25 +321,27 @@ impl FileSystem {
         self.linked(ROOT_INO)
     }
 
-    /// The inode of number `ino`, whether a name leads to it or not.
+    /// The inode of number `ino`, whether a name leads to it or not; on a mount for writing, one to which none leads only as long as somebody has it.
     ///
     /// # Errors
-    /// There is no such number, or it cannot be read.
+    /// There is no such number, or it cannot be read; [`Error::NotFound`], on a mount for writing, if it is free or being deleted.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
         let node = self.node_of(ino, false)?;
-        if let Some(live) = &node.known.live
-            && node.known.before().inode.is_free()
-            && live.end_alone()
-        {
-            // It may be made any time, and be something else then.
-            self.mount.forget_known(&node.known);
+        let Some(live) = &node.known.live else { return Ok(node) };
+        let inode = self.mount.consistent(|| self.mount.volume.inode(ino))?;
+        // Of one without links that somebody has open, it is known that it has none. Any other is free; or it has lost its last name right now.
+        if inode.is_free() && !live.is_unlinked() {
+            if live.end_alone() {
+                // It may be made any time, and be something else then.
+                self.mount.forget_known(&node.known);
+            }
             return Err(Error::NotFound);
         }
         Ok(node)
     }
 
-    /// Inode `ino`, to which no name leads.
-    pub(super) fn nameless(&self, ino: u32) -> Result<Node, Error> {
+    /// Inode `ino`, from which its last name is being taken in a handle: it is not deleted before the node is dropped.
+    pub(super) fn losing(&self, ino: u32) -> Result<Node, Error> {
         self.node_of(ino, false)
     }
 
@@ -389,7 +391,7 @@ impl FileSystem {
         if let Some(ino) = self.mount.names.get(&*key) {
             match self.linked(ino) {
                 // It was taken away right now.
-                Err(Error::Corrupt(_)) if self.mount.writer.is_some() => {}
+                Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
                 // It, and another file has its number already, perhaps. (As long as there is a node, none has.)
                 Ok(_) if self.mount.writer.is_some() && self.mount.names.get(&*key) != Some(ino) => {}
                 found => return found,
@@ -405,7 +407,7 @@ impl FileSystem {
             tries += 1;
             match self.linked(ino) {
                 // Another thread has deleted it between, perhaps. (If it is damage, it stays.)
-                Err(Error::Corrupt(_)) if tries < 100 && self.mount.writer.is_some() => {}
+                Err(Error::Corrupt(_) | Error::NotFound) if tries < 100 && self.mount.writer.is_some() => {}
                 Err(error) => return Err(error),
                 Ok(node) => {
                     let changed = self.mount.lock_names();

@@ -43,6 +43,6 @@ pub use journal::{JournalCounters, log_piece_blocks};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
     Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags,
-    SetAttribute, WriteOptions,
+    ReservedBlocks, SetAttribute, WriteOptions,
 };
 pub use source::DeviceSource;

@@ -83,6 +83,21 @@ pub struct MountOptions {
     pub fast_commit: bool,
     /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page cache.
     pub dirty_bytes: usize,
+    /// Who gets the blocks that the file system keeps in reserve.
+    pub reserved: ReservedBlocks,
+}
+
+/// Who gets the blocks that a file system keeps in reserve (`mke2fs -m`): all who use the mount, or nobody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReservedBlocks {
+    /// As the kernel has it, for the process that mounts: it gets them as the user or in the group that they are kept for (root, as a rule), or with
+    /// `CAP_SYS_RESOURCE`.
+    #[default]
+    ByProcess,
+    /// They can be used.
+    Use,
+    /// They cannot.
+    Keep,
 }
 
 impl Default for MountOptions {
@@ -101,6 +116,7 @@ impl Default for MountOptions {
             commit_interval_ms: 5_000,
             fast_commit: false,
             dirty_bytes: 0,
+            reserved: ReservedBlocks::ByProcess,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::commit::{Commits, Committer};
 use super::fast_commit::FastArea;
 use super::held::Held;
 use super::log::{Log, Stretch};
+use super::orphans::Orphans;
 use super::pending::Pending;
 use super::running::{Journal, Open, time_now};
 use super::writer::{Writer, flush};
@@ -266,6 +267,7 @@ impl Journal {
             volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),
+            orphans: Orphans::default(),
             recovered,
         };
         Ok((journal, volume))
