@@ -13,6 +13,7 @@
 mod broken;
 mod checkpoint;
 mod commit;
+mod failure;
 pub mod fast;
 mod fast_commit;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod mount;
 mod newest;
 mod ordered;
 mod pending;
+mod recover;
 mod running;
 #[cfg(test)]
 pub(in crate::ext4) mod testing;
