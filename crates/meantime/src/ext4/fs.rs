@@ -13,6 +13,7 @@ use super::counters::{Counters, Counts};
 use super::error::{Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
+use super::in_use::mounted_elsewhere;
 use super::journal::{Handle, Journal, JournalCounters};
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
@@ -188,7 +189,8 @@ impl FileSystem {
     /// memory, or, for writing, onto the disk.
     ///
     /// # Errors
-    /// [`MountError`]; mounted for reading, nothing was written in any case.
+    /// [`MountError`]; mounted for reading, nothing was written in any case. For writing, nothing was written either if the file system is in use elsewhere,
+    /// has errors, or cannot be kept right.
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         if options.cache_bytes < LEAST_BYTES {
             return Err(MountError::Option(format!(
@@ -202,6 +204,11 @@ impl FileSystem {
         let uri = device.info().uri.clone();
         let device_bytes = device.info().bytes();
         let failed = |error: Error| MountError::Failed { uri: uri.clone(), error };
+        if options.write
+            && let Some(who) = uri.parse().ok().as_ref().and_then(mounted_elsewhere)
+        {
+            return Err(MountError::InUse { uri, who });
+        }
         let MountOptions { channels, policy, cache_bytes, overlap, .. } = *options;
         let lanes = Lanes::new(device, channels, policy, cache_bytes, overlap)
             .map_err(|error| failed(Error::Resources(error.to_string())))?;

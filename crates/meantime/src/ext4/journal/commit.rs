@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use super::Sequence;
 use super::broken::{Rule, is_broken};
 use super::counters::{Counts, JournalCounters};
-use super::fast_commit::FastArea;
+use super::fast_commit::{FastArea, Supersede};
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
@@ -253,8 +253,13 @@ impl Committer {
         done.result.map_err(Error::from_io)
     }
 
+    /// Whether the log has room for `transaction` as it is.
+    pub(super) fn has_room_for(&self, transaction: &Transaction) -> bool {
+        self.plan(transaction).log_blocks() <= self.log.free() as usize
+    }
+
     /// Writes `transaction` and its commit block, in the order of rules 1 to 3; how many blocks of the log that took.
-    fn commit(
+    pub(super) fn commit(
         &mut self,
         lane: &mut Lane,
         transaction: &Transaction,
@@ -314,7 +319,7 @@ impl Committer {
 enum Led {
     /// A transaction more is durable, or there was none.
     Done,
-    /// The log has no room for the next one.
+    /// The log has no room for the next one, or nothing may be in it when that is written.
     NoRoom,
 }
 
@@ -451,7 +456,7 @@ impl Journal {
                 Ok(Led::NoRoom) => return,
                 Err(error) => {
                     self.fail(&error);
-                    return self.note_failure(&mut lead, &mut lane);
+                    return self.note_failure(&error, &mut lead, &mut lane);
                 }
             }
         }
@@ -532,7 +537,7 @@ impl Journal {
                 Err(error) => {
                     // Before the lead ends: nobody begins another.
                     self.fail(&error);
-                    self.note_failure(&mut lead, lane);
+                    self.note_failure(&error, &mut lead, lane);
                     return Err(error);
                 }
             }
@@ -547,6 +552,7 @@ impl Journal {
         lane: &mut Lane,
         data: &mut impl Follow,
     ) -> Result<Led, Error> {
+        let supersede;
         let transaction = {
             let mut open = self.opened();
             if open.closed.is_empty() && open.running.sequence <= upto {
@@ -562,14 +568,24 @@ impl Journal {
             if need > committer.log.free() as usize {
                 return Ok(Led::NoRoom);
             }
+            let is_anything = !oldest.blocks.is_empty() || !oldest.revoked.is_empty();
+            supersede = if is_anything { committer.supersede(need)? } else { Supersede::No };
+            if matches!(supersede, Supersede::WhenHome) {
+                return Ok(Led::NoRoom);
+            }
             open.closed.pop_front()
         };
         let Some(transaction) = transaction else { return Ok(Led::Done) };
+        if let Supersede::Apart(place) = supersede {
+            committer.end_log_with(place, lane)?;
+        }
         let blocks = committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
         if blocks > 0 {
             self.commits.counts.commit(blocks);
         }
-        committer.reset_fast(lane, self.volatile);
+        if matches!(supersede, Supersede::Apart(_)) {
+            committer.finish_superseding(lane, self.volatile)?;
+        }
         let release = self.pending().committed(&transaction);
         if let Some(sequence) = release {
             self.held.release(sequence);

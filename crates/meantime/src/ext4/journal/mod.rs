@@ -14,6 +14,7 @@ mod broken;
 mod checkpoint;
 mod commit;
 mod counters;
+mod failure;
 pub mod fast;
 mod fast_commit;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod newest;
 mod ordered;
 mod orphans;
 mod pending;
+mod recover;
 mod running;
 #[cfg(test)]
 pub(in crate::ext4) mod testing;
