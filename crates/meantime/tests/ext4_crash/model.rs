@@ -96,7 +96,9 @@ impl Data {
         self.least = self.least.min(size);
     }
 
-    /// Zeroes: at once where whole blocks go, and otherwise as a write.
+    /// Zeroes: at once where whole blocks go, and otherwise as a write: in what is left of a page, zeroes are written to the cache, so that they reach the disk when
+    /// what is written there does. No standard says more of a hole than of a write that was not synced, and nobody sees but what was in this file before. (The kernel
+    /// has the zeroes on the disk before the transaction commits: this would be stricter.)
     fn zero(&mut self, range: std::ops::Range<u64>, block: u64) {
         self.now.set(range.clone(), 0);
         self.may.change(range.clone(), |ids| {
@@ -296,6 +298,11 @@ impl Model {
             synced: vec![Synced::default()],
             next_object,
         }
+    }
+
+    /// Whether `op` could be done now.
+    pub fn would_do(&self, op: &Op) -> bool {
+        self.clone().apply(op).is_ok()
     }
 
     /// How many operations there were.
