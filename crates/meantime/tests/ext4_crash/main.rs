@@ -97,43 +97,6 @@ fn longer_sequences_by_seed() {
     campaign("sequences", states_wanted() / 2, Bases::sequence);
 }
 
-/// What fast commits say counts after a power cut until their transaction does, for us, e2fsck and the kernel, and is put onto the disk by a mount that may lose
-/// its power as well.
-#[test]
-fn fast_commits() {
-    let campaign = Campaign::new("fast commits");
-    let fast = |config: Config| Config { fast_commit: true, features: "fast_commit", ..config };
-    let configs = [
-        fast(Config::PLAIN),
-        fast(VOLATILE),
-        fast(Config { volatile: true, overlap: Overlap::NONE, ..BLOCK_1K }),
-        Config { features: "fast_commit,metadata_csum_seed,orphan_file", ..fast(Config { lba_bytes: 512, ..Config::PLAIN }) },
-    ];
-    let Some(bases) = configs.iter().map(|config| make(config, &[""])).collect::<Option<Vec<_>>>() else {
-        return;
-    };
-    let enough = states_wanted() / 2;
-    let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 7 };
-    in_parallel(usize::MAX, |number, place| {
-        if campaign.tally.states.load(Relaxed) >= enough {
-            return false;
-        }
-        let seed = seed() * 1_000_000 + number as u64;
-        let mut rng = Rng(seed ^ 0x6661_7374);
-        let which = rng.below(configs.len() as u64) as usize;
-        // Every other one a sync of a file: what can be said is, one after another.
-        let one = |n: u64, rng: &mut Rng| {
-            if n % 2 == 1 { Op::Fsync(["a", "b", "d/a", "d"][rng.below(4) as usize]) } else { wanted(rng, false) }
-        };
-        let warm = if rng.one_in(3) { 50 + rng.below(100) } else { 0 };
-        let warm = (0..warm).map(|n| one(n, &mut rng)).collect();
-        let ops = (0..6 + 2 * rng.below(6)).map(|n| one(n, &mut rng)).collect();
-        let run = campaign::run(&bases[which], &configs[which], &[Script { root: "", warm, ops }], seed);
-        campaign.look(run, &configs[which], &effort, place, seed)
-    });
-    campaign.end();
-}
-
 #[test]
 fn several_threads() {
     campaign("threads", states_wanted() / 6, Bases::threads);

@@ -303,7 +303,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     ];
     for sync in syncs {
         file.write_at(&[1; 4096], 0).unwrap();
-        let batch = mount.begin_batch(known, 0..u64::MAX).unwrap().unwrap();
+        let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
         let mut lane = mount.lanes.take_leaf().unwrap();
         let mut sending = mount.send(&mut lane, batch);
         std::thread::scope(|scope| {
@@ -361,7 +361,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     for at in [0, BLOCK] {
         file.write_at(&[7; 4096], at as u64).unwrap();
         model[at..at + 4096].fill(7);
-        let batch = mount.begin_batch(known, 0..u64::MAX).unwrap().unwrap();
+        let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
         check(&model, true);
         check(&model, false);
         // Another page of it is written meanwhile, and is not lost.
@@ -369,7 +369,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         model[at + 8192..at + 8292].fill(8);
         let mut lane = mount.lanes.take_leaf().unwrap();
         let mut sending = mount.send(&mut lane, batch);
-        assert!(mount.begin_batch(known, 0..u64::MAX).unwrap().is_none(), "one at a time has the block");
+        assert!(mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(), "one at a time has the block");
         sending.land(&mut lane);
         drop(lane);
         sending.complete().unwrap();
@@ -380,7 +380,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     }
     // At the end: the file is as large as its data when they are there.
     file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
-    let batch = mount.begin_batch(known, 0..u64::MAX).unwrap().unwrap();
+    let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
     let on_disk = || known.state(mount).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
     let mut lane = mount.lanes.take_leaf().unwrap();
