@@ -218,7 +218,11 @@ fn fast_commits() {
         fast(Config::PLAIN),
         fast(VOLATILE),
         fast(Config { volatile: true, overlap: Overlap::NONE, ..BLOCK_1K }),
-        Config { features: "fast_commit,metadata_csum_seed,orphan_file", ..fast(Config { lba_bytes: 512, ..Config::PLAIN }) },
+        Config {
+            lba_bytes: 512,
+            features: "fast_commit,metadata_csum_seed,orphan_file",
+            ..fast(Config::PLAIN)
+        },
     ];
     let Some(bases) = configs.iter().map(|config| make(config, &[""])).collect::<Option<Vec<_>>>() else {
         return;
@@ -234,7 +238,11 @@ fn fast_commits() {
         let which = rng.below(configs.len() as u64) as usize;
         // Every other one a sync of a file: what can be said is, one after another.
         let one = |n: u64, rng: &mut Rng| {
-            if n % 2 == 1 { Op::Fsync(["a", "b", "d/a", "d"][rng.below(4) as usize]) } else { wanted(rng, false) }
+            if n % 2 == 1 {
+                Op::Fsync(["a", "b", "d/a", "d"][rng.below(4) as usize])
+            } else {
+                wanted(rng, false)
+            }
         };
         let warm = if rng.one_in(3) { 50 + rng.below(100) } else { 0 };
         let warm = (0..warm).map(|n| one(n, &mut rng)).collect();
