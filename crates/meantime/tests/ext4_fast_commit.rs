@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use meantime::ext4::{FileSystem, FileType, MountOptions};
 use meantime::ext4::format::{Inode, RunState, Source, SourceError, Volume, VolumeOptions, journal};
+use meantime::ext4::{FileSystem, FileType, MountOptions};
 
 struct Image(File);
 
@@ -154,8 +154,8 @@ fn kernels(root: &Path, below: &Path, tree: &mut Tree) {
 fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
     let block_bytes = volume.block_bytes() as u64;
     let mut content = vec![0; inode.size() as usize];
-    let mut logical = 0;
-    while logical * block_bytes < inode.size() {
+    let mut logical = 0_u64;
+    while logical.saturating_mul(block_bytes) < inode.size() {
         let run = volume.run_at(inode, logical).unwrap();
         let written = if run.state == RunState::Written { run.blocks } else { 0 };
         for n in 0..written {
@@ -165,7 +165,7 @@ fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
             let len = room.len().min(bytes.len());
             room[..len].copy_from_slice(&bytes[..len]);
         }
-        logical += run.blocks;
+        logical = logical.saturating_add(run.blocks);
     }
     content
 }
@@ -207,7 +207,8 @@ fn ours(volume: &Volume<Image>, ino: u32, below: &Path, tree: &mut Tree) {
 fn replay(image: &Path) -> u32 {
     let uri = format!("file:{}?model=null", image.display());
     let device = meantime::block::open(&uri, &meantime::block::OpenOptions::default()).unwrap();
-    let options = MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() };
+    let options =
+        MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() };
     let fs = FileSystem::mount(device, &options).unwrap();
     let replayed = fs.info().recovered.map_or(0, |recovered| recovered.fast_commits);
     fs.unmount().unwrap();

@@ -127,10 +127,14 @@ fn one_with_its_journal_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
     let path = mkfs(dir.path(), "image", "32M", &["-O", "^has_journal"]);
     let requests = ["feature has_journal", "set_super_value journal_dev 0x0700"].map(str::to_owned);
-    debugfs_write(&path, &[
-        requests.to_vec(),
-        vec!["set_super_value journal_uuid 11111111-2222-3333-4444-555555555555".to_owned()],
-    ].concat());
+    debugfs_write(
+        &path,
+        &[
+            requests.to_vec(),
+            vec!["set_super_value journal_uuid 11111111-2222-3333-4444-555555555555".to_owned()],
+        ]
+        .concat(),
+    );
     refused(&path, "a journal on another device");
     // What is in that journal is not known: not even for reading, if there is anything.
     debugfs_write(&path, &["feature needs_recovery".to_owned()]);

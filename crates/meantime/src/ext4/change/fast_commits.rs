@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::{Progress, attributes, directory, extents, orphans};
+use crate::ext4::FileType;
 use crate::ext4::alloc::Allocator;
 use crate::ext4::error::{Corruption, Defect, Error, Unsupported};
 use crate::ext4::format::edit::InodeEdit;
@@ -16,7 +17,6 @@ use crate::ext4::format::inode::{BLOCK_AREA_BYTES, flags};
 use crate::ext4::format::journal::fast_commit::{Names, Outcome};
 use crate::ext4::format::{ExtentMap, MappedExtent, ROOT_INO, Run, RunState};
 use crate::ext4::journal::Handle;
-use crate::ext4::FileType;
 
 /// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth 0.
 const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use super::Sequence;
 use super::broken::{Rule, is_broken};
 use super::counters::{Counts, JournalCounters};
-use super::fast_commit::{FastArea, Supersede};
+use super::fast_commit::{FastArea, LedFast, Supersede};
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
@@ -500,6 +500,7 @@ impl Journal {
     ) -> Result<(), Error> {
         let is_done =
             || self.commits.durable() >= upto || self.commits.fast.load(Ordering::Acquire) >= changes;
+        let mut brought_home = false;
         loop {
             if is_done() {
                 return Ok(());
@@ -522,8 +523,18 @@ impl Journal {
             if is_done() || self.failure.get().is_some() {
                 continue;
             }
-            if changes != u64::MAX && self.lead_fast(&mut lead, upto, lane, data) {
-                continue;
+            if changes != u64::MAX {
+                match self.lead_fast(&mut lead, upto, lane, data) {
+                    LedFast::Done => continue,
+                    LedFast::WhenHome if !brought_home => {
+                        drop(lead);
+                        data.finish(lane);
+                        brought_home = true;
+                        self.checkpoint(lane)?;
+                        continue;
+                    }
+                    LedFast::WhenHome | LedFast::No => {}
+                }
             }
             let led = self.lead_one(&mut lead, upto, lane, data);
             match led {

@@ -118,6 +118,11 @@ impl Unsaid {
         self.operations.is_empty() && self.inodes.is_empty() && !self.barred
     }
 
+    /// The blocks of the tables that have the inodes it changes.
+    pub(super) fn places(&self) -> impl Iterator<Item = u64> {
+        self.inodes.values().map(|(block, _)| *block)
+    }
+
     /// Whether blocks come to be reachable by it, whose data have to be on the device before.
     pub(super) fn reaches_blocks(&self) -> bool {
         self.operations.iter().any(|operation| matches!(operation, Change::AddRange { .. }))

@@ -33,6 +33,16 @@ pub(super) struct FastArea {
     used: bool,
 }
 
+/// What came of leading a fast commit.
+pub(super) enum LedFast {
+    /// It is durable.
+    Done,
+    /// The transaction has to be committed.
+    No,
+    /// There can be one when what has committed is home.
+    WhenHome,
+}
+
 /// How a transaction commits that fast commits went on from.
 pub(super) enum Supersede {
     /// As any other: there are none.
@@ -84,29 +94,32 @@ struct Said {
 }
 
 impl Journal {
-    /// Makes the running transaction durable as it is by a fast commit, if there is one in it; false: it has to be committed.
+    /// Makes the running transaction durable as it is by a fast commit, if there is one in it.
     pub(super) fn lead_fast(
         &self,
         committer: &mut Committer,
         upto: Sequence,
         lane: &mut Lane,
         data: &mut impl Follow,
-    ) -> bool {
+    ) -> LedFast {
         if committer.fast.as_ref().is_none_or(|area| area.off) {
-            return false;
+            return LedFast::No;
         }
         let needs_data = {
             let open = self.opened();
             let running = &open.running;
             if !open.closed.is_empty() || running.sequence > upto || !running.unsaid.is_sayable() {
-                return false;
+                return LedFast::No;
+            }
+            if !self.is_replayed_rightly(&running.unsaid) {
+                return LedFast::WhenHome;
             }
             running.unsaid.reaches_blocks() || !running.ordered.is_done()
         };
         if (needs_data || !self.overlap.data) && !is_broken(Rule::DataFirst) {
             data.finish(lane);
         }
-        let Some(said) = self.say(committer, upto) else { return false };
+        let Some(said) = self.say(committer, upto) else { return LedFast::No };
         let done = self.write_fast(committer, &said, lane, data);
         if let Err(error) = done {
             tracing::warn!(%error, "a fast commit failed: whole transactions are committed from now on");
@@ -115,10 +128,10 @@ impl Journal {
             }
             // Some of it may be said and some not: the transaction says it.
             self.opened().running.unsaid.bar();
-            return false;
+            return LedFast::No;
         }
         self.commits.fast.store(said.changes, Ordering::Release);
-        true
+        LedFast::Done
     }
 
     /// What is to be said of the running transaction; `None`: it has to be committed.
@@ -150,6 +163,16 @@ impl Journal {
         }
         open.running.unsaid = Unsaid::default();
         Some(Said { bytes, at, changes, reaches_blocks })
+    }
+
+    /// Whether e2fsck 1.47.0 replays `unsaid` rightly on top of what is in the log: for what it has read before that, it takes what the disk had then. That is the
+    /// superblock, of which it writes only the words that it changes itself, and the block of the inode table that has the journal's inode, the whole of
+    /// which it writes again with any inode in it.
+    fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
+        let pending = self.pending();
+        let superblock = self.volume.superblock().primary_block();
+        let table = |block: u64| block == self.journal_table && pending.has(block);
+        !pending.has(superblock) && !unsaid.places().any(table)
     }
 
     fn write_fast(

@@ -261,6 +261,7 @@ impl Journal {
         // What is known of the superblock is old again.
         let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
         volume.source().activate(block_bits);
+        let (journal_table, _) = volume.inode_place(volume.superblock().journal_ino())?;
         let (blocks_most, revokes) = (log.len() / TRANSACTION_PART, log.len() / REVOKE_PART);
         let revoked_most = revokes as usize * format.revoked_most();
         let area = format.fast_commits().filter(|_| fast).and_then(FastArea::new);
@@ -278,6 +279,7 @@ impl Journal {
             checkpointing: Mutex::new(Writer::new(block_bits)),
             overlap,
             fast,
+            journal_table,
             volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),

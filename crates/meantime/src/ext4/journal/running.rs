@@ -56,6 +56,8 @@ pub struct Journal {
     pub(super) overlap: CommitOverlap,
     /// Whether there are fast commits.
     pub(super) fast: bool,
+    /// The block of the inode table that has the journal's own inode.
+    pub(super) journal_table: u64,
     /// Whether the device has a volatile cache.
     pub(super) volatile: bool,
     /// Why nothing can be changed any more.
