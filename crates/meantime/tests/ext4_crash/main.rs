@@ -102,6 +102,12 @@ fn several_threads() {
     campaign("threads", states_wanted() / 6, Bases::threads);
 }
 
+/// What fast commits say counts after a power cut until their transaction does, and is put onto the disk by a mount that may lose its power as well.
+#[test]
+fn fast_commits() {
+    campaign("fast commits", states_wanted() / 6, Bases::fast);
+}
+
 #[test]
 fn devices_that_fail() {
     campaign("failures", states_wanted() / 6, Bases::failing);
@@ -135,7 +141,8 @@ fn long() {
         match other % 8 {
             0..=3 => bases.sequence(&campaign, place, seed),
             4 => bases.threads(&campaign, place, seed),
-            5 => bases.torn(&campaign, place, seed),
+            5 if other % 16 == 5 => bases.torn(&campaign, place, seed),
+            5 | 6 => bases.fast(&campaign, place, seed),
             _ => bases.failing(&campaign, place, seed),
         }
     });

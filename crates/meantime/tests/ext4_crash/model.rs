@@ -491,7 +491,11 @@ impl Model {
             }
             Op::Punch(name, at, bytes) => {
                 let (object, data) = next.file(name)?;
-                let end = (at + bytes).min(data.size.max(at));
+                if at >= data.size {
+                    // Nothing is done, and no time changes.
+                    return Ok(());
+                }
+                let end = (at + bytes).min(data.size);
                 data.zero(at..end, block.max(PAGE));
                 effects.push(Effect { object, range: at..end, id: 0 });
                 next.touch(&[object], number, true);

@@ -1,5 +1,7 @@
 //! What is done before power is cut: pairs of operations, longer sequences, threads, devices that fail.
 
+use std::sync::OnceLock;
+
 use meantime_spec::opcode::IoOpcode;
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, OpcodeSet, When};
@@ -7,6 +9,7 @@ use meantime_ssd::{Fault, FaultPlan, FaultRule, OpcodeSet, When};
 use crate::campaign::{Campaign, Effort};
 use crate::common::Rng;
 use crate::device::{Base, Config, make};
+use crate::image;
 use crate::ops::{Op, alphabet, random};
 use crate::place::Place;
 use crate::record::{Script, run};
@@ -37,21 +40,45 @@ fn one(ops: Vec<Op>) -> [Script<'static>; 1] {
     [Script { root: "", warm: Vec::new(), ops }]
 }
 
+/// Configurations, each with its file system, which is made when it is first wanted.
+struct Made {
+    roots: &'static [&'static str],
+    all: Vec<(Config, OnceLock<Base>)>,
+}
+
+impl Made {
+    fn new(configs: &[Config], roots: &'static [&'static str]) -> Self {
+        Self { roots, all: configs.iter().map(|config| (*config, OnceLock::new())).collect() }
+    }
+
+    /// Number `number`, from the beginning again behind the last.
+    fn some(&self, number: usize) -> (&Config, &Base) {
+        let (config, base) = &self.all[number % self.all.len()];
+        (config, base.get_or_init(|| make(config, self.roots).expect("e2fsprogs, which were there")))
+    }
+
+    fn any(&self, rng: &mut Rng) -> (&Config, &Base) {
+        self.some(rng.below(self.all.len() as u64) as usize)
+    }
+}
+
 /// File systems of each configuration.
 pub struct Bases {
     alphabet: Vec<Op>,
-    alone: Vec<(Config, Base)>,
-    shared: Vec<(Config, Base)>,
-    torn: Vec<(Config, Base)>,
+    alone: Made,
+    shared: Made,
+    fast: Made,
+    torn: Made,
 }
 
 impl Bases {
     /// `None` without e2fsprogs.
     pub fn new() -> Option<Self> {
-        let made = |configs: &[Config], roots: &[&str]| -> Option<Vec<(Config, Base)>> {
-            configs.iter().map(|config| Some((*config, make(config, roots)?))).collect()
-        };
+        if !image::tools() {
+            return None;
+        }
         let configs = covering();
+        let fast: Vec<Config> = configs.iter().filter(|config| config.fast_commit).copied().collect();
         let torn = [
             TORN,
             Config { volatile: true, ..TORN },
@@ -60,9 +87,10 @@ impl Bases {
         ];
         Some(Self {
             alphabet: alphabet().into_iter().filter(is_wanted).collect(),
-            alone: made(&configs, &[""])?,
-            shared: made(&configs, &ROOTS)?,
-            torn: made(&torn, &[""])?,
+            alone: Made::new(&configs, &[""]),
+            shared: Made::new(&configs, &ROOTS),
+            fast: Made::new(&fast, &[""]),
+            torn: Made::new(&torn, &[""]),
         })
     }
 
@@ -72,11 +100,11 @@ impl Bases {
     }
 
     pub fn settings(&self) -> usize {
-        self.alone.len()
+        self.alone.all.len()
     }
 
-    pub fn some(&self, number: usize) -> &(Config, Base) {
-        &self.alone[number % self.alone.len()]
+    pub fn some(&self, number: usize) -> (&Config, &Base) {
+        self.alone.some(number)
     }
 
     /// A pair of operations: beyond [`pairs`](Self::pairs) they come again, on another configuration each time.
@@ -93,7 +121,7 @@ impl Bases {
     /// A longer sequence, sometimes on a log that has come to its end.
     pub fn sequence(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed);
-        let (config, base) = self.some(rng.below(1 << 20) as usize);
+        let (config, base) = self.alone.any(&mut rng);
         // So many that the log comes to its end, or begins anew.
         let warm = if rng.one_in(3) { 100 + rng.below(300) } else { 0 };
         let warm =
@@ -108,7 +136,7 @@ impl Bases {
     /// Threads, each on a tree of its own, that share commits.
     pub fn threads(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x7472_6565);
-        let (config, base) = &self.shared[rng.below(self.shared.len() as u64) as usize];
+        let (config, base) = self.shared.any(&mut rng);
         let script = |root: &&'static str| {
             let mut op = |n: u64| match n % 3 {
                 2 => Op::Fsync(["a", "d/a", "d"][rng.below(3) as usize]),
@@ -122,10 +150,26 @@ impl Bases {
         campaign.look(run, config, "threads", &effort, place, seed)
     }
 
+    /// Fast commits: every other operation is a sync of something, so that what can be said is, one after another.
+    pub fn fast(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+        let mut rng = Rng(seed ^ 0x6661_7374);
+        let (config, base) = self.fast.any(&mut rng);
+        let one = |n: u64, rng: &mut Rng| match n % 2 {
+            1 => Op::Fsync(["a", "b", "d/a", "d"][rng.below(4) as usize]),
+            _ => wanted(rng, false),
+        };
+        let warm = if rng.one_in(3) { 50 + rng.below(100) } else { 0 };
+        let warm = (0..warm).map(|n| one(n, &mut rng)).collect();
+        let ops = (0..6 + 2 * rng.below(6)).map(|n| one(n, &mut rng)).collect();
+        let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 7 };
+        let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
+        campaign.look(run, config, "fast commits", &effort, place, seed)
+    }
+
     /// A write or a flush that fails: once, from then on, or so that it succeeds when it is tried again.
     pub fn failing(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x6661_696C);
-        let (config, base) = self.some(rng.below(1 << 20) as usize);
+        let (config, base) = self.alone.any(&mut rng);
         let flush = config.volatile && rng.one_in(3);
         let opcodes = OpcodeSet::io(&[if flush { IoOpcode::Flush } else { IoOpcode::Write }]);
         let from = 1 + rng.below(if flush { 4 } else { 14 });
@@ -150,7 +194,7 @@ impl Bases {
     /// A device whose atomic unit is smaller than the superblock.
     pub fn torn(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x746F_726E);
-        let (config, base) = &self.torn[rng.below(self.torn.len() as u64) as usize];
+        let (config, base) = self.torn.any(&mut rng);
         let mut ops: Vec<Op> = (0..2 + rng.below(4)).map(|_| wanted(&mut rng, false)).collect();
         ops.extend([Op::Sync, Op::Remount, wanted(&mut rng, false), Op::Sync]);
         let effort = Effort { per_cut: 16, per_run: 60, kernel: 11, again: 0 };
