@@ -126,6 +126,11 @@ fn what_was_committed_fast_survives() {
             drop(volume);
             let what = format!("seed {seed}, round {round}");
             same(&tree(&mount(&crashed, &MountOptions::default())), &live, &format!("{what}: here"));
+            let replayed = dir.path().join("replayed");
+            std::fs::copy(&path, &replayed).unwrap();
+            mount(&replayed, &options).unmount().unwrap();
+            run("e2fsck", &["-fn", replayed.to_str().unwrap()]);
+            same(&tree(&mount(&replayed, &MountOptions::default())), &live, &format!("{what}: on the disk"));
             let mounted = dir.path().join("mounted");
             std::fs::copy(&path, &mounted).unwrap();
             run_for("e2fsck", &["-p", crashed.to_str().unwrap()], &[0, 1]);

@@ -290,6 +290,28 @@ pub enum Error {
 }
 
 impl Error {
+    /// What Linux would write into the superblock for it (`EXT4_ERR_*`).
+    pub(super) fn noted_code(&self) -> u8 {
+        match self {
+            Self::Io(_) => 2,
+            Self::Resources(_) => 3,
+            Self::Corrupt(corruption) => match corruption.defect {
+                Defect::SuperblockChecksum
+                | Defect::GroupChecksum
+                | Defect::BitmapChecksum
+                | Defect::InodeChecksum
+                | Defect::ExtentChecksum
+                | Defect::DirectoryChecksum
+                | Defect::HashTreeChecksum
+                | Defect::AttributeChecksum
+                | Defect::JournalChecksum => 4,
+                _ => 5,
+            },
+            Self::NoSpace => 6,
+            _ => 1,
+        }
+    }
+
     /// The device failed.
     pub(super) fn from_io(error: IoError) -> Self {
         Self::Io(error.into())
@@ -370,6 +392,14 @@ pub enum MountError {
         uri: String,
         /// What.
         unsupported: Unsupported,
+    },
+    /// Somebody else has it mounted, and it was to be mounted for writing.
+    #[error("{uri}: {who}: unmount it first")]
+    InUse {
+        /// The device.
+        uri: String,
+        /// Who, for people.
+        who: String,
     },
     /// An option's value cannot be.
     #[error("{0}")]

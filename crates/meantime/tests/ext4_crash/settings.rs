@@ -27,7 +27,7 @@ fn config(row: &Row) -> Config {
         block_bytes,
         volatile: row[1] == 1,
         unit_bytes: [4096, block_bytes][row[2]],
-        commit_overlap: CommitOverlap { data: row[3] == 0, prepare: row[4] == 0 },
+        commit_overlap: CommitOverlap { data: row[3] == 0, prepare: row[4] == 0, direct: true },
         overlap: [Overlap::ALL, Overlap::NONE][row[5]],
         fast_commit: row[6] == 1,
         features: FEATURES[row[7]],

@@ -35,7 +35,7 @@ impl Allocator {
                 (Promised::Data(Arc::clone(reservation.shared())), blocks)
             }
             None => {
-                let who = if want.metadata { Who::Need } else { self.pool.user() };
+                let who = if want.node { Who::Need } else { self.pool.user() };
                 (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
             }
         };
@@ -94,6 +94,49 @@ impl Allocator {
         }
         let group = handle.volume().group(number)?;
         self.mark_blocks(handle, number, &group, bits, true)
+    }
+
+    /// Takes `blocks`, all of which have to be free: they are known to belong to what is being changed. That nobody is to get them yet does not count.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, the file system's own, or in use; [`Error::NoSpace`] if they are promised to
+    /// others; as for [`blocks`](Self::blocks).
+    pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
+        handle.fast_ineligible();
+        let superblock = self.superblock();
+        let wrong = |defect, block| Err(Corruption::new(defect).in_block(block).into());
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        if !superblock.holds(blocks.start, blocks.end - blocks.start) {
+            return wrong(Defect::BlockPointer, blocks.start);
+        }
+        if let Some(own) = self.zones.within(blocks.clone()).next() {
+            return wrong(Defect::BlockShared, own.start);
+        }
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let number = superblock.group_of(at);
+            let start = superblock.group_start(number);
+            let end = blocks.end.min(start + superblock.blocks_per_group());
+            let taken = (at - start) as u32..(end - start) as u32;
+            let group = handle.volume().group(number)?;
+            let bits = self.block_bits(handle, number, &group)?;
+            let used = bitmap::first_used(&bits, taken.clone());
+            if used < taken.end {
+                return wrong(Defect::BlockShared, start + u64::from(used));
+            }
+            drop(bits);
+            let promised = Promised::Change(Arc::clone(&self.pool));
+            let blocks = self.pool.promise(Who::Need, end - at)?;
+            handle.space().take(promised, blocks);
+            if blocks < end - at {
+                return Err(Error::NoSpace);
+            }
+            self.take(handle, number, taken)?;
+            at = end;
+        }
+        Ok(())
     }
 
     /// Frees `blocks`, all of which are in use. Nobody gets them before the change has committed. Whoever frees blocks of metadata

@@ -51,6 +51,41 @@ impl Allocator {
         Ok(Some(index))
     }
 
+    /// Where inode `ino`, which is nobody's own, is: its group, and which of it.
+    fn inode_index(&self, ino: u32) -> Result<(u32, u32), Error> {
+        let superblock = self.superblock();
+        if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino) {
+            return Err(Corruption::new(Defect::InodeNumber).in_inode(ino).into());
+        }
+        let per_group = superblock.inodes_per_group();
+        Ok(((ino - 1) / per_group, (ino - 1) % per_group))
+    }
+
+    /// Whether inode `ino` is taken, as its bitmap says.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`] for the file system's own; as for [`inode`](Self::inode).
+    pub fn is_inode_taken(&self, handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
+        let (number, index) = self.inode_index(ino)?;
+        let group = handle.volume().group(number)?;
+        let bits = self.inode_bits(handle, number, &group)?;
+        Ok(bits.is_some_and(|bits| bitmap::first_free(&bits, index..index + 1) > index))
+    }
+
+    /// Takes inode `ino` for a file or `directory`, as [`inode`](Self::inode) does with one of its own choice; it has to be free.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`] for the file system's own; [`Defect::InodeUnmarked`] if it is taken; as for [`inode`](Self::inode).
+    pub fn take_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
+        if self.is_inode_taken(handle, ino)? {
+            return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
+        }
+        let (number, index) = self.inode_index(ino)?;
+        let group = handle.volume().group(number)?;
+        self.clear_slots(handle, &group, index)?;
+        self.mark_inode(handle, number, &group, index, true, directory)
+    }
+
     /// Inode `index` of a group is about to be used: what lies before it in the table and was never used is cleared, since it will count as
     /// inodes from now on, and nobody knows what is there. (mke2fs writes only the part of a table that is in use.)
     fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<(), Error> {
@@ -79,21 +114,11 @@ impl Allocator {
     /// [`inode`](Self::inode).
     pub fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
         handle.fast_ineligible();
-        let superblock = self.superblock();
-        let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
-        if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino) {
-            return wrong(Defect::InodeNumber);
+        if !self.is_inode_taken(handle, ino)? {
+            return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
         }
-        let per_group = superblock.inodes_per_group();
-        let (number, index) = ((ino - 1) / per_group, (ino - 1) % per_group);
+        let (number, index) = self.inode_index(ino)?;
         let group = handle.volume().group(number)?;
-        let used = match self.inode_bits(handle, number, &group)? {
-            Some(bits) => bitmap::first_free(&bits, index..index + 1) > index,
-            None => false,
-        };
-        if !used {
-            return wrong(Defect::InodeUnmarked);
-        }
         self.mark_inode(handle, number, &group, index, false, directory)
     }
 }

@@ -8,6 +8,7 @@ mod block_map;
 pub mod directory;
 pub mod extents;
 pub mod fallocate;
+pub mod fast_commits;
 pub mod metadata;
 pub mod names;
 mod new_inode;

@@ -20,6 +20,8 @@ pub enum Rule {
     Held,
     /// What is freed is revoked (9).
     Revoke,
+    /// Fast commits do not count any more at the moment when their transaction does (16).
+    Supersede,
 }
 
 #[cfg(feature = "broken-rules")]

@@ -42,7 +42,7 @@ impl Journal {
             && self.failure.get().is_none()
         {
             self.fail(error);
-            self.note_failure(&mut self.commits.lead(), lane);
+            self.note_failure(error, &mut self.commits.lead(), lane);
         }
         result
     }

@@ -9,12 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Sequence;
 use super::broken::{Rule, is_broken};
-use super::fast_commit::FastArea;
+use super::counters::{Counts, JournalCounters};
+use super::fast_commit::{FastArea, LedFast, Supersede};
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
 use super::writer::{Writer, flush};
-use crate::block::{BlockChannel, Request, RequestError};
+use crate::block::{Request, RequestError};
 use crate::ext4::Error;
 use crate::ext4::format::journal::{Copied, JournalFormat};
 use crate::ext4::lanes::Lane;
@@ -24,6 +25,9 @@ use crate::hw::futex::Futex;
 
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 500;
+
+/// After so many looks a thread lets others have its CPU, if any want it.
+const YIELD: u32 = 32;
 
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 50_000_000;
@@ -39,6 +43,12 @@ pub(in crate::ext4) trait Follow {
 /// No requests.
 impl Follow for () {
     fn finish(&mut self, _: &mut Lane) {}
+}
+
+/// How many blocks of the log go into one request, of `blocks` that can be written at once: a few requests that a device does side by side are done
+/// sooner than a long one.
+pub fn log_piece_blocks(blocks: u64) -> u64 {
+    blocks.div_ceil(4).max(2)
 }
 
 /// What its leader has to itself: the log.
@@ -67,6 +77,7 @@ pub(super) struct Commits {
     /// Up to which change everything is durable by fast commits.
     pub(super) fast: AtomicU64,
     half_full: AtomicBool,
+    pub(super) counts: Counts,
     /// Who sleeps on `progress`.
     sleepers: AtomicU32,
     /// Changes when a leader has ended.
@@ -145,13 +156,14 @@ impl Committer {
 
     /// Buffers for `blocks` blocks of the log from `at` on, one for each stretch of the disk, in `parts`.
     fn parts(&mut self, lane: &mut Lane, at: u32, blocks: usize) -> Result<(), Error> {
+        let piece = log_piece_blocks(blocks as u64) as usize;
         let mut done = 0;
         while done < blocks {
             let (place, side_by_side) = self
                 .log
                 .place(self.log.behind(at, done as u32))
                 .ok_or(Error::Invalid("the journal has no such block"))?;
-            let count = (side_by_side as usize).min(blocks - done);
+            let count = (side_by_side as usize).min(blocks - done).min(piece);
             let buf = self.writer.buffer(lane, count)?;
             self.parts.push((place, done, buf));
             done += count;
@@ -236,20 +248,25 @@ impl Committer {
                 return Err(RequestError::from(rejected.error).into());
             }
         };
-        let done = lane.channel.wait(ticket);
+        let done = lane.wait(ticket);
         self.commit_block = done.buf;
         done.result.map_err(Error::from_io)
     }
 
-    /// Writes `transaction` and its commit block, in the order of rules 1 to 3.
-    fn commit(
+    /// Whether the log has room for `transaction` as it is.
+    pub(super) fn has_room_for(&self, transaction: &Transaction) -> bool {
+        self.plan(transaction).log_blocks() <= self.log.free() as usize
+    }
+
+    /// Writes `transaction` and its commit block, in the order of rules 1 to 3; how many blocks of the log that took.
+    pub(super) fn commit(
         &mut self,
         lane: &mut Lane,
         transaction: &Transaction,
         data: &mut impl Follow,
         overlap: CommitOverlap,
         volatile: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<u32, Error> {
         if !overlap.data {
             data.finish(lane);
             transaction.ordered.wait()?;
@@ -270,7 +287,10 @@ impl Committer {
         }
         if empty {
             // There were data only, which nothing in the log leads to.
-            return if volatile && transaction.ordered.is_unflushed() { flush(lane) } else { Ok(()) };
+            if volatile && transaction.ordered.is_unflushed() {
+                flush(lane)?;
+            }
+            return Ok(0);
         }
         let buf = match prepared? {
             Some(buf) => buf,
@@ -291,7 +311,7 @@ impl Committer {
             blocks: written + 1,
         });
         self.tid = self.tid.wrapping_add(1);
-        Ok(())
+        Ok(written + 1)
     }
 }
 
@@ -299,7 +319,7 @@ impl Committer {
 enum Led {
     /// A transaction more is durable, or there was none.
     Done,
-    /// The log has no room for the next one.
+    /// The log has no room for the next one, or nothing may be in it when that is written.
     NoRoom,
 }
 
@@ -310,6 +330,7 @@ impl Commits {
             durable: AtomicU64::new(0),
             fast: AtomicU64::new(0),
             half_full: AtomicBool::new(false),
+            counts: Counts::default(),
             sleepers: AtomicU32::new(0),
             progress: Futex::default(),
         }
@@ -350,11 +371,16 @@ impl Commits {
 
     /// Waits until a leader has ended, or something else is `over`; may end early.
     fn wait(&self, over: impl Fn() -> bool) {
-        for _ in 0..LOOKS {
+        for look in 1..=LOOKS {
             if over() {
                 return;
             }
-            std::hint::spin_loop();
+            // The leader may want this CPU.
+            if look % YIELD == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -367,6 +393,16 @@ impl Commits {
 }
 
 impl Journal {
+    /// What was written so far.
+    pub fn counters(&self) -> JournalCounters {
+        self.commits.counts.read()
+    }
+
+    /// Whether everything up to transaction `upto` is durable.
+    pub(in crate::ext4) fn is_durable(&self, upto: Sequence) -> bool {
+        self.commits.durable() >= upto
+    }
+
     /// Makes all changes up to transaction `upto` durable that were made so far, and waits for the caller's own `data` (in any case: none of them is under way
     /// when this returns). By a fast commit, if there are such and one can say it: then the transaction goes on.
     ///
@@ -420,7 +456,7 @@ impl Journal {
                 Ok(Led::NoRoom) => return,
                 Err(error) => {
                     self.fail(&error);
-                    return self.note_failure(&mut lead, &mut lane);
+                    return self.note_failure(&error, &mut lead, &mut lane);
                 }
             }
         }
@@ -464,6 +500,7 @@ impl Journal {
     ) -> Result<(), Error> {
         let is_done =
             || self.commits.durable() >= upto || self.commits.fast.load(Ordering::Acquire) >= changes;
+        let mut brought_home = false;
         loop {
             if is_done() {
                 return Ok(());
@@ -474,7 +511,9 @@ impl Journal {
             let Some(mut lead) = self.commits.try_lead() else {
                 // The leader may be waiting for these.
                 data.finish(lane);
+                let waiting = self.lanes.waiting();
                 self.commits.wait(is_done);
+                drop(waiting);
                 continue;
             };
             if self.commits.is_spoilt() {
@@ -484,8 +523,18 @@ impl Journal {
             if is_done() || self.failure.get().is_some() {
                 continue;
             }
-            if changes != u64::MAX && self.lead_fast(&mut lead, upto, lane, data) {
-                continue;
+            if changes != u64::MAX {
+                match self.lead_fast(&mut lead, upto, lane, data) {
+                    LedFast::Done => continue,
+                    LedFast::WhenHome if !brought_home => {
+                        drop(lead);
+                        data.finish(lane);
+                        brought_home = true;
+                        self.checkpoint(lane)?;
+                        continue;
+                    }
+                    LedFast::WhenHome | LedFast::No => {}
+                }
             }
             let led = self.lead_one(&mut lead, upto, lane, data);
             match led {
@@ -499,7 +548,7 @@ impl Journal {
                 Err(error) => {
                     // Before the lead ends: nobody begins another.
                     self.fail(&error);
-                    self.note_failure(&mut lead, lane);
+                    self.note_failure(&error, &mut lead, lane);
                     return Err(error);
                 }
             }
@@ -514,6 +563,7 @@ impl Journal {
         lane: &mut Lane,
         data: &mut impl Follow,
     ) -> Result<Led, Error> {
+        let supersede;
         let transaction = {
             let mut open = self.opened();
             if open.closed.is_empty() && open.running.sequence <= upto {
@@ -529,11 +579,24 @@ impl Journal {
             if need > committer.log.free() as usize {
                 return Ok(Led::NoRoom);
             }
+            let is_anything = !oldest.blocks.is_empty() || !oldest.revoked.is_empty();
+            supersede = if is_anything { committer.supersede(need)? } else { Supersede::No };
+            if matches!(supersede, Supersede::WhenHome) {
+                return Ok(Led::NoRoom);
+            }
             open.closed.pop_front()
         };
         let Some(transaction) = transaction else { return Ok(Led::Done) };
-        committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
-        committer.reset_fast(lane, self.volatile);
+        if let Supersede::Apart(place) = supersede {
+            committer.end_log_with(place, lane)?;
+        }
+        let blocks = committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        if blocks > 0 {
+            self.commits.counts.commit(blocks);
+        }
+        if matches!(supersede, Supersede::Apart(_)) {
+            committer.finish_superseding(lane, self.volatile)?;
+        }
         let release = self.pending().committed(&transaction);
         if let Some(sequence) = release {
             self.held.release(sequence);

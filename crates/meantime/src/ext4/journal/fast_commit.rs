@@ -3,6 +3,10 @@
 //! It goes on running: a later fast commit says what was done since, and in the end it commits as any other, after which the area begins anew. The rules are
 //! those of a commit block (`docs/ordering.md`): all that a fast commit says is true of the device before it is written, or by the time that it is durable;
 //! transactions before are durable; what it says freed is held until its transaction commits.
+//!
+//! When that does, they must not count any more: e2fsck 1.47.0 takes fast commits that are older than the end of the log for an error, and recovers nothing.
+//! So there is no moment at which both are there (rule 16). The transaction is written where the log does not lead to, and the journal's superblock, in one
+//! write, has the log begin with it and says that there are no fast commits. Then their first block is zeroed, and it says that there may be some.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -23,6 +27,30 @@ pub(super) struct FastArea {
     /// The next one, of those that follow the transaction before `tid`.
     next: u32,
     tid: u32,
+    /// One could not be written: there are no more.
+    off: bool,
+    /// Whether there is anything in it that would be older than the log's end once its transaction has committed.
+    used: bool,
+}
+
+/// What came of leading a fast commit.
+pub(super) enum LedFast {
+    /// It is durable.
+    Done,
+    /// The transaction has to be committed.
+    No,
+    /// There can be one when what has committed is home.
+    WhenHome,
+}
+
+/// How a transaction commits that fast commits went on from.
+pub(super) enum Supersede {
+    /// As any other: there are none.
+    No,
+    /// When everything before it is home.
+    WhenHome,
+    /// With the log's beginning at its own, which is there now; before that is this block of the file system, with which the log has to end meanwhile.
+    Apart(u64),
 }
 
 impl FastArea {
@@ -30,7 +58,7 @@ impl FastArea {
     pub(super) fn new(all: Range<u32>) -> Option<Self> {
         // The first is left out, as in Linux (`j_fc_first`), and the last, behind which it would look for more.
         let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
-        (!blocks.is_empty()).then_some(Self { next: blocks.start, blocks, tid: 0 })
+        (!blocks.is_empty()).then_some(Self { next: blocks.start, blocks, tid: 0, off: false, used: false })
     }
 
     /// Where the next fast commit on top of the transaction before `tid` goes, and whether it is the first.
@@ -46,6 +74,12 @@ impl FastArea {
 
     fn take(&mut self, tid: u32, at: u32, count: usize) {
         (self.tid, self.next) = (tid, at + count as u32);
+        self.used = true;
+    }
+
+    /// One failed, and may be there all the same, or a part of it.
+    fn turn_off(&mut self) {
+        (self.off, self.used) = (true, true);
     }
 }
 
@@ -60,39 +94,44 @@ struct Said {
 }
 
 impl Journal {
-    /// Makes the running transaction durable as it is by a fast commit, if there is one in it; false: it has to be committed.
+    /// Makes the running transaction durable as it is by a fast commit, if there is one in it.
     pub(super) fn lead_fast(
         &self,
         committer: &mut Committer,
         upto: Sequence,
         lane: &mut Lane,
         data: &mut impl Follow,
-    ) -> bool {
-        if committer.fast.is_none() {
-            return false;
+    ) -> LedFast {
+        if committer.fast.as_ref().is_none_or(|area| area.off) {
+            return LedFast::No;
         }
         let needs_data = {
             let open = self.opened();
             let running = &open.running;
             if !open.closed.is_empty() || running.sequence > upto || !running.unsaid.is_sayable() {
-                return false;
+                return LedFast::No;
+            }
+            if !self.is_replayed_rightly(&running.unsaid) {
+                return LedFast::WhenHome;
             }
             running.unsaid.reaches_blocks() || !running.ordered.is_done()
         };
         if (needs_data || !self.overlap.data) && !is_broken(Rule::DataFirst) {
             data.finish(lane);
         }
-        let Some(said) = self.say(committer, upto) else { return false };
+        let Some(said) = self.say(committer, upto) else { return LedFast::No };
         let done = self.write_fast(committer, &said, lane, data);
         if let Err(error) = done {
             tracing::warn!(%error, "a fast commit failed: whole transactions are committed from now on");
-            committer.fast = None;
+            if let Some(area) = &mut committer.fast {
+                area.turn_off();
+            }
             // Some of it may be said and some not: the transaction says it.
             self.opened().running.unsaid.bar();
-            return false;
+            return LedFast::No;
         }
         self.commits.fast.store(said.changes, Ordering::Release);
-        true
+        LedFast::Done
     }
 
     /// What is to be said of the running transaction; `None`: it has to be committed.
@@ -126,6 +165,16 @@ impl Journal {
         Some(Said { bytes, at, changes, reaches_blocks })
     }
 
+    /// Whether e2fsck 1.47.0 replays `unsaid` rightly on top of what is in the log: for what it has read before that, it takes what the disk had then. That is the
+    /// superblock, of which it writes only the words that it changes itself, and the block of the inode table that has the journal's inode, the whole of
+    /// which it writes again with any inode in it.
+    fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
+        let pending = self.pending();
+        let superblock = self.volume.superblock().primary_block();
+        let table = |block: u64| block == self.journal_table && pending.has(block);
+        !pending.has(superblock) && !unsaid.places().any(table)
+    }
+
     fn write_fast(
         &self,
         committer: &mut Committer,
@@ -150,23 +199,62 @@ impl Journal {
         let count = said.bytes.len() / committer.format.block_bytes();
         if let Some(area) = committer.fast.as_mut().filter(|_| count > 0) {
             area.take(tid, said.at, count);
+            self.commits.counts.fast_commit(count as u32);
         }
         Ok(())
     }
 }
 
 impl Committer {
-    /// Takes the first fast commit away, after its transaction has committed: e2fsck takes one that is older than the log's end for an error.
-    pub(super) fn reset_fast(&mut self, lane: &mut Lane, fua: bool) {
-        let Some(area) = self.fast.as_mut().filter(|area| area.next > area.blocks.start) else { return };
-        area.next = area.blocks.start;
-        let zeroes = vec![0; self.format.block_bytes()];
-        let Some((place, _)) = self.log.place(area.blocks.start) else { return };
-        let done = self.writer.write_all(lane, std::iter::once((place, &zeroes[..])), fua);
-        if let Err(error) = done {
-            tracing::warn!(%error, "an old fast commit stays: whole transactions are committed from now on");
-            self.fast = None;
+    /// How a transaction that takes `need` blocks of the log commits, if there are fast commits that went on from it.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn supersede(&mut self, need: usize) -> Result<Supersede, Error> {
+        if is_broken(Rule::Supersede) || self.fast.as_ref().is_none_or(|area| !area.used) {
+            return Ok(Supersede::No);
         }
+        if !self.logged.is_empty() {
+            return Ok(Supersede::WhenHome);
+        }
+        // The log is empty, and begins here.
+        let place = self.log.place(self.log.head());
+        let (place, _) = place.ok_or(Error::Invalid("the journal has no such block"))?;
+        if !self.log.leave_out_head(need) {
+            return Err(Error::Resources("the journal is too small for a transaction".to_owned()));
+        }
+        Ok(Supersede::Apart(place))
+    }
+
+    /// Zeroes block `place`, as all of a transaction's own before its commit block.
+    ///
+    /// # Errors
+    /// The device.
+    pub(super) fn end_log_with(&mut self, place: u64, lane: &mut Lane) -> Result<(), Error> {
+        let zeroes = vec![0; self.format.block_bytes()];
+        self.writer.write_all(lane, std::iter::once((place, &zeroes[..])), false)
+    }
+
+    /// Has the log begin with the transaction that was written [apart](Self::supersede), and the fast commits not count any more.
+    ///
+    /// # Errors
+    /// The device: whether it is durable nobody knows.
+    pub(super) fn finish_superseding(&mut self, lane: &mut Lane, fua: bool) -> Result<(), Error> {
+        let missing = || Error::Invalid("the journal has no such block");
+        let first = *self.logged.front().ok_or_else(missing)?;
+        let area = self.fast.as_mut().ok_or_else(missing)?;
+        let (home, _) = self.log.place(0).ok_or_else(missing)?;
+        let (head, _) = self.log.place(area.blocks.start).ok_or_else(missing)?;
+        // For whoever reads it now the log goes on into their blocks: nothing is written to it before they are out of it again.
+        self.format.set_tail(first.tid, first.start)?;
+        self.format.set_fast_commits(false)?;
+        self.writer.write_all(lane, std::iter::once((home, self.format.block())), fua)?;
+        let zeroes = vec![0; self.format.block_bytes()];
+        self.writer.write_all(lane, std::iter::once((head, &zeroes[..])), fua)?;
+        self.format.set_fast_commits(true)?;
+        self.writer.write_all(lane, std::iter::once((home, self.format.block())), fua)?;
+        (area.next, area.used) = (area.blocks.start, false);
+        Ok(())
     }
 
     /// Sends the blocks of a fast commit. They may come to the device in any order: its checksum is over all of them.
@@ -209,6 +297,7 @@ mod tests {
         assert_eq!(area.at(7), (104, false));
         assert!(area.has_room(104, 5) && !area.has_room(104, 6));
         assert_eq!(area.at(8), (101, true));
+        assert!(area.used && !area.off);
         assert!(FastArea::new(100..102).is_none() && FastArea::new(5..5).is_none());
     }
 }

@@ -69,6 +69,22 @@ impl Log {
         self.all.start + offset as u32
     }
 
+    /// The log, which is empty, goes on behind its head: so that `blocks` blocks lie there one after another, and the head is not among them. `false`: there is
+    /// no such place.
+    pub(super) fn leave_out_head(&mut self, blocks: usize) -> bool {
+        let behind = self.head + 1;
+        let fits = |from: u32, end: u32| end.checked_sub(from).is_some_and(|room| room as usize >= blocks);
+        if self.used == 0 && fits(behind, self.all.end) {
+            self.head = behind;
+            true
+        } else if self.used == 0 && fits(self.all.start, self.head) {
+            self.head = self.all.start;
+            true
+        } else {
+            false
+        }
+    }
+
     /// `blocks` from the head on are in use.
     pub(super) fn take(&mut self, blocks: u32) {
         self.head = self.behind(self.head, blocks);
@@ -144,6 +160,22 @@ mod tests {
         log.give_back(10);
         log.take(5);
         assert_eq!((log.free(), log.head(), log.is_half_full()), (6, 4, true));
+    }
+
+    #[test]
+    fn a_transaction_apart_does_not_go_round() {
+        let stretches = vec![Stretch { first: 0, blocks: 20, place: 100 }];
+        let mut log = Log::new(stretches, 1..16);
+        assert!(log.leave_out_head(14) && log.head() == 2);
+        log.take(10);
+        assert!(!log.leave_out_head(1));
+        log.give_back(10);
+        assert_eq!((log.free(), log.head()), (14, 12));
+        // Behind it are three; before it eleven.
+        let mut other = Log { stretches: log.stretches.clone(), all: log.all.clone(), head: 12, used: 0 };
+        assert!(other.leave_out_head(3) && other.head() == 13);
+        assert!(!log.leave_out_head(12) && log.head() == 12);
+        assert!(log.leave_out_head(11) && log.head() == 1);
     }
 
     #[test]

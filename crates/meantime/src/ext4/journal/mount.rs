@@ -8,7 +8,9 @@ use super::commit::{Commits, Committer};
 use super::fast_commit::FastArea;
 use super::held::Held;
 use super::log::{Log, Stretch};
+use super::orphans::Orphans;
 use super::pending::Pending;
+use super::recover::{Overlaid, Replacement, carry_out, look_over};
 use super::running::{Journal, Open, time_now};
 use super::writer::{Writer, flush};
 use crate::ext4::error::{Corruption, Defect, Error, Unsupported};
@@ -16,8 +18,8 @@ use crate::ext4::format::checksum::crc32c;
 use crate::ext4::format::features::{compat, incompat, ro_compat};
 use crate::ext4::format::journal::{self, JournalFormat};
 use crate::ext4::format::{
-    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, Volume,
-    VolumeOptions,
+    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Superblock,
+    Volume, VolumeOptions,
 };
 use crate::ext4::lanes::{Lane, Lanes};
 use crate::ext4::options::CommitOverlap;
@@ -42,6 +44,7 @@ const LOG_BLOCKS_LEAST: u32 = 256;
 const TRANSACTION_PART: u32 = 4;
 const REVOKE_PART: u32 = 32;
 
+const E2FSCK_P: &str = "run e2fsck -p, or mount it once with the kernel";
 const E2FSCK: &str = "run e2fsck -f on it first, or mount it for reading";
 
 fn refused(what: impl Into<String>, advice: &'static str) -> OpenFailure {
@@ -49,7 +52,7 @@ fn refused(what: impl Into<String>, advice: &'static str) -> OpenFailure {
 }
 
 /// Refuses what could not be kept right, before anything is written.
-fn check(volume: &Volume<DeviceSource>, device_block_bytes: u32) -> Result<(), OpenFailure> {
+fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), OpenFailure> {
     const READ: &str = "mount it for reading";
     let superblock = volume.superblock();
     let features = superblock.features();
@@ -92,7 +95,7 @@ fn check(volume: &Volume<DeviceSource>, device_block_bytes: u32) -> Result<(), O
 }
 
 /// Where the journal's blocks are, in order.
-fn stretches(volume: &Volume<DeviceSource>, inode: &Inode, blocks: u32) -> Result<Vec<Stretch>, Error> {
+fn stretches<S: Source>(volume: &Volume<S>, inode: &Inode, blocks: u32) -> Result<Vec<Stretch>, Error> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut at = 0;
     while at < blocks {
@@ -113,19 +116,19 @@ fn stretches(volume: &Volume<DeviceSource>, inode: &Inode, blocks: u32) -> Resul
 }
 
 /// Writes through a lane that nobody else has, while there is no other.
-struct Beginner<'a> {
-    lane: &'a mut Lane,
-    writer: Writer,
-    volatile: bool,
+pub(super) struct Beginner<'a> {
+    pub(super) lane: &'a mut Lane,
+    pub(super) writer: Writer,
+    pub(super) volatile: bool,
 }
 
 impl Beginner<'_> {
     /// Writes one block, durably.
-    fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
+    pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
         self.writer.write_all(self.lane, std::iter::once((block, content)), self.volatile)
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
         if self.volatile { flush(self.lane) } else { Ok(()) }
     }
 }
@@ -169,53 +172,69 @@ impl Journal {
         if recovery.lost.is_some() {
             return Err(refused("writing after a committed transaction was lost", E2FSCK));
         }
-        if recovery.fast_commits.count() > 0 {
-            return Err(refused(
-                "writing while the journal has fast commits",
-                "run e2fsck -p, or mount it once with the kernel",
-            ));
-        }
-        lanes.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
         let block_bits = volume.superblock().block_bits();
         let device_bytes = lanes.info().bytes();
-        let mut lane = lanes.take()?;
-        let volatile = lanes.info().volatile_write_cache;
-        let mut beginner = Beginner { lane: &mut lane, writer: Writer::new(block_bits), volatile };
-
-        // 1. Home with what was committed.
-        let end = recovery.end;
         let recovered = (!recovery.is_empty()).then(|| recovery.summary());
         let primary = volume.superblock().primary_block();
-        let mut overlay = recovery.overlay;
-        if let Some(block) = overlay.get_mut(&primary) {
+        let mut blocks = recovery.overlay;
+        if let Some(block) = blocks.get_mut(&primary) {
             let mut edited = block.to_vec();
             edit_superblock(volume.superblock(), &mut edited, |raw| {
                 raw.feature_incompat = (raw.feature_incompat.get() | incompat::RECOVER).into();
             })?;
             *block = edited.into();
         }
-        let blocks = overlay.iter().map(|(block, content)| (*block, &**content));
-        beginner.writer.write_all(beginner.lane, blocks, false)?;
-        beginner.flush()?;
-
-        // What was read before is old.
-        let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
-        check(&volume, lanes.info().block_bytes)?;
-
-        // 2. The log is empty, and the next transaction's number is none that may be found in it.
-        let (mut format, stretches) = Self::load(&volume)?;
-        if end.is_none() && format.start() != 0 {
+        let replayed = Overlaid { device: volume.source().clone(), block_bits, blocks };
+        let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
+        check(&replayed, lanes.info().block_bytes)?;
+        let (mut format, stretches) = Self::load(&replayed)?;
+        if recovery.end.is_none() && format.start() != 0 {
             return Err(refused(
                 "writing with a journal that has something, and is said to have nothing",
                 E2FSCK,
             ));
         }
-        let last = end.unwrap_or(format.sequence());
-        format.set_tail(last, 0)?;
-        let features = volume.superblock().features();
+        look_over(&replayed)?;
+        let features = replayed.superblock().features();
+        let converted = (replayed.superblock().has_checksums(), features.has_incompat(incompat::BIT64));
         let fast = fast_commit && features.has_compat(compat::FAST_COMMIT);
-        format.convert(volume.superblock().has_checksums(), features.has_incompat(incompat::BIT64), fast)?;
-        let place = stretches.first().map_or(0, |first| first.place);
+        let mut last = recovery.end.unwrap_or(format.sequence());
+        let replacement = if recovery.fast_commits.count() > 0 {
+            let changes = carry_out(&replayed, recovery.fast_commits)?;
+            let stretches = stretches.clone();
+            let made = Replacement::new(format.clone(), stretches, &changes, last, block_bits, converted)?;
+            let too_small = || refused("replaying fast commits with so small a journal", E2FSCK_P);
+            // That number is used, then.
+            last = last.wrapping_add(1);
+            Some(made.ok_or_else(too_small)?)
+        } else {
+            None
+        };
+        format.set_tail(last, 0)?;
+        format.convert(converted.0, converted.1, fast)?;
+        let log = Log::new(stretches, format.log());
+        if log.len() < LOG_BLOCKS_LEAST {
+            return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
+        }
+        let place = log.place(0).ok_or(Error::Invalid("the journal has no first block"))?.0;
+
+        lanes.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
+        let mut lane = lanes.take()?;
+        let volatile = lanes.info().volatile_write_cache;
+        let mut beginner = Beginner { lane: &mut lane, writer: Writer::new(block_bits), volatile };
+
+        // 1. Home with what was committed.
+        let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
+        beginner.writer.write_all(beginner.lane, blocks, false)?;
+        beginner.flush()?;
+        if let Some(replacement) = replacement {
+            replacement.write(&mut beginner)?;
+        }
+
+        // What was read before is old.
+        let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
+
+        // 2. The log is empty, and the next transaction's number is none that may be found in it.
         beginner.write(place, format.block())?;
 
         // 3. The file system is in use.
@@ -230,10 +249,6 @@ impl Journal {
         beginner.write(primary, &block)?;
 
         // 4. And its log begins here.
-        let log = Log::new(stretches, format.log());
-        if log.len() < LOG_BLOCKS_LEAST {
-            return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
-        }
         if let Some((place, _)) = format.fast_commits().and_then(|area| log.place(area.start + 1)) {
             // What the mount before left: e2fsck takes one that is older than the log for an error.
             beginner.write(place, &vec![0; format.block_bytes()])?;
@@ -246,6 +261,7 @@ impl Journal {
         // What is known of the superblock is old again.
         let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
         volume.source().activate(block_bits);
+        let (journal_table, _) = volume.inode_place(volume.superblock().journal_ino())?;
         let (blocks_most, revokes) = (log.len() / TRANSACTION_PART, log.len() / REVOKE_PART);
         let revoked_most = revokes as usize * format.revoked_most();
         let area = format.fast_commits().filter(|_| fast).and_then(FastArea::new);
@@ -263,16 +279,18 @@ impl Journal {
             checkpointing: Mutex::new(Writer::new(block_bits)),
             overlap,
             fast,
+            journal_table,
             volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),
+            orphans: Orphans::default(),
             recovered,
         };
         Ok((journal, volume))
     }
 
     /// The journal's superblock, and where its blocks are.
-    fn load(volume: &Volume<DeviceSource>) -> Result<(JournalFormat, Vec<Stretch>), Error> {
+    fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<Stretch>), Error> {
         let ino = volume.superblock().journal_ino();
         let inode = volume.inode(ino)?;
         let wrong = || Error::from(Corruption::new(Defect::JournalSuperblock).in_inode(ino));
@@ -295,19 +313,6 @@ impl Journal {
         self.recovered
     }
 
-    /// Says in the journal's superblock, if it still can be said, that there was a failure (`s_errno`), so that whoever mounts next has the file system
-    /// checked. What is in the log stays: the tail is not moved.
-    pub(super) fn note_failure(&self, committer: &mut Committer, lane: &mut Lane) {
-        /// EIO, as Linux has it there.
-        const ERRNO: i32 = -5;
-        let mut writer = Writer::new(self.volume.superblock().block_bits());
-        let noted = committer.format.set_errno(ERRNO);
-        let written = noted.and_then(|()| self.write_superblock(committer, &mut writer, lane));
-        if let Err(error) = written {
-            tracing::warn!(%error, "that the journal was aborted could not be noted in it");
-        }
-    }
-
     /// Ends the mount: everything committed and home, the log empty, the file system marked as clean. Nothing is changed afterwards. After a
     /// failure nothing is written: what was committed is in the log.
     ///
@@ -322,6 +327,9 @@ impl Journal {
         let result = self.close_by(&mut lead, &mut writer, lane);
         // Whatever came of it: nothing more.
         self.end(result.as_ref().err());
+        if let Err(error) = &result {
+            self.note_failure(error, &mut lead, lane);
+        }
         result
     }
 

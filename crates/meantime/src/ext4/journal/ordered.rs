@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::ext4::Error;
 use crate::hw::futex::Futex;
@@ -9,8 +10,15 @@ use crate::hw::futex::Futex;
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 2_000;
 
+/// After so many looks a thread lets others have its CPU, if any want it.
+const YIELD: u32 = 32;
+
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 100_000_000;
+
+/// As long as nothing ends of what is waited for, a commit waits at most so long: longer than any device is given for all its tries. A token ends when it is
+/// dropped, so that only a thread that stands still with one can be why.
+const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// The data that a transaction waits for.
 #[derive(Debug, Default)]
@@ -60,18 +68,35 @@ impl Ordered {
     /// Waits until nothing is under way, in a transaction that is closed.
     ///
     /// # Errors
-    /// The first write that failed.
+    /// The first write that failed; [`Error::Resources`] if nothing ends for a very long time.
     pub(super) fn wait(&self) -> Result<(), Error> {
+        self.wait_at_most(LONGEST_WAIT)
+    }
+
+    fn wait_at_most(&self, longest: Duration) -> Result<(), Error> {
         let mut looks = 0;
+        let mut left = (0, Instant::now());
         while !self.is_done() {
             if looks < LOOKS {
                 looks += 1;
-                std::hint::spin_loop();
+                // Whose data they are may want this CPU.
+                if looks % YIELD == 0 {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
                 continue;
             }
             let word = self.none_left.get();
             if !self.is_done() {
                 self.none_left.wait(word, NAP_NS);
+            }
+            let under_way = self.under_way.load(Ordering::Acquire);
+            if left.0 != under_way {
+                left = (under_way, Instant::now());
+            } else if under_way > 0 && left.1.elapsed() >= longest {
+                let what = format!("data of a transaction ({under_way} writes) never ended");
+                return Err(Error::Resources(what));
             }
         }
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,6 +150,26 @@ mod tests {
             assert_eq!(waiter.join().unwrap(), Ok(()));
         });
         assert!(ordered.is_unflushed());
+    }
+
+    #[test]
+    fn what_never_ends_is_an_error() {
+        let ordered = Arc::new(Ordered::default());
+        std::mem::forget(ordered.token());
+        let waited = ordered.wait_at_most(Duration::from_millis(1));
+        assert!(matches!(&waited, Err(Error::Resources(what)) if what.contains("never ended")), "{waited:?}");
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_its_data() {
+        let ordered = Arc::new(Ordered::default());
+        let token = ordered.token();
+        let panicked = std::thread::spawn(move || {
+            let _token = token;
+            panic!("while it has a token");
+        });
+        assert!(panicked.join().is_err());
+        assert!(matches!(ordered.wait(), Err(Error::Invalid(_))));
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl Pending {
         self.counts.keys().next().copied()
     }
 
+    /// Whether what block `block` is as of the last commit is not home.
+    pub(super) fn has(&self, block: u64) -> bool {
+        self.blocks.contains_key(&block)
+    }
+
     /// How many blocks are not home.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()

@@ -407,6 +407,15 @@ fn a_commit_that_fails_is_the_last() {
         let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
         assert!(format!("{refused:?}").contains("has errors"), "{refused:?}");
         let cut = disk.save("cut");
+        let (_, text) = run("dumpe2fs", &["-h", cut.to_str().unwrap()]);
+        for said in [
+            "with errors",
+            "FS Error count:           1",
+            "First error function:     meantime",
+            "Last error function:      meantime",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
         let (code, text) = run("e2fsck", &["-fy", cut.to_str().unwrap()]);
         assert!(matches!(code, Some(0 | 1)), "{text}");
         Disk::assert_clean(&cut);

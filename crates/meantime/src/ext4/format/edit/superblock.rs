@@ -10,6 +10,11 @@ use super::super::superblock::{
 };
 use crate::ext4::{Corruption, Defect, Timestamp};
 
+/// In the log of errors, the first one (time, inode, block, function, line) and the last one (time, inode, line, block, function).
+const ERROR_FIRST: usize = 0;
+const ERROR_LAST: usize = 52;
+const ERROR_NAME_BYTES: usize = 32;
+
 /// The superblock's bytes, as they are to be on the disk, but for their checksum.
 #[derive(Debug, Clone)]
 pub struct SuperblockEdit {
@@ -68,6 +73,38 @@ impl SuperblockEdit {
             raw.checksum = U32::new(self.reckoned());
         }
         raw
+    }
+
+    /// An error was seen at `now`, in inode `ino` and block `block` (0: in none), by the part of the program that `by` names; `code`: what it was, as Linux
+    /// numbers that (`EXT4_ERR_*`). The first error is kept, and the last one; whoever checks the file system takes them away.
+    pub fn note_error(&mut self, now: Timestamp, code: u8, by: &str, ino: u32, block: u64) {
+        let seconds = (now.seconds as u32).to_le_bytes();
+        let hi = (now.seconds >> 32) as u8;
+        let raw = &mut self.raw;
+        raw.state = U16::new(raw.state.get() | STATE_ERROR);
+        raw.error_count = U32::new(raw.error_count.get().saturating_add(1));
+        let name = &by.as_bytes()[..by.len().min(ERROR_NAME_BYTES - 1)];
+        let is_first = raw.error_log[ERROR_FIRST..ERROR_FIRST + 4] == [0; 4] && raw.first_error_time_hi == 0;
+        let log = &mut raw.error_log;
+        let mut put = |at: usize, bytes: &[u8]| log[at..at + bytes.len()].copy_from_slice(bytes);
+        if is_first {
+            put(ERROR_FIRST, &seconds);
+            put(ERROR_FIRST + 4, &ino.to_le_bytes());
+            put(ERROR_FIRST + 8, &block.to_le_bytes());
+            put(ERROR_FIRST + 16, &[0; ERROR_NAME_BYTES]);
+            put(ERROR_FIRST + 16, name);
+            put(ERROR_FIRST + 48, &[0; 4]);
+            (raw.first_error_time_hi, raw.error_codes[0]) = (hi, code);
+        }
+        let log = &mut raw.error_log;
+        let mut put = |at: usize, bytes: &[u8]| log[at..at + bytes.len()].copy_from_slice(bytes);
+        put(ERROR_LAST, &seconds);
+        put(ERROR_LAST + 4, &ino.to_le_bytes());
+        put(ERROR_LAST + 8, &[0; 4]);
+        put(ERROR_LAST + 12, &block.to_le_bytes());
+        put(ERROR_LAST + 20, &[0; ERROR_NAME_BYTES]);
+        put(ERROR_LAST + 20, name);
+        (raw.last_error_time_hi, raw.error_codes[1]) = (hi, code);
     }
 
     /// `s_last_orphan`: the first inode of the list of those that are being deleted or truncated; 0: none.

@@ -85,6 +85,18 @@ impl JournalFormat {
         self.seal()
     }
 
+    /// Whether fast commits count from now on that follow the log. Without, the log has their blocks as well, for whoever reads it: nothing in it may go
+    /// over its end meanwhile.
+    ///
+    /// # Errors
+    /// None that can be.
+    pub fn set_fast_commits(&mut self, count: bool) -> Result<(), Error> {
+        let raw = raw_mut(&mut self.block)?;
+        let others = raw.feature_incompat.get() & !INCOMPAT_FAST_COMMIT;
+        raw.feature_incompat = U32::new(others | if count { INCOMPAT_FAST_COMMIT } else { 0 });
+        self.seal()
+    }
+
     /// What the file system failed with (`s_errno`), as Linux has it: negative.
     ///
     /// # Errors

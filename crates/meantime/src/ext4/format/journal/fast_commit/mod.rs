@@ -5,7 +5,7 @@ mod replay;
 mod scan;
 mod write;
 
-pub use self::replay::Replayed;
+pub use self::replay::{Names, Outcome, Replayed};
 pub use self::scan::Change;
 use self::scan::{Next, Scan};
 pub use self::write::{Unsayable, Writer};
@@ -25,6 +25,14 @@ impl FastCommits {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
+    /// What they make of `volume`, which has to have what the transactions before them had. Nothing is changed.
+    ///
+    /// # Errors
+    /// A change that cannot be; damage, or the source.
+    pub fn outcome<S: Source>(self, volume: &Volume<S>) -> Result<Outcome, Error> {
+        replay::replay(volume, self.0)
+    }
+
     /// Carries them out over `volume`, which has to have what the transactions before them had.
     ///
     /// # Errors
@@ -33,7 +41,7 @@ impl FastCommits {
         if self.0.is_empty() {
             return Ok(());
         }
-        let (newer, replayed) = replay::replay(volume, self.0)?;
+        let (newer, replayed) = self.outcome(volume)?.beside(volume)?;
         volume.set_replayed(newer, replayed);
         Ok(())
     }

@@ -1,5 +1,6 @@
-//! Fast commits carried out, in memory (`ext4_fc_replay`): inodes as new contents of blocks of the inode tables, blocks of files and names of directories as
-//! what is known besides the disk, since nothing is allocated for them.
+//! Fast commits carried out, in memory (`ext4_fc_replay`): what inodes, blocks of files and names of directories are at their end. A mount for reading has inodes
+//! as new contents of blocks of their tables, the rest beside the disk, since nothing is allocated for it; one for writing puts all of it onto the disk
+//! (`change::fast_commits`).
 //!
 //! Where the kernel's replay loses something we do not follow it: times and link counts of directories (it sets them to the time of the replay, and one), and
 //! what a file without extents has in its inode.
@@ -30,7 +31,7 @@ const ROOT_EXTENTS: u8 = 4;
 const LINKS_MAX: u16 = 65_000;
 
 /// A name's inode, or that the name is gone.
-type Names = BTreeMap<Vec<u8>, Option<(u32, Option<FileType>)>>;
+pub type Names = BTreeMap<Vec<u8>, Option<(u32, Option<FileType>)>>;
 
 /// What fast commits say of a file system beyond the contents of blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +54,43 @@ impl Replayed {
     }
 }
 
+/// What fast commits made of a file system, in their own terms.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Inodes that they changed, or looked at, in the form of the disk but for what is in their block area and for checksums.
+    pub inodes: BTreeMap<u32, Vec<u8>>,
+    /// Those of them that lost their last name, perhaps to be made anew.
+    pub gone: BTreeSet<u32>,
+    /// Where the blocks of files are: of each that is here, all of them.
+    pub maps: BTreeMap<u32, Arc<ExtentMap>>,
+    /// Names in directories, those that are not mentioned are as they were.
+    pub names: BTreeMap<u32, Names>,
+}
+
+impl Outcome {
+    /// What counts beside the disk of `volume`, over which the replay was: blocks of the inode tables, and the rest.
+    ///
+    /// # Errors
+    /// Damage, or the source.
+    pub(super) fn beside<S: Source>(
+        self,
+        volume: &Volume<S>,
+    ) -> Result<(BTreeMap<u64, Arc<[u8]>>, Replayed), Error> {
+        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for (ino, mut bytes) in self.inodes {
+            Inode::set_checksum(volume.superblock(), ino, &mut bytes);
+            let (block, at) = volume.inode_place(ino)?;
+            let table = match blocks.entry(block) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(volume.block(block)?.to_vec()),
+            };
+            table[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        let overlay = blocks.into_iter().map(|(block, bytes)| (block, bytes.into())).collect();
+        Ok((overlay, Replayed { maps: self.maps, names: self.names }))
+    }
+}
+
 /// A replay under way, over a volume that has what the log's whole transactions had.
 struct Replay<'a, S: Source> {
     volume: &'a Volume<S>,
@@ -63,10 +101,9 @@ struct Replay<'a, S: Source> {
     /// Extents by their first block in the file.
     maps: BTreeMap<u32, BTreeMap<u32, MappedExtent>>,
     names: BTreeMap<u32, Names>,
+    /// Inodes that lost their last name.
+    gone: BTreeSet<u32>,
 }
-
-/// What a replay makes: blocks of the inode tables, and the rest.
-pub(super) type Outcome = (BTreeMap<u64, Arc<[u8]>>, Replayed);
 
 /// Carries out `commits`, in order, over `volume`.
 ///
@@ -79,6 +116,7 @@ pub(super) fn replay<S: Source>(volume: &Volume<S>, commits: Vec<Vec<Change>>) -
         told: BTreeSet::new(),
         maps: BTreeMap::new(),
         names: BTreeMap::new(),
+        gone: BTreeSet::new(),
     };
     for commit in commits {
         replay.told.clear();
@@ -86,7 +124,7 @@ pub(super) fn replay<S: Source>(volume: &Volume<S>, commits: Vec<Vec<Change>>) -
             replay.change(change)?;
         }
     }
-    replay.finish()
+    Ok(replay.finish())
 }
 
 fn corrupt(defect: Defect, ino: u32) -> Error {
@@ -117,7 +155,12 @@ impl<S: Source> Replay<'_, S> {
                 let table = self.volume.block(block)?;
                 let end = at + self.volume.superblock().inode_bytes() as usize;
                 let bytes = table.get(at..end).ok_or_else(|| corrupt(Defect::InodeNumber, ino))?;
-                Ok(new.insert(bytes.to_vec()))
+                // What the table holds behind those that were ever used is anything.
+                let per_group = self.volume.superblock().inodes_per_group();
+                let group = self.volume.group((ino - 1) / per_group)?;
+                let never_used = group.inode_uninit
+                    || (ino - 1) % per_group >= per_group.saturating_sub(group.unused_inodes);
+                Ok(new.insert(if never_used { vec![0; bytes.len()] } else { bytes.to_vec() }))
             }
         }
     }
@@ -269,28 +312,27 @@ impl<S: Source> Replay<'_, S> {
         self.names.entry(parent).or_default().insert(name, None);
         let Some(inode) = self.inode(ino)? else { return Ok(()) };
         if inode.file_type() == FileType::Directory {
+            self.lose(ino)?;
             return self.count_directories(parent, -1);
         }
-        if inode.metadata().links > 0 { self.count_links(ino, -1) } else { Ok(()) }
+        self.count_links(ino, -1)?;
+        if inode.metadata().links == 1 { self.lose(ino) } else { Ok(()) }
     }
 
-    fn finish(self) -> Result<Outcome, Error> {
-        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for (ino, mut bytes) in self.inodes {
-            Inode::set_checksum(self.volume.superblock(), ino, &mut bytes);
-            let (block, at) = self.volume.inode_place(ino)?;
-            let table = match blocks.entry(block) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(self.volume.block(block)?.to_vec()),
-            };
-            table[at..at + bytes.len()].copy_from_slice(&bytes);
-        }
-        let overlay = blocks.into_iter().map(|(block, bytes)| (block, bytes.into())).collect();
+    /// Inode `ino` has no name any more: if it comes back, as something else, it has none of the blocks that it had.
+    fn lose(&mut self, ino: u32) -> Result<(), Error> {
+        self.bytes(ino)?[LINKS_AT..LINKS_AT + 2].fill(0);
+        self.gone.insert(ino);
+        self.maps.insert(ino, BTreeMap::new());
+        Ok(())
+    }
+
+    fn finish(self) -> Outcome {
         let whole = |(ino, map): (u32, BTreeMap<u32, MappedExtent>)| {
             (ino, Arc::new(ExtentMap::whole(map.into_values())))
         };
         let maps = self.maps.into_iter().map(whole).collect();
-        Ok((overlay, Replayed { maps, names: self.names }))
+        Outcome { inodes: self.inodes, gone: self.gone, maps, names: self.names }
     }
 }
 
