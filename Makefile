@@ -9,12 +9,15 @@
 # make test-served    there, Linux on a software SSD of ours, by vfio-user (QEMU 10.1 or later, QEMU=COMMAND)
 # make bench-guest    there, the kernel's ways to wait beside ours: a quarter of an hour (BENCH_GUEST=: options)
 # make fuzz SECONDS=600    each fuzzer for so long
+# make crash STATES=100000 SEED=1    crashes of the file system: so many states that a power cut may leave (the table at the end; KEEP=DIRECTORY: images of what fails)
 
-.PHONY: all build demo test check setup setup-test format lint unit loom fuzz docs bench bench-fs test-guest test-served bench-guest clean install uninstall
+.PHONY: all build demo test check setup setup-test format lint unit loom fuzz crash docs bench bench-fs test-guest test-served bench-guest clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
 SECONDS := 15
+STATES := 100000
+SEED := 1
 PREFIX := /usr/local
 DESTDIR :=
 
@@ -42,15 +45,20 @@ format:
 lint:
 	@scripts/component.sh clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-# One test at a time: many start processes, and one that is just being started has the locks and files of all the others.
+# One test at a time: many start processes, and one that is just being started has the locks and files of all the others. All of them, though one fails.
 unit:
-	RUST_TEST_THREADS=1 $(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=1 $(CARGO) test --workspace --locked --no-fail-fast
 
 loom:
 	@scripts/loom.sh
 
 fuzz:
 	@scripts/fuzz.sh $(SECONDS)
+
+# Kinds of what is done, settings and devices in turn; the kernel and e2fsck recover with us where they are.
+crash:
+	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) $(if $(KEEP),MEANTIME_CRASH_KEEP="$(KEEP)") \
+		$(CARGO) test -p meantime --test ext4_crash --locked -- --exact long --ignored --nocapture
 
 # The command and the library have one name, and would write to one directory at the same time.
 docs:

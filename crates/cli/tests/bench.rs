@@ -3,9 +3,8 @@
 mod common;
 
 use std::io::Read as _;
-use std::time::{Duration, Instant};
 
-use common::{Ran, files, json, meantime, run, succeed};
+use common::{files, interrupted, json, meantime, run, succeed};
 
 const SHORT: [&str; 3] = ["--runtime", "120ms", "--time-based"];
 
@@ -34,9 +33,9 @@ fn a_job_file_gives_text_table_and_json() {
         assert!(job["read"]["lat_ns"]["mean"].as_f64().unwrap() > 0.0);
         assert!(job["usr_cpu"].as_f64().unwrap() + job["sys_cpu"].as_f64().unwrap() > 0.0);
         assert!(job.get("floor_ns").is_none());
-        // 120 ms were asked for; a busy machine may take longer.
+        // 120 ms were asked for. A busy machine may take longer, but not nearly the 120 s that a mistaken unit would.
         let runtime_ms = job["job_runtime"].as_u64().unwrap();
-        assert!((110..2_000).contains(&runtime_ms), "{runtime_ms}");
+        assert!((110..60_000).contains(&runtime_ms), "{runtime_ms}");
     }
     for key in [
         "revision",
@@ -115,6 +114,7 @@ fn writes_are_verified() {
         &["--rw", "write", "--bs", "12k", "--numjobs", "2", "--size", "100%"],
         &["--rw", "randrw", "--iodepth", "4", "--loops", "3", "--rwmixread", "30", "--size", "2m"],
         &["--rw", "randwrite", "--bs", "512", "--runtime", "200ms", "--time-based"],
+        &["--rw", "randwrite", "--bs", "512", "--size", "100%"],
     ] {
         let base = [
             "bench",
@@ -129,12 +129,14 @@ fn writes_are_verified() {
         assert!(!ran.stderr.contains("verify:"), "{}", ran.stderr);
         for job in json(&dir.path().join("out.json"))["jobs"].as_array().unwrap() {
             assert_eq!((&job["verify_errors"], &job["error"]), (&0.into(), &0.into()));
-            assert!(job["extra"]["verified_blocks"].as_f64().unwrap() > 100.0, "{args:?}: {job}");
+            // How many there are in a given time depends on the machine.
+            let least = if args.contains(&"--time-based") { 0.0 } else { 100.0 };
+            assert!(job["extra"]["verified_blocks"].as_f64().unwrap() > least, "{args:?}: {job}");
         }
     }
     // What was written is in the file: every block of the last job begins with its magic.
     let image = std::fs::read(dir.path().join("d.img")).unwrap();
-    assert!(image.chunks(512).filter(|block| block.starts_with(b"MTVERIF1")).count() > 4000);
+    assert_eq!(image.chunks(512).filter(|block| block.starts_with(b"MTVERIF1")).count(), 4096);
 }
 
 #[test]
@@ -152,7 +154,8 @@ fn the_floor_is_measured_in_pairs() {
         "--rw",
         "randread",
     ];
-    let ran = succeed(dir.path(), &[&args[..], &["--runtime", "500ms", "--time-based"]].concat());
+    // A turn is a ninth of that: long enough for an I/O, whoever else has the CPU.
+    let ran = succeed(dir.path(), &[&args[..], &["--runtime", "3", "--time-based"]].concat());
     assert!(ran.stdout.contains("floor"));
     let report = json(&dir.path().join("out.json"));
     let job = &report["jobs"][0];
@@ -164,15 +167,7 @@ fn the_floor_is_measured_in_pairs() {
 fn ctrl_c_ends_with_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["bench", "--device", "mem:4M", "--runtime", "600", "--time-based", "--json", "out.json"];
-    let child = meantime(dir.path(), &args).spawn().unwrap();
-    let start = Instant::now();
-    std::thread::sleep(Duration::from_millis(2_500));
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let ran: Ran = child.wait_with_output().unwrap().into();
-    assert!(start.elapsed() < Duration::from_secs(20));
-    assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n"), "{}", ran.stdout);
+    interrupted(dir.path(), &args, |ran| ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n"));
     let report = json(&dir.path().join("out.json"));
     assert_eq!(report["meantime"]["interrupted"], true);
     assert!(report["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0);
@@ -287,9 +282,10 @@ fn a_short_job_beside_a_long_one() {
     assert_eq!((&short["beside"][0], &long["beside"][0]), (&"long (poll)".into(), &"short (poll)".into()));
     assert_eq!(short["read"]["total_ios"], 16);
     assert!(short["job_runtime"].as_u64() < long["job_runtime"].as_u64());
-    // A rate is a limit: a busy machine may not reach it.
+    // A rate is a limit, for each direction: a busy machine may not reach it, or take longer.
     let ios = |direction: &str| long[direction]["total_ios"].as_u64().unwrap();
-    assert!((1..=2_800).contains(&ios("read")) && ios("read").abs_diff(ios("write")) < 500, "{long}");
+    let most = 2_000 * (long["job_runtime"].as_u64().unwrap() + 100) / 1_000;
+    assert!((1..=most).contains(&ios("read")) && (1..=most).contains(&ios("write")), "{long}");
     let series = long["series"].as_array().unwrap();
     let in_series: u64 = series.iter().map(|point| point["ios"].as_u64().unwrap()).sum();
     assert_eq!(in_series, ios("read") + ios("write"));

@@ -26,8 +26,10 @@ fn devices_are_shown_or_said_to_be_none() {
 /// A bench, sent `signal` when it runs: its exit code, or the signal that killed it.
 fn ended_by(signal: libc::c_int, ignored: bool) -> (Option<i32>, Option<i32>) {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["bench", "--device", "mem:4M", "--rw", "randread", "--completion", "interrupt", "--runtime"];
-    let mut command = meantime(dir.path(), &[&args[..], &[if ignored { "2" } else { "60" }]].concat());
+    let args =
+        ["bench", "--device", "mem:4M", "--rw", "randread", "--completion", "interrupt", "--time-based"];
+    let runtime = ["--runtime", if ignored { "2" } else { "600" }];
+    let mut command = meantime(dir.path(), &[&args[..], &runtime].concat());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     if ignored {
         // SAFETY: `signal` is async-signal-safe, and nothing else happens between fork and exec.
@@ -41,7 +43,7 @@ fn ended_by(signal: libc::c_int, ignored: bool) -> (Option<i32>, Option<i32>) {
     let mut child = command.spawn().unwrap();
     // It catches signals before it opens the device, whose thread then shows.
     let tasks = format!("/proc/{}/task", child.id());
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(60);
     while std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() < 2) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(5));
     }

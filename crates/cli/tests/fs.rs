@@ -450,17 +450,7 @@ fn ctrl_c_ends_a_check() {
     let plan = "[[fault]]\nfault = \"late-completion\"\nby = \"1s\"\nopcode = \"read\"\n";
     std::fs::write(dir.path().join("slow.toml"), plan).unwrap();
     let mut child = meantime(dir.path(), &["fs", "check", "file:disk.img?faults=slow.toml"]).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    // Until it has its handler.
-    let caught = || {
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-        u64::from_str_radix(mask.trim(), 16).unwrap_or(0) & 1 << 1 != 0
-    };
-    while !caught() {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended");
-        std::thread::yield_now();
-    }
+    common::await_handler(&mut child);
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let ran: Ran = child.wait_with_output().unwrap().into();
     assert_eq!(ran.code, Some(32), "{ran:?}");

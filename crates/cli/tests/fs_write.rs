@@ -201,6 +201,43 @@ fn what_is_put_is_what_comes_back() {
     assert!(!has_attributes || stat.contains("user.note"), "{stat}");
 }
 
+/// What is replaced is there until the new one is complete.
+#[test]
+fn what_cannot_be_put_leaves_what_was_there() {
+    let dir = garbage(64 << 20);
+    let at = dir.path();
+    succeed(at, &["fs", "mkfs", "file:disk.img"]);
+    std::fs::create_dir(at.join("from")).unwrap();
+    std::fs::write(at.join("from/file"), data(3 << 20)).unwrap();
+    std::fs::hard_link(at.join("from/file"), at.join("from/second")).unwrap();
+    succeed(at, &["fs", "put", "-r", "from", "file:disk.img:/"]);
+    std::fs::write(at.join("file"), data(100 << 20)).unwrap();
+    let full = run(at, &["fs", "put", "-f", "file", "file:disk.img:/from/file"]);
+    assert_eq!(full.code, Some(1), "{full:?}");
+    let inside = || {
+        let _ = std::fs::remove_dir_all(at.join("back"));
+        succeed(at, &["fs", "get", "-r", "file:disk.img:/from", "back"]);
+        let mut names: Vec<_> =
+            std::fs::read_dir(at.join("back")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["file", "second"]);
+        std::fs::read(at.join("back/file")).unwrap()
+    };
+    assert!(inside() == data(3 << 20), "what was there is there");
+    fsck(&at.join("disk.img"));
+    // It goes where the old one was, and only there.
+    std::fs::write(at.join("file"), data(5000)).unwrap();
+    succeed(at, &["fs", "put", "-f", "file", "file:disk.img:/from/file"]);
+    assert!(inside() == data(5000));
+    assert!(std::fs::read(at.join("back/second")).unwrap() == data(3 << 20));
+    // Names of the same file stay so.
+    succeed(at, &["fs", "put", "-rf", "from", "file:disk.img:/"]);
+    assert!(inside() == data(3 << 20));
+    let same = |name: &str| std::fs::metadata(at.join("back").join(name)).unwrap().ino();
+    assert_eq!(same("file"), same("second"));
+    fsck(&at.join("disk.img"));
+}
+
 #[test]
 fn names_are_made_moved_and_removed() {
     let dir = garbage(32 << 20);

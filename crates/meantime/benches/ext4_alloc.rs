@@ -17,7 +17,7 @@ use std::time::Instant;
 use meantime::ext4::Timestamp;
 use meantime::ext4::alloc::{Allocator, Want};
 use meantime::ext4::format::{Source, SourceError, Volume, VolumeOptions};
-use meantime::ext4::journal::{Handle, Held};
+use meantime::ext4::journal::{Handle, Held, Orphans};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -46,6 +46,7 @@ struct Mount {
     base: Base,
     volume: Volume<()>,
     held: Held,
+    orphans: Orphans,
     allocator: Allocator,
 }
 
@@ -63,12 +64,12 @@ impl Mount {
         let volume = volume.map_err(|failure| format!("{failure:?}"))?;
         let allocator = Allocator::new(&volume)?;
         let volume = volume.with_source(());
-        Ok(Self { base, volume, held: Held::default(), allocator })
+        Ok(Self { base, volume, held: Held::default(), orphans: Orphans::default(), allocator })
     }
 
     fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T>) -> Result<T> {
         let now = Timestamp { seconds: 1, nanoseconds: 0 };
-        let mut handle = Handle::new(self.volume.clone(), &self.base, &self.held, now);
+        let mut handle = Handle::new(self.volume.clone(), &self.base, &self.held, &self.orphans, now);
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
         let mut newer = self.base.newer.write().map_err(|_| "poisoned")?;
@@ -80,7 +81,7 @@ impl Mount {
 }
 
 fn want(goal: Option<u64>, blocks: u32) -> Want<'static> {
-    Want { ino: 12, goal, blocks, reservation: None, metadata: false }
+    Want { ino: 12, goal, blocks, reservation: None, metadata: false, node: false }
 }
 
 /// ns of one of `ROUNDS` calls of `work`.

@@ -12,8 +12,11 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use common::rig::{LOST, Rig, rig_options, ssd};
-use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, Executor, NvmeChannel, OpenOptions, open};
+use meantime::block::{
+    AsyncChannel, BlockDevice, ChannelOptions, Executor, NvmeChannel, OpenOptions, open_nvme,
+};
 use meantime::completion::Policy;
+use meantime::nvme::ControllerOptions;
 
 fn executor(rig: &Rig, depth: u16) -> Executor<NvmeChannel> {
     Executor::new(&AsyncChannel::new(rig.channel(depth))).expect("the first")
@@ -191,12 +194,12 @@ fn a_wake_up_from_another_thread_ends_sleep() {
     }
 }
 
-/// A read takes most of a second: only the wake-up can end the wait before that.
+/// A read takes so long that only the wake-up can end the wait before that, whenever it comes.
 const SLOW: &str = r#"
 name = "slow"
 source = "a test"
 channels = 8
-read = [[4096, 800000000], [131072, 800000000]]
+read = [[4096, 25000000000], [131072, 25000000000]]
 write = [[4096, 8000], [131072, 50000]]
 flush_ns = 8000
 trim_ns = 8000
@@ -207,7 +210,9 @@ fn a_wake_up_from_another_thread_ends_a_wait_for_the_device() {
     let model = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     std::fs::write(model.path(), SLOW).expect("written");
     let uri = format!("mem:8M?model={}", model.path().display());
-    let device = open(&uri, &OpenOptions::default()).expect("a software SSD");
+    let once = ControllerOptions { retries: 0, ..ControllerOptions::default() };
+    let options = OpenOptions { controller: once, ..OpenOptions::default() };
+    let device = open_nvme(&uri, &options).expect("a software SSD");
     for policy in ["poll", "interrupt", "hybrid=10us"] {
         let policy: Policy = policy.parse().expect("a policy");
         let channel = device.channel(&ChannelOptions { policy, ..ChannelOptions::default() });
@@ -227,6 +232,8 @@ fn a_wake_up_from_another_thread_ends_a_wait_for_the_device() {
         executor.block_on(remote.wait());
         assert_eq!(channel.in_flight(), 1, "{policy}: it waited for the device instead");
         thread.join().expect("no panic");
+        // Nobody waits for the read.
+        device.controller().reset_now();
     }
 }
 

@@ -126,7 +126,7 @@ fn trees_from_four_threads() {
         let Some(base) = make(config, &roots) else { return };
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let image = dir.path().join("image");
-        std::fs::write(&image, base).unwrap();
+        std::fs::write(&image, base.bytes).unwrap();
         let fs = mount(&image, round == 0);
         let count = setting("MEANTIME_TREE_OPS", 400);
         let seed = setting("MEANTIME_TREE_SEED", 1) * 1000;
@@ -190,7 +190,7 @@ fn taking_turns_with_the_kernel() {
     let image = dir.path().join("image");
     for seed in 0..setting("MEANTIME_TREE_TURNS", 6) {
         let mut rng = Rng(setting("MEANTIME_TREE_SEED", 1) * 7919 + seed);
-        std::fs::write(&image, &base).unwrap();
+        std::fs::write(&image, &base.bytes).unwrap();
         let mut model = Model::new(config.block_bytes as u64);
         for turn in 0..4 {
             let mut ops: Vec<Op> = (0..25)

@@ -37,13 +37,23 @@ fn nothing_in_flight_costs_nothing() {
         for n in 0..200 {
             buf = channel.read(n % 64, buf).expect("read");
         }
-        // The SSD's thread parks after 2 ms.
-        std::thread::sleep(Duration::from_millis(20));
-        let before = process_cpu();
-        std::thread::sleep(Duration::from_millis(150));
-        let used = process_cpu() - before;
-        // A sleeping process is charged next to nothing; one that spins in some thread, all of it.
-        assert!(used < Duration::from_millis(15), "{name}: {used:?} of 150 ms");
+        // A sleeping process is charged next to nothing; one that spins in some thread, all of it. The SSD's thread parks after 2 ms, in which it has to
+        // run: where others have the CPU that may take a while, but hardly more of its own CPU time.
+        let mut restless = Duration::ZERO;
+        loop {
+            std::thread::sleep(Duration::from_millis(20));
+            let before = process_cpu();
+            std::thread::sleep(Duration::from_millis(150));
+            let used = process_cpu() - before;
+            if used < Duration::from_millis(15) {
+                break;
+            }
+            restless += used;
+            assert!(
+                restless < Duration::from_millis(100),
+                "{name}: {used:?} of 150 ms, and before that no better"
+            );
+        }
         drop(buf);
     }
 }

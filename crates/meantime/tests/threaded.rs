@@ -151,7 +151,8 @@ fn open_and_use(device: &NvmeDevice, n: u64) -> NvmeChannel {
 #[test]
 fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
     let _alone = alone();
-    let options = ControllerOptions { io_timeout_ns: 400_000_000, ..ControllerOptions::default() };
+    // Looks, which find that it is gone, are an eighth of the deadline apart. That itself is so long that nobody is late for standing still.
+    let options = ControllerOptions { io_timeout_ns: 4_000_000_000, ..ControllerOptions::default() };
     let (ssd, device) = start(config("optane"), options);
     let (ios, opened) = (AtomicU64::new(0), Barrier::new(3));
     let mut start = Instant::now();
@@ -180,7 +181,7 @@ fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
         start = Instant::now();
         ssd.unplug();
     });
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(device.heap().quarantined_bytes(), 0);
 }
 
@@ -197,8 +198,8 @@ fn no_wake_up_is_lost_around_the_park_threshold() {
         channel.set_policy(policy).expect("it has both queues");
         let start = Instant::now();
         put(&mut channel, n % 64..n % 64 + 1, n + 1);
-        // A wake-up that is lost costs the whole deadline, of 30 s; a busy machine some milliseconds.
-        assert!(start.elapsed() < Duration::from_secs(3), "I/O {n} took {:?}", start.elapsed());
+        // A wake-up that is lost costs the whole deadline, of 30 s; a busy machine some milliseconds, or a few seconds.
+        assert!(start.elapsed() < Duration::from_secs(20), "I/O {n} took {:?}", start.elapsed());
         // Beside other programs its thread may seldom run for long enough to see that it is idle: so now and then it
         // is waited for, however long it takes.
         if n % 20 == 0 {
@@ -239,20 +240,26 @@ fn an_idle_device_costs_no_cpu() {
 
 #[test]
 fn a_wait_by_interrupt_blocks() {
+    const READS: u64 = 100;
     let _alone = alone();
-    let (_ssd, device) = start(config("nand"), ControllerOptions::default());
+    // 4 ms: whoever spins for so long uses very much more CPU than the path of an I/O does, however slow the machine.
+    let slow = "name = \"slow\"\nsource = \"a test\"\nchannels = 1\nread = [[4096, 4000000]]\nwrite = [[4096, 8000]]\n\
+                flush_ns = 8000\ntrim_ns = 8000\n";
+    let model = Model::parse(slow).expect("a model");
+    let (_ssd, device) = start(SsdConfig { model, ..config("null") }, ControllerOptions::default());
     let mut channel = device.channel(&both_ways(1)).expect("a channel");
     channel.set_policy(Policy::Interrupt).expect("it has a vector");
     let (start, before_ns) = (Instant::now(), cpu_ns(ClockId::ThreadCPUTime));
     let mut buf = channel.alloc(4096).expect("memory");
-    for n in 0..1_000 {
+    for n in 0..READS {
         buf = channel.read(n * 8, buf).expect("read");
     }
     let (wall_ns, used_ns) = (start.elapsed().as_nanos() as u64, cpu_ns(ClockId::ThreadCPUTime) - before_ns);
-    assert!(wall_ns > 70_000_000, "80 µs each: {wall_ns}");
+    assert!(wall_ns >= READS * 4_000_000, "{wall_ns}");
     assert!(used_ns < wall_ns / 2, "{used_ns} ns of CPU in {wall_ns} ns");
     let waits = channel.counters().interrupt_waits;
-    assert!((1_000..1_200).contains(&waits.blocks) && waits.fallbacks == 0, "{waits:?}");
+    // Who did not run for all of the 4 ms finds the I/O done, and need not block.
+    assert!((READS / 2..2 * READS).contains(&waits.blocks) && waits.fallbacks == 0, "{waits:?}");
 }
 
 fn count(directory: &str) -> usize {
@@ -427,8 +434,9 @@ fn memory_that_cannot_be_locked_names_the_limit() {
 #[test]
 fn a_thread_that_waits_is_released_by_a_reset() {
     let _alone = alone();
+    // Looks are an eighth of the deadline apart: the waiter hears of the reset after a second. (Of its deadline it would hear as `TimedOut`.)
     let options =
-        ControllerOptions { io_timeout_ns: 800_000_000, retries: 0, ..ControllerOptions::default() };
+        ControllerOptions { io_timeout_ns: 8_000_000_000, retries: 0, ..ControllerOptions::default() };
     let (ssd, device) = start(config("optane"), options);
     ssd.set_faults(common::rig::LOST);
     let waiting = AtomicBool::new(false);
@@ -441,11 +449,8 @@ fn a_thread_that_waits_is_released_by_a_reset() {
             channel.wait(ticket).result.expect_err("reset").kind
         });
         until("the thread waits", || waiting.load(Ordering::Acquire));
-        let start = Instant::now();
         device.controller().reset_now();
         assert_eq!(waiter.join().expect("no panic"), CommandError::Reset);
-        // Looks are an eighth of the deadline apart.
-        assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
     });
 }
 
@@ -454,11 +459,7 @@ fn a_thread_that_waits_is_released_by_a_reset() {
 fn a_parked_ssd_with_shadow_doorbells_is_woken() {
     let _alone = alone();
     let config = SsdConfig { shadow_doorbells: true, park_after_ns: 100_000, ..config("null") };
-    let options = ControllerOptions {
-        shadow_doorbells: Some(true),
-        io_timeout_ns: 4_000_000_000,
-        ..ControllerOptions::default()
-    };
+    let options = ControllerOptions { shadow_doorbells: Some(true), ..ControllerOptions::default() };
     let (ssd, device) = start(config, options);
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
     for version in 1..5 {

@@ -7,6 +7,8 @@
 mod common;
 
 use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Rng, device, quick, stepped};
 use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, Request, SubmitError};
@@ -332,6 +334,27 @@ fn run(seed: u64, commands: u64) -> Tally {
     tally
 }
 
+/// What `each` makes of the numbers below `count`, on as many threads as there are CPUs.
+fn in_threads<T: Send>(count: u64, each: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, done) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    let made = each(number);
+                    done.lock().expect("nobody panics here").push(made);
+                }
+            });
+        }
+    });
+    done.into_inner().expect("nobody panicked")
+}
+
 #[test]
 fn mixed_commands_verify_under_faults() {
     let total: u64 = std::env::var("MEANTIME_TORTURE").map_or(300_000, |n| n.parse().expect("a number"));
@@ -340,10 +363,12 @@ fn mixed_commands_verify_under_faults() {
         return;
     }
     let each = 20_000;
+    let tallies = in_threads(total.div_ceil(each), |seed| {
+        std::panic::catch_unwind(|| run(seed, each))
+            .unwrap_or_else(|_| panic!("seed {seed} failed: MEANTIME_SEED={seed} MEANTIME_TORTURE={each}"))
+    });
     let mut sum = Tally::default();
-    for seed in 0..total.div_ceil(each) {
-        let tally = std::panic::catch_unwind(|| run(seed, each))
-            .unwrap_or_else(|_| panic!("seed {seed} failed: MEANTIME_SEED={seed} MEANTIME_TORTURE={each}"));
+    for tally in tallies {
         sum.commands += tally.commands;
         sum.reads_verified += tally.reads_verified;
         sum.status_errors += tally.status_errors;

@@ -196,14 +196,14 @@ impl Drop for Process {
 }
 
 /// What becomes of reads in flight when the server gets `signal`, how long it took, and how much memory was given up.
-fn struck(signal: rustix::process::Signal) -> (Vec<Done>, Duration, usize) {
+fn struck(signal: rustix::process::Signal, io_timeout_ns: u64) -> (Vec<Done>, Duration, usize) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let process = Process::start(&path);
     let options = ControllerOptions {
-        io_timeout_ns: 1_000_000_000,
+        io_timeout_ns,
         abort_grace_ns: 100_000_000,
-        admin_timeout_ns: 2_000_000_000,
+        admin_timeout_ns: 4_000_000_000,
         ..ControllerOptions::default()
     };
     let device = try_open(&path, options).unwrap();
@@ -234,7 +234,8 @@ fn struck(signal: rustix::process::Signal) -> (Vec<Done>, Duration, usize) {
 
 #[test]
 fn a_server_killed_in_the_middle() {
-    let (failed, took, quarantined) = struck(rustix::process::Signal::KILL);
+    // It is seen long before a deadline.
+    let (failed, took, quarantined) = struck(rustix::process::Signal::KILL, 16_000_000_000);
     assert!(!failed.is_empty());
     for done in &failed {
         // Its memory is ours again: the process is known to have ended.
@@ -247,7 +248,7 @@ fn a_server_killed_in_the_middle() {
 
 #[test]
 fn a_server_that_hangs_in_the_middle() {
-    let (failed, took, quarantined) = struck(rustix::process::Signal::STOP);
+    let (failed, took, quarantined) = struck(rustix::process::Signal::STOP, 2_000_000_000);
     assert!(!failed.is_empty());
     for done in &failed {
         assert!(matches!(done.result.unwrap_err().kind, CommandError::TimedOut | CommandError::Gone { .. }));

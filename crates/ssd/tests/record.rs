@@ -108,6 +108,43 @@ fn over_each_other_they_come_in_their_order_or_any_if_they_have_none() {
 }
 
 #[test]
+fn a_failed_write_may_be_there_until_something_else_is() {
+    let mut history = History::default();
+    let a = history.begin_write(0, &block(1), true);
+    history.push(Event::WriteDone(a));
+    let b = history.begin_write(0, &block(2), true);
+    history.push(Event::WriteFailed(b));
+    let flush = history.begin_flush();
+    history.push(Event::FlushDone(flush));
+    for options in [VOLATILE, DURABLE] {
+        assert_eq!(states(&history, history.len(), 1, &options), set(&[&[1], &[2]]));
+    }
+    let c = history.begin_write(0, &block(3), true);
+    history.push(Event::WriteDone(c));
+    for options in [VOLATILE, DURABLE] {
+        assert_eq!(states(&history, history.len(), 1, &options), set(&[&[3]]));
+    }
+}
+
+#[test]
+fn a_write_that_is_answered_with_an_error_is_recorded_with_its_data() {
+    let (ssd, mut host) = stepped(config(1 << 20, 512));
+    host.create_queues(1, 64, None);
+    let area = host.alloc(4096);
+    host.write(area, &block(7));
+    let recorder = ssd.record();
+    let status = Status::from_code(StatusCode::WriteFault);
+    ssd.set_faults(FaultPlan::only(FaultRule::new(Fault::Status(status), When::ONCE)));
+    host.submit(1, &Sqe::write(1, 1, 0, 1, area, 0, false));
+    ssd.settle();
+    assert!(host.poll(1).is_some_and(|cqe| !cqe.status().is_success()));
+    let history = recorder.take();
+    assert_eq!(history.events().collect::<Vec<_>>(), [Event::WriteBegun(0), Event::WriteFailed(0)]);
+    assert_eq!(*history.writes()[0].data, *block(7));
+    assert!(ssd.contents()[..512].iter().all(|byte| *byte == 0), "it was not executed");
+}
+
+#[test]
 fn writes_are_torn_at_units_and_not_within() {
     let mut history = History::default();
     let both = [block(1), block(2)].concat();

@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -108,17 +109,25 @@ fn an_idle_ssd_parks_and_wakes() {
     let buffer = host.alloc(4096);
     // A held Asynchronous Event Request is no reason to stay awake.
     host.submit(0, &Sqe::async_event_request(7));
-    for round in 0..5 {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while ssd.counters().parks <= round {
-            assert!(Instant::now() < deadline, "it never parks");
-            std::thread::sleep(Duration::from_millis(1));
+    for _ in 0..5 {
+        let mut spent = 0;
+        loop {
+            // Whether it sleeps now, however often it did before.
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while ssd.counters().parks <= ssd.counters().wakes {
+                assert!(Instant::now() < deadline, "it never parks");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let before = thread_ticks("meantime-ssd");
+            std::thread::sleep(Duration::from_millis(200));
+            let now = thread_ticks("meantime-ssd") - before;
+            // A wake-up of before may be left, after which it looks for 2 ms more; and ticks go to whoever runs just then.
+            if now <= 1 {
+                break;
+            }
+            spent += now;
+            assert!(spent < 20, "{spent} ticks of CPU while parked");
         }
-        std::thread::sleep(Duration::from_millis(20));
-        let before = thread_ticks("meantime-ssd");
-        std::thread::sleep(Duration::from_millis(200));
-        let spent = thread_ticks("meantime-ssd") - before;
-        assert!(spent <= 1, "{spent} ticks of CPU while parked");
         ok(host.io(1, Sqe::read(0, 1, 0, 1, buffer, 0)));
     }
     assert!(ssd.counters().wakes >= 4);
@@ -134,7 +143,8 @@ fn parking_never_loses_a_doorbell() {
     let buffer = host.alloc(4096);
     let start = Instant::now();
     let mut n = 0u32;
-    while start.elapsed() < Duration::from_millis(500) {
+    // Half a second; longer where the two threads have to take turns.
+    while start.elapsed() < Duration::from_millis(500) || n < 200 {
         ok(host.io(1, Sqe::read(0, 1, 0, 1, buffer, 0)));
         // Now and then long enough for it to fall asleep, or just about.
         for _ in 0..n % 64 * 100 {
@@ -142,7 +152,7 @@ fn parking_never_loses_a_doorbell() {
         }
         n += 1;
     }
-    assert!(n > 100 && ssd.counters().reads == u64::from(n));
+    assert_eq!(ssd.counters().reads, u64::from(n));
 }
 
 #[test]
@@ -319,7 +329,7 @@ fn an_event_that_waits_for_room_keeps_the_thread_awake() {
     host.prepare_admin(2);
     host.port.write32(regs::CC, Host::cc().0);
     host.wait_csts(|csts| csts.rdy());
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     host.submit(0, &Sqe::async_event_request(100));
     // There is room for one: the next may be submitted when this one was fetched.
     while ssd.counters().admin_commands < 1 {
@@ -338,29 +348,37 @@ fn an_event_that_waits_for_room_keeps_the_thread_awake() {
     assert_eq!(ok(host.wait(0)).cid.get(), 100);
 }
 
-/// A clock that can be made to hang, and with it the thread that reads it.
+/// A clock that can be made to hang, and with it the thread that reads it; and whether one does.
 #[derive(Clone)]
-struct Hanging(Arc<std::sync::Mutex<()>>, MonotonicClock);
+struct Hanging(Arc<(std::sync::Mutex<()>, AtomicBool)>, MonotonicClock);
 
 impl meantime_ssd::Clock for Hanging {
     fn now_ns(&self) -> u64 {
-        drop(self.0.lock());
+        let (lock, hangs) = &*self.0;
+        if lock.try_lock().is_err() {
+            hangs.store(true, Ordering::Release);
+            drop(lock.lock());
+        }
         self.1.now_ns()
     }
 }
 
 #[test]
 fn an_ssd_that_hangs_is_not_waited_for() {
-    let lock = Arc::new(std::sync::Mutex::new(()));
-    let clock = Hanging(Arc::clone(&lock), MonotonicClock::new());
+    let hang = Arc::<(std::sync::Mutex<()>, AtomicBool)>::default();
+    let clock = Hanging(Arc::clone(&hang), MonotonicClock::new());
     let mut c = config(1 << 20, 512);
     // It looks at the clock all the time.
     (c.park_after_ns, c.ready_timeout_ms) = (u64::MAX, 500);
     let ssd = Ssd::start(c, Medium::dram(1 << 20).unwrap(), clock).unwrap();
     let mut host = Host::new(ssd.port());
     host.enable();
-    let hanging = lock.lock().unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    let hanging = hang.0.lock().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !hang.1.load(Ordering::Acquire) {
+        assert!(Instant::now() < deadline, "nobody reads the clock");
+        std::thread::yield_now();
+    }
     let start = Instant::now();
     let (port, other) = (ssd.port(), Arena::new(4096));
     let region = meantime_spec::seam::DmaRegion {

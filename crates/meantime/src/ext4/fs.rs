@@ -14,7 +14,7 @@ use super::error::{Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
 use super::in_use::mounted_elsewhere;
-use super::journal::{Handle, Journal};
+use super::journal::{Handle, Journal, JournalCounters};
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
 use super::node::{Known, NODES_KEPT};
@@ -273,6 +273,11 @@ impl FileSystem {
         self.mount.counts.read()
     }
 
+    /// What its journal has written so far; `None`: it is mounted for reading only, or has none.
+    pub fn journal_counters(&self) -> Option<JournalCounters> {
+        self.mount.writer.as_ref().map(|writer| writer.journal.counters())
+    }
+
     /// From now on times what reads do in their gaps, or not: [`Counters::deferrable_ns`].
     pub fn time_deferrable(&self, timed: bool) {
         self.mount.timed.store(timed, Ordering::Relaxed);
@@ -323,25 +328,27 @@ impl FileSystem {
         self.linked(ROOT_INO)
     }
 
-    /// The inode of number `ino`, whether a name leads to it or not.
+    /// The inode of number `ino`, whether a name leads to it or not; on a mount for writing, one to which none leads only as long as somebody has it.
     ///
     /// # Errors
-    /// There is no such number, or it cannot be read.
+    /// There is no such number, or it cannot be read; [`Error::NotFound`], on a mount for writing, if it is free or being deleted.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
         let node = self.node_of(ino, false)?;
-        if let Some(live) = &node.known.live
-            && node.known.before().inode.is_free()
-            && live.end_alone()
-        {
-            // It may be made any time, and be something else then.
-            self.mount.forget_known(&node.known);
+        let Some(live) = &node.known.live else { return Ok(node) };
+        let inode = self.mount.consistent(|| self.mount.volume.inode(ino))?;
+        // Of one without links that somebody has open, it is known that it has none. Any other is free; or it has lost its last name right now.
+        if inode.is_free() && !live.is_unlinked() {
+            if live.end_alone() {
+                // It may be made any time, and be something else then.
+                self.mount.forget_known(&node.known);
+            }
             return Err(Error::NotFound);
         }
         Ok(node)
     }
 
-    /// Inode `ino`, to which no name leads.
-    pub(super) fn nameless(&self, ino: u32) -> Result<Node, Error> {
+    /// Inode `ino`, from which its last name is being taken in a handle: it is not deleted before the node is dropped.
+    pub(super) fn losing(&self, ino: u32) -> Result<Node, Error> {
         self.node_of(ino, false)
     }
 
@@ -391,7 +398,7 @@ impl FileSystem {
         if let Some(ino) = self.mount.names.get(&*key) {
             match self.linked(ino) {
                 // It was taken away right now.
-                Err(Error::Corrupt(_)) if self.mount.writer.is_some() => {}
+                Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
                 // It, and another file has its number already, perhaps. (As long as there is a node, none has.)
                 Ok(_) if self.mount.writer.is_some() && self.mount.names.get(&*key) != Some(ino) => {}
                 found => return found,
@@ -407,7 +414,7 @@ impl FileSystem {
             tries += 1;
             match self.linked(ino) {
                 // Another thread has deleted it between, perhaps. (If it is damage, it stays.)
-                Err(Error::Corrupt(_)) if tries < 100 && self.mount.writer.is_some() => {}
+                Err(Error::Corrupt(_) | Error::NotFound) if tries < 100 && self.mount.writer.is_some() => {}
                 Err(error) => return Err(error),
                 Ok(node) => {
                     let changed = self.mount.lock_names();

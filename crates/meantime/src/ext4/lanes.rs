@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use super::cache::PageCache;
 use super::error::Error;
@@ -10,8 +10,8 @@ use super::error::Error;
 use super::options::Overlap;
 use super::read::request::{InFlight, Scratch};
 use crate::block::{
-    BlockChannel, BlockDevice, BlockInfo, Channel, ChannelError, ChannelOptions, Device, Rejected, Request,
-    SubmitError, Ticket,
+    BlockChannel, BlockDevice, BlockInfo, Channel, ChannelError, ChannelOptions, Device, Done, Rejected,
+    Request, SubmitError, Ticket,
 };
 use crate::completion::Policy;
 use crate::hw::user_memory::{Undo, UserMemory};
@@ -22,6 +22,9 @@ const POOL_PAGES: usize = 64;
 
 /// Requests that a lane can have under way, read-ahead included.
 const DEPTH: u16 = 64;
+
+/// So often a thread lets others have its CPU, who wait for it, before it waits for its device without.
+const YIELDS: u32 = 2_000;
 
 /// The most lanes of a mount.
 pub(super) const LANES_MAX: usize = 64;
@@ -57,6 +60,17 @@ pub(super) struct Lane {
     pub(super) user_memory: Option<UserMemory>,
     /// What was read ahead and is still under way.
     pub(super) ahead: InFlight,
+    /// How many threads wait for what another one does with its lane.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// As long as this is there, the thread that has it waits for another one.
+pub(super) struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The lanes of a mount. They are made when a thread first finds all others taken.
@@ -72,6 +86,7 @@ pub(super) struct Lanes {
     pool_pages: usize,
     /// How direct reads take back what they lent.
     undo: Undo,
+    waiting: Arc<AtomicUsize>,
     device: Device,
 }
 
@@ -143,6 +158,25 @@ impl Lane {
         }
     }
 
+    /// Waits for a request. While other threads wait for what this one does they have the CPU in between, if they want it: what they do until
+    /// they have to wait is done in the device's time.
+    pub(super) fn wait(&mut self, mut ticket: Ticket) -> Done {
+        let mut yields = 0;
+        while self.waiting.load(Ordering::Relaxed) > 0
+            && yields < YIELDS
+            && self.channel.policy() != Policy::Interrupt
+        {
+            self.channel.poll();
+            match self.channel.try_take(ticket) {
+                Ok(done) => return done,
+                Err(back) => ticket = back,
+            }
+            std::thread::yield_now();
+            yields += 1;
+        }
+        self.channel.wait(ticket)
+    }
+
     /// The kernel's kind of polling is one of the channel's: it is changed.
     #[cold]
     #[inline(never)]
@@ -179,8 +213,8 @@ impl Lanes {
         let pool_pages =
             if overlap.pool { POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len())) } else { 0 };
         let undo = if overlap.lazy_unmap { Undo::Lazy } else { Undo::Strict };
-        let spare = OnceLock::new();
-        let lanes = Self { slots, spare, limit, options, info, cache, pool_pages, undo, device };
+        let (spare, waiting) = (OnceLock::new(), Arc::default());
+        let lanes = Self { slots, spare, limit, options, info, cache, pool_pages, undo, waiting, device };
         let lane = lanes.make()?;
         let _ = lanes.slots[0].lane.set(Mutex::new(lane));
         Ok(lanes)
@@ -206,9 +240,16 @@ impl Lanes {
             scratch: Scratch::default(),
             user_memory: UserMemory::new(self.device.heap(), self.undo),
             ahead: InFlight::default(),
+            waiting: Arc::clone(&self.waiting),
         };
         lane.refill(&self.cache);
         Ok(lane)
+    }
+
+    /// The calling thread waits for another one's use of its lane, until it drops this.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.waiting)
     }
 
     /// The device.

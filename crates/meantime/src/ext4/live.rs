@@ -44,7 +44,7 @@ pub(super) struct Live {
     /// deleted once.
     users: AtomicUsize,
     /// Whether it never had a name.
-    pub(super) nameless: AtomicBool,
+    nameless: AtomicBool,
 }
 
 /// The pages that are newer than the disk.
@@ -105,13 +105,24 @@ impl Live {
         self.users.fetch_sub(1, Ordering::AcqRel) == UNLINKED | 1
     }
 
-    /// Names lead to it, or none does any more.
-    pub(super) fn set_unlinked(&self, unlinked: bool) {
-        if unlinked {
+    /// So many links lead to it. (Said while no other change is made: so that it is always what the last one made it.)
+    pub(super) fn set_links(&self, links: u16) {
+        if links == 0 {
             self.users.fetch_or(UNLINKED, Ordering::AcqRel);
         } else {
+            self.nameless.store(false, Ordering::Release);
             self.users.fetch_and(!UNLINKED, Ordering::AcqRel);
         }
+    }
+
+    /// It is made without a name, and can get one.
+    pub(super) fn set_nameless(&self) {
+        self.nameless.store(true, Ordering::Release);
+    }
+
+    /// Whether it never had a name. One that had, and has none, does not get one any more.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.nameless.load(Ordering::Acquire)
     }
 
     /// Whether no name leads to it.
@@ -203,14 +214,35 @@ const CHANGES: usize = 256;
 
 /// All inodes that somebody has: so that there is one of each number.
 pub(super) struct Registry {
-    all: Mutex<HashMap<u32, Weak<Known>>>,
+    numbers: Mutex<Numbers>,
     changes: [AtomicU64; CHANGES],
+}
+
+#[derive(Default)]
+struct Numbers {
+    all: HashMap<u32, Weak<Known>>,
+    /// Those that are gone, and still on the disk: by whom (the address of its [`Known`]).
+    deleted: HashMap<u32, usize>,
+}
+
+/// What there is of a number.
+pub(super) enum Entered {
+    /// Its inode.
+    Known(Arc<Known>),
+    /// It was changed meanwhile.
+    Changed,
+    /// An inode that is being deleted: nobody gets at it any more.
+    Deleted,
 }
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { all: Mutex::default(), changes: std::array::from_fn(|_| AtomicU64::new(0)) }
+        Self { numbers: Mutex::default(), changes: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
+}
+
+fn address(known: &Known) -> usize {
+    std::ptr::from_ref(known) as usize
 }
 
 impl Registry {
@@ -223,56 +255,79 @@ impl Registry {
         self.counter(ino).load(Ordering::Acquire)
     }
 
-    /// The one of number `ino`, which was changed; if there is one.
-    pub(super) fn changed(&self, ino: u32) -> Option<Arc<Known>> {
-        let all = lock(&self.all);
-        self.counter(ino).fetch_add(1, Ordering::AcqRel);
-        all.get(&ino).and_then(Weak::upgrade)
+    /// The one of number `ino`, if there is one.
+    pub(super) fn find(&self, ino: u32) -> Option<Arc<Known>> {
+        lock(&self.numbers).all.get(&ino).and_then(Weak::upgrade)
     }
 
-    /// The one of number `ino`; `make` makes it, if there is none. `None`: it was changed since there were `changes`, and what `make` would make of
+    /// The one of number `ino`, which was changed; if there is one.
+    pub(super) fn changed(&self, ino: u32) -> Option<Arc<Known>> {
+        let numbers = lock(&self.numbers);
+        self.counter(ino).fetch_add(1, Ordering::AcqRel);
+        numbers.all.get(&ino).and_then(Weak::upgrade)
+    }
+
+    /// The one of number `ino`; `make` makes it, if there is none, unless it was changed since there were `changes`: what `make` would make of
     /// it is another one's, perhaps.
-    pub(super) fn enter(
-        &self,
-        ino: u32,
-        changes: u64,
-        make: impl FnOnce() -> Arc<Known>,
-    ) -> Option<Arc<Known>> {
-        let mut all = lock(&self.all);
+    pub(super) fn enter(&self, ino: u32, changes: u64, make: impl FnOnce() -> Arc<Known>) -> Entered {
+        let mut numbers = lock(&self.numbers);
+        let Numbers { all, deleted } = &mut *numbers;
         if let Some(known) = all.get(&ino).and_then(Weak::upgrade) {
-            return Some(known);
+            return Entered::Known(known);
+        }
+        if deleted.contains_key(&ino) {
+            return Entered::Deleted;
         }
         if self.changes(ino) != changes {
-            return None;
+            return Entered::Changed;
         }
         let known = make();
         if all.len() >= 1024 && all.len().is_power_of_two() {
             all.retain(|_, known| known.strong_count() > 0);
         }
         all.insert(ino, Arc::downgrade(&known));
-        Some(known)
+        Entered::Known(known)
     }
 
     /// `known` is the one of its number from now on.
     pub(super) fn replace(&self, known: &Arc<Known>) {
-        let mut all = lock(&self.all);
+        let mut numbers = lock(&self.numbers);
         self.counter(known.ino).fetch_add(1, Ordering::AcqRel);
-        all.insert(known.ino, Arc::downgrade(known));
+        numbers.all.insert(known.ino, Arc::downgrade(known));
     }
 
-    /// Forgets the one of number `ino`: whoever wants it next reads it anew.
+    /// Number `ino` is given to a new inode: the one that had it before is forgotten.
     pub(super) fn remove(&self, ino: u32) {
-        let mut all = lock(&self.all);
+        let mut numbers = lock(&self.numbers);
         self.counter(ino).fetch_add(1, Ordering::AcqRel);
-        all.remove(&ino);
+        numbers.all.remove(&ino);
+        numbers.deleted.remove(&ino);
     }
 
     /// Forgets `known`, if it is the one of its number.
     pub(super) fn remove_this(&self, known: &Known) {
-        let mut all = lock(&self.all);
+        self.take_out(&mut lock(&self.numbers), known);
+    }
+
+    fn take_out(&self, numbers: &mut Numbers, known: &Known) {
         self.counter(known.ino).fetch_add(1, Ordering::AcqRel);
-        if all.get(&known.ino).is_some_and(|there| std::ptr::eq(there.as_ptr(), known)) {
-            all.remove(&known.ino);
+        if numbers.all.get(&known.ino).is_some_and(|there| std::ptr::eq(there.as_ptr(), known)) {
+            numbers.all.remove(&known.ino);
+        }
+    }
+
+    /// `known`, which is gone, is being deleted: until that has [ended](Self::end_deletion), nobody gets at what the disk still has of it.
+    pub(super) fn begin_deletion(&self, known: &Known) {
+        let mut numbers = lock(&self.numbers);
+        self.take_out(&mut numbers, known);
+        numbers.deleted.insert(known.ino, address(known));
+    }
+
+    /// The disk has `known` no more. (Its number may be another one's already.)
+    pub(super) fn end_deletion(&self, known: &Known) {
+        let mut numbers = lock(&self.numbers);
+        if numbers.deleted.get(&known.ino) == Some(&address(known)) {
+            numbers.deleted.remove(&known.ino);
         }
     }
 }

@@ -39,9 +39,10 @@ pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use file::{File, Segment, SegmentKind};
 pub use fs::{Entry, FileSystem, Node, ReadDir};
 pub use in_use::mounted_elsewhere;
+pub use journal::{JournalCounters, log_piece_blocks};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
     Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags,
-    SetAttribute, WriteOptions,
+    ReservedBlocks, SetAttribute, WriteOptions,
 };
 pub use source::DeviceSource;

@@ -7,7 +7,7 @@ use super::error::Error;
 use super::format::Inode;
 use super::fs::Mount;
 use super::journal::Handle;
-use super::live::Live;
+use super::live::{Entered, Live};
 use super::metadata::{FileType, Metadata};
 use super::read::place::Extents;
 
@@ -70,6 +70,9 @@ impl State {
 
 impl Known {
     /// Inode `ino` of `mount`: `linked` if a directory leads to it, which has to be in use then.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is being deleted; damage, or the device.
     pub(super) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>, Error> {
         if let Some(known) = mount.nodes.get(&ino) {
             return Ok(known);
@@ -84,10 +87,11 @@ impl Known {
             let state = State::read(mount, ino, linked)?;
             let live = Some(Box::new(Live::new(sequence)));
             // Somebody has it perhaps, though it is no longer kept.
-            let known = writer.registry().enter(ino, changes, || Arc::new(Self::of(state, live)));
-            // Else what was read is of a file that was there before, perhaps.
-            if let Some(known) = known {
-                break known;
+            match writer.registry().enter(ino, changes, || Arc::new(Self::of(state, live))) {
+                Entered::Known(known) => break known,
+                Entered::Deleted => return Err(Error::NotFound),
+                // What was read is of a file that was there before, perhaps.
+                Entered::Changed => {}
             }
         };
         // What was read may be older than a change that found nobody to tell of it.
@@ -139,8 +143,9 @@ impl Known {
 
     /// Something was changed.
     pub(super) fn outdate(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
+        // In this order: who has the new version finds that the state is old, if he looks.
         self.stale.store(true, Ordering::Release);
+        self.version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// How often it was changed. (What was found by a [`State`] of this version is right, if it is looked at afterwards.)

@@ -36,13 +36,15 @@ pub struct CommitOverlap {
     pub data: bool,
     /// The commit block is made while the log is under way (`prepare`); else when that was waited for.
     pub prepare: bool,
+    /// Whoever wants a commit leads it, if nobody does (`direct`); else it is handed over to a thread of the journal's.
+    pub direct: bool,
 }
 
 impl CommitOverlap {
     /// Every wait moved.
-    pub const ALL: Self = Self { data: true, prepare: true };
+    pub const ALL: Self = Self { data: true, prepare: true, direct: true };
     /// None.
-    pub const NONE: Self = Self { data: false, prepare: false };
+    pub const NONE: Self = Self { data: false, prepare: false, direct: false };
 }
 
 impl Default for CommitOverlap {
@@ -81,6 +83,21 @@ pub struct MountOptions {
     pub fast_commit: bool,
     /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page cache.
     pub dirty_bytes: usize,
+    /// Who gets the blocks that the file system keeps in reserve.
+    pub reserved: ReservedBlocks,
+}
+
+/// Who gets the blocks that a file system keeps in reserve (`mke2fs -m`): all who use the mount, or nobody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReservedBlocks {
+    /// As the kernel has it, for the process that mounts: it gets them as the user or in the group that they are kept for (root, as a rule), or with
+    /// `CAP_SYS_RESOURCE`.
+    #[default]
+    ByProcess,
+    /// They can be used.
+    Use,
+    /// They cannot.
+    Keep,
 }
 
 impl Default for MountOptions {
@@ -99,6 +116,7 @@ impl Default for MountOptions {
             commit_interval_ms: 5_000,
             fast_commit: false,
             dirty_bytes: 0,
+            reserved: ReservedBlocks::ByProcess,
         }
     }
 }

@@ -4,36 +4,93 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::thread::CapabilitySet;
+
 use super::alloc::Allocator;
 use super::background::Background;
 use super::cache::PAGE_BYTES;
 use super::error::Error;
-use super::format::Volume;
+use super::format::{Superblock, Volume};
 use super::fs::Mount;
-use super::journal::{Changes, Handle, Journal, OrderedToken, Sequence};
+use super::journal::{Changes, Handle, Journal, Observe, OrderedToken, Sequence};
 use super::live::Registry;
 use super::node::Known;
-use super::options::MountOptions;
+use super::options::{MountOptions, ReservedBlocks};
 use super::source::DeviceSource;
+use super::write::handover::JournalThread;
 
 /// Everything that changes a file system goes through this.
 pub(super) struct Writer {
     pub(super) journal: Journal,
     pub(super) allocator: Arc<Allocator>,
-    registry: Registry,
+    seen: Arc<Seen>,
     /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and address: one that is gone may be here beside the one
     /// that has its number now, and letting the one go does not let the other one go.
     dirty: Mutex<BTreeMap<(u32, usize), Arc<Known>>>,
     /// Dirty pages of all files, and how many there may be before their writers have to wait.
     dirty_pages: AtomicUsize,
     pub(super) dirty_most: usize,
-    /// The last transaction that anything was changed in.
-    last: AtomicU64,
     /// Whether the mount has ended.
     ended: AtomicBool,
     background: Mutex<Option<Background>>,
+    /// Who commits for others, if somebody is to.
+    journal_thread: Mutex<Option<Arc<JournalThread>>>,
     /// When a commit was last made because it was due, in ns of the mount's clock.
     committed_ns: AtomicU64,
+}
+
+/// What everybody sees of changes besides the metadata themselves.
+#[derive(Default)]
+struct Seen {
+    registry: Registry,
+    /// The last transaction that anything was changed in.
+    last: AtomicU64,
+}
+
+/// Whoever keeps that, and the allocator's totals, in step with the changes.
+struct Follower {
+    seen: Arc<Seen>,
+    allocator: Arc<Allocator>,
+}
+
+impl Observe for Follower {
+    /// Whoever sees the change, and makes durable what he saw, waits for its transaction.
+    fn coming(&self, changes: &Changes, sequence: Sequence) {
+        self.seen.last.fetch_max(sequence.0, Ordering::AcqRel);
+        for (ino, changed) in &changes.inodes {
+            if let Some(known) = self.seen.registry.find(*ino)
+                && let Some(live) = &known.live
+            {
+                live.touched(sequence, changed.data);
+            }
+        }
+    }
+
+    fn done(&self, changes: &Changes) {
+        self.allocator.completed(changes);
+        for (ino, changed) in &changes.inodes {
+            if let Some(known) = self.seen.registry.changed(*ino) {
+                known.outdate();
+                if let Some(live) = &known.live {
+                    live.set_links(changed.links);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the calling process gets the reserved blocks (kernel: `ext4_has_free_clusters`).
+fn may_use_reserved(superblock: &Superblock) -> bool {
+    let (uid, gid) = superblock.reserved_for();
+    let is_in_group = || {
+        let others = rustix::process::getgroups().unwrap_or_default();
+        rustix::process::getegid().as_raw() == gid || others.iter().any(|other| other.as_raw() == gid)
+    };
+    let is_capable = || {
+        let sets = rustix::thread::capabilities(None);
+        sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+    };
+    rustix::process::geteuid().as_raw() == uid || (gid != 0 && is_in_group()) || is_capable()
 }
 
 /// By what `known` is found among those that are kept.
@@ -56,32 +113,35 @@ impl Writer {
         let dirty_bytes = if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
         let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
         let allocator = Arc::new(Allocator::new(volume)?);
-        // As root: who may use its blocks is for the caller to decide, who knows users.
-        allocator.set_privileged(true);
-        let told = Arc::clone(&allocator);
-        journal.observe(move |changes: &Changes| told.completed(changes));
+        allocator.set_privileged(match options.reserved {
+            ReservedBlocks::Use => true,
+            ReservedBlocks::Keep => false,
+            ReservedBlocks::ByProcess => may_use_reserved(volume.superblock()),
+        });
+        let seen = Arc::new(Seen::default());
+        journal.observe(Follower { seen: Arc::clone(&seen), allocator: Arc::clone(&allocator) });
         Ok(Self {
             journal,
             allocator,
-            registry: Registry::default(),
+            seen,
             dirty: Mutex::default(),
             dirty_pages: AtomicUsize::new(0),
             dirty_most,
-            last: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             background: Mutex::default(),
+            journal_thread: Mutex::default(),
             committed_ns: AtomicU64::new(0),
         })
     }
 
     /// All inodes that somebody has.
     pub(super) fn registry(&self) -> &Registry {
-        &self.registry
+        &self.seen.registry
     }
 
     /// The last transaction in which anything was changed.
     pub(super) fn last_sequence(&self) -> Sequence {
-        Sequence(self.last.load(Ordering::Acquire))
+        Sequence(self.seen.last.load(Ordering::Acquire))
     }
 
     /// Fails from now on.
@@ -115,8 +175,20 @@ impl Writer {
         *self.background.lock().unwrap_or_else(PoisonError::into_inner) = background;
     }
 
-    /// Stops it.
+    /// Starts the thread that commits for others.
+    pub(super) fn start_journal_thread(&self, mount: &Arc<Mount>) {
+        let thread = JournalThread::start(mount).map(Arc::new);
+        *self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+
+    /// Who commits for others, if somebody does.
+    pub(super) fn journal_thread(&self) -> Option<Arc<JournalThread>> {
+        self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops them.
     pub(super) fn stop_background(&self) {
+        drop(self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
         let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(background);
     }
@@ -181,13 +253,7 @@ impl Mount {
         mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.with_room(|writer| {
-            let mut touched = BTreeMap::new();
-            let (result, sequence) = writer.journal.change(|handle| {
-                let result = work(handle, &writer.allocator)?;
-                touched.clone_from(&handle.changes().inodes);
-                Ok(result)
-            })?;
-            self.touched(writer, &touched, sequence);
+            let (result, _) = writer.journal.change(|handle| work(handle, &writer.allocator))?;
             Ok(result)
         })
     }
@@ -201,13 +267,8 @@ impl Mount {
         mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
     ) -> Result<(T, OrderedToken), Error> {
         self.with_room(|writer| {
-            let mut touched = BTreeMap::new();
-            let (result, sequence, token) = writer.journal.change_with_data(|handle| {
-                let result = work(handle, &writer.allocator)?;
-                touched.clone_from(&handle.changes().inodes);
-                Ok(result)
-            })?;
-            self.touched(writer, &touched, sequence);
+            let changed = writer.journal.change_with_data(|handle| work(handle, &writer.allocator));
+            let (result, _, token) = changed?;
             Ok((result, token))
         })
     }
@@ -221,19 +282,6 @@ impl Mount {
                 change(writer)
             }
             done => done,
-        }
-    }
-
-    /// Transaction `sequence` has changed these inodes.
-    fn touched(&self, writer: &Writer, inodes: &BTreeMap<u32, bool>, sequence: Sequence) {
-        writer.last.fetch_max(sequence.0, Ordering::AcqRel);
-        for (ino, data) in inodes {
-            if let Some(known) = writer.registry.changed(*ino) {
-                known.outdate();
-                if let Some(live) = &known.live {
-                    live.touched(sequence, *data);
-                }
-            }
         }
     }
 

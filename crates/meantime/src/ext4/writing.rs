@@ -1,10 +1,10 @@
 //! Changing a file system by name.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::alloc::Allocator;
 use super::change::names::{self, Unlinked};
@@ -24,6 +24,12 @@ const APPEND_ONLY: u32 = 0x20;
 const ENCRYPTED: u32 = 0x800;
 const VERITY: u32 = 0x10_0000;
 const INLINE_DATA: u32 = 0x1000_0000;
+
+/// The inode that has a name less, and if it was the last one, a node of it.
+struct LostName {
+    ino: Option<u32>,
+    last: Option<Node>,
+}
 
 impl FileSystem {
     /// Whether it is mounted for writing.
@@ -78,6 +84,9 @@ impl FileSystem {
         if mount.options.background {
             writer.start_background(mount);
         }
+        if !mount.options.commit_overlap.direct {
+            writer.start_journal_thread(mount);
+        }
         Ok(())
     }
 
@@ -101,23 +110,27 @@ impl FileSystem {
         Ok(node)
     }
 
-    /// An inode has a name less; with its last one it is deleted, as soon as nobody has it any more.
-    fn lost_name(&self, Unlinked { ino, is_last }: Unlinked) {
+    /// Takes a name from an inode by `work`; with its last one it is deleted, as soon as nobody has it any more.
+    fn take_name(
+        &self,
+        work: impl Fn(&mut Handle<'_>, &Allocator) -> Result<Option<Unlinked>, Error>,
+    ) -> Result<LostName, Error> {
+        self.mount.change(|handle, allocator| {
+            let unlinked = work(handle, allocator)?;
+            // A node, before anybody can see that it has none: so there is somebody to delete it, and what has its number is it.
+            let last = unlinked.filter(|unlinked| unlinked.is_last).map(|unlinked| self.losing(unlinked.ino));
+            Ok(LostName { ino: unlinked.map(|unlinked| unlinked.ino), last: last.transpose()? })
+        })
+    }
+
+    /// An inode has a name less.
+    fn lost_name(&self, lost: LostName) {
         for name in [&b"."[..], b".."] {
-            self.mount.forget_name(ino, name);
-        }
-        if !is_last {
-            return;
-        }
-        match self.nameless(ino) {
-            Ok(node) => {
-                if let Some(live) = &node.known.live {
-                    live.set_unlinked(true);
-                }
+            if let Some(ino) = lost.ino {
+                self.mount.forget_name(ino, name);
             }
-            // It is an orphan: deleted at the next mount.
-            Err(error) => tracing::warn!(ino, %error, "an inode without names"),
         }
+        drop(lost.last);
     }
 
     /// Changes the inode of `node` by `work`.
@@ -195,19 +208,16 @@ impl FileSystem {
     pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
         // One that was deleted does not come back.
-        if live.is_unlinked() && !live.nameless.load(Ordering::Acquire) {
+        if live.is_unlinked() && !live.is_nameless() {
             return Err(Error::NotFound);
         }
         let name = name.as_bytes();
         self.mount.change(|handle, allocator| {
-            // (Whoever took its last name away has not said so yet, perhaps.)
-            if handle.load_inode(node.ino())?.links() == 0 && !live.nameless.load(Ordering::Acquire) {
+            if handle.load_inode(node.ino())?.links() == 0 && !live.is_nameless() {
                 return Err(Error::NotFound);
             }
             names::link(handle, allocator, node.ino(), parent.ino(), name)
         })?;
-        live.nameless.store(false, Ordering::Release);
-        live.set_unlinked(false);
         self.mount.forget_name(parent.ino(), name);
         Ok(())
     }
@@ -218,9 +228,9 @@ impl FileSystem {
     /// As `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let unlinked = self.mount.change(|handle, _| names::unlink(handle, parent.ino(), name))?;
+        let lost = self.take_name(|handle, _| names::unlink(handle, parent.ino(), name).map(Some))?;
         self.mount.forget_name(parent.ino(), name);
-        self.lost_name(unlinked);
+        self.lost_name(lost);
         Ok(())
     }
 
@@ -230,9 +240,9 @@ impl FileSystem {
     /// As `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let unlinked = self.mount.change(|handle, _| names::rmdir(handle, parent.ino(), name))?;
+        let lost = self.take_name(|handle, _| names::rmdir(handle, parent.ino(), name).map(Some))?;
         self.mount.forget_name(parent.ino(), name);
-        self.lost_name(unlinked);
+        self.lost_name(lost);
         Ok(())
     }
 
@@ -251,22 +261,22 @@ impl FileSystem {
         let old = Name { parent: old_parent.ino(), name: old_name.as_bytes() };
         let new = Name { parent: new_parent.ino(), name: new_name.as_bytes() };
         let owner = NewNode::default();
-        let renamed = self.mount.change(|handle, allocator| {
+        let moved = Cell::new([None; 2]);
+        let lost = self.take_name(|handle, allocator| {
             let renamed = rename(handle, allocator, old, new, flags, &owner)?;
             if let Some(whiteout) = renamed.whiteout {
                 self.mount.forget_node(whiteout);
             }
-            Ok(renamed)
+            moved.set([Some(renamed.ino), renamed.exchanged]);
+            Ok(renamed.replaced)
         })?;
         self.mount.forget_name(old.parent, old.name);
         self.mount.forget_name(new.parent, new.name);
         // A directory has another parent, perhaps.
-        for moved in [Some(renamed.ino), renamed.exchanged].into_iter().flatten() {
-            self.mount.forget_name(moved, b"..");
+        for ino in moved.get().into_iter().flatten() {
+            self.mount.forget_name(ino, b"..");
         }
-        if let Some(replaced) = renamed.replaced {
-            self.lost_name(replaced);
-        }
+        self.lost_name(lost);
         Ok(())
     }
 
@@ -276,16 +286,16 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)`.
     pub fn tmpfile(&self, parent: &Node, new: &NewNode) -> Result<Node, Error> {
-        let ino = self.mount.change(|handle, allocator| {
+        let node = self.mount.change(|handle, allocator| {
             let ino = names::tmpfile(handle, allocator, parent.ino(), new)?;
             self.mount.forget_node(ino);
-            Ok(ino)
+            let node = self.made(handle, ino)?;
+            if let Some(live) = &node.known.live {
+                live.set_nameless();
+            }
+            Ok(node)
         })?;
-        let node = self.nameless(ino)?;
-        if let Some(live) = &node.known.live {
-            live.nameless.store(true, Ordering::Release);
-            live.set_unlinked(true);
-        }
+        self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
         Ok(node)
     }
 

@@ -1,11 +1,12 @@
 //! SSDs with a file system on them.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use meantime::block::{Device, NvmeDevice};
-use meantime::ext4::{FileSystem, MountError, MountOptions, Overlap};
+use meantime::ext4::{CommitOverlap, FileSystem, MountError, MountOptions, Overlap};
 use meantime::hw::soft::SoftTransport;
 use meantime::nvme::{Controller, ControllerOptions};
 use meantime_ssd::record::CutOptions;
@@ -24,6 +25,11 @@ pub struct Config {
     /// What the device never tears, in bytes.
     pub unit_bytes: usize,
     pub overlap: Overlap,
+    pub commit_overlap: CommitOverlap,
+    /// The most dirty pages, in bytes; 0: as usual.
+    pub dirty_bytes: usize,
+    /// Length of the log, in blocks.
+    pub log_blocks: usize,
     pub fast_commit: bool,
     /// The service-time model.
     pub model: &'static str,
@@ -38,6 +44,9 @@ impl Config {
         volatile: false,
         unit_bytes: 4096,
         overlap: Overlap::ALL,
+        commit_overlap: CommitOverlap::ALL,
+        dirty_bytes: 0,
+        log_blocks: 1024,
         fast_commit: false,
         model: "optane",
         features: "",
@@ -55,17 +64,54 @@ impl Config {
             read_ahead_bytes: 0,
             channels: 4,
             overlap: self.overlap,
+            commit_overlap: self.commit_overlap,
             fast_commit: self.fast_commit,
+            dirty_bytes: self.dirty_bytes,
             ..MountOptions::default()
         }
+    }
+
+    /// For a mount that only recovers, and is read: with little memory, which costs time.
+    pub fn recovery_options(&self, write: bool) -> MountOptions {
+        MountOptions { write, cache_bytes: 1 << 20, channels: 1, ..self.mount_options() }
     }
 }
 
 /// What blocks hold that nobody has written to.
 pub const STALE: u8 = 0xDB;
 
+/// A file system as e2fsprogs made it.
+#[derive(Default)]
+pub struct Base {
+    pub bytes: Vec<u8>,
+    /// Where the log's blocks are, without the journal's superblock; and where that is.
+    pub log: Vec<Range<usize>>,
+    pub journal: usize,
+}
+
+impl Base {
+    fn of(image: &Path, config: &Config) -> Self {
+        let volume = crate::image::open(image);
+        let inode = volume.inode(volume.superblock().journal_ino()).unwrap();
+        let block_bytes = config.block_bytes;
+        let (mut log, mut at, mut journal) = (Vec::new(), 0, 0);
+        while at < inode.size() / block_bytes as u64 {
+            let run = volume.run_at(&inode, at).unwrap();
+            let mut begin = run.physical as usize * block_bytes;
+            let end = begin + run.blocks as usize * block_bytes;
+            if at == 0 {
+                journal = begin;
+                begin += block_bytes;
+            }
+            log.push(begin..end);
+            at += run.blocks;
+        }
+        Self { bytes: std::fs::read(image).unwrap(), log, journal }
+    }
+}
+
 /// A new file system with what is there in the beginning, on blocks full of [`STALE`]; `None` without e2fsprogs.
-pub fn make(config: &Config, roots: &[&str]) -> Option<Vec<u8>> {
+pub fn make(config: &Config, roots: &[&str]) -> Option<Base> {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     for sub in roots {
@@ -79,14 +125,20 @@ pub fn make(config: &Config, roots: &[&str]) -> Option<Vec<u8>> {
         }
     }
     let image = dir.path().join("image");
-    let (bytes, journal) =
-        if config.block_bytes == 1024 { (6 << 20, "size=1") } else { (12 << 20, "size=4") };
+    // (mkfs takes whole MiB for a log. What fast commits have comes on top.)
+    let log_bytes = (config.log_blocks * config.block_bytes).next_multiple_of(1 << 20);
+    let fast_bytes = if config.fast_commit { 256 * config.block_bytes } else { 0 };
+    // mkfs wants as much beside the journal as for it.
+    let bytes = (log_bytes + (6 << 20)).max(2 * (log_bytes + fast_bytes) + (1 << 20));
     std::fs::write(&image, vec![STALE; bytes]).unwrap();
-    let block_bytes = config.block_bytes.to_string();
-    let mut args = vec!["-q", "-F", "-E", "nodiscard", "-N", "256", "-b", &block_bytes, "-J", journal, "-d"];
+    let (block_bytes, log) = (config.block_bytes.to_string(), format!("size={}", log_bytes >> 20));
+    let mut args = vec!["-q", "-F", "-E", "nodiscard", "-N", "256", "-b", &block_bytes, "-J", &log, "-d"];
     args.push(root.to_str().unwrap());
-    if !config.features.is_empty() {
-        args.extend(["-O", config.features]);
+    let fast = if config.fast_commit { "fast_commit" } else { "" };
+    let features = [config.features, fast].into_iter().filter(|some| !some.is_empty());
+    let features = features.collect::<Vec<_>>().join(",");
+    if !features.is_empty() {
+        args.extend(["-O", &features]);
     }
     args.push(image.to_str().unwrap());
     let Ok(made) = Command::new("mkfs.ext4").args(args).output() else {
@@ -94,7 +146,7 @@ pub fn make(config: &Config, roots: &[&str]) -> Option<Vec<u8>> {
         return None;
     };
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    Some(std::fs::read(image).unwrap())
+    Some(Base::of(&image, config))
 }
 
 /// An SSD with our driver.
@@ -110,15 +162,15 @@ impl Attached {
     }
 }
 
-/// An SSD of `config` that holds `bytes`, with our driver.
-pub fn attach(bytes: &[u8], config: &Config, seed: u64) -> Attached {
+/// An SSD of `config` on `medium`, with our driver.
+pub fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
     let ssd_config = SsdConfig {
         model: Model::named(config.model).unwrap(),
         volatile_write_cache: config.volatile,
         atomic_write_lbas: (config.unit_bytes / config.lba_bytes as usize).max(1) as u16,
-        ..SsdConfig::with_namespace(bytes.len() as u64, config.lba_bytes)
+        ..SsdConfig::with_namespace(medium.len(), config.lba_bytes)
     };
-    let ssd = SteppedSsd::new(ssd_config, Medium::of(bytes).unwrap(), seed).unwrap();
+    let ssd = SteppedSsd::new(ssd_config, medium, seed).unwrap();
     let transport = SoftTransport::new(ssd.port(), "stepped".into(), None);
     let controller = Controller::enable(Arc::new(transport), ControllerOptions::default()).unwrap();
     Attached { ssd, controller }
@@ -126,23 +178,22 @@ pub fn attach(bytes: &[u8], config: &Config, seed: u64) -> Attached {
 
 /// The same with what costs no time, mounted as `options` say.
 pub fn mounted(
-    bytes: &[u8],
+    medium: Medium,
     config: &Config,
     options: &MountOptions,
 ) -> Result<(SteppedSsd, FileSystem), MountError> {
-    let Attached { ssd, controller } = attach(bytes, &Config { model: "null", ..*config }, 1);
+    let Attached { ssd, controller } = attach(medium, &Config { model: "null", ..*config }, 1);
     let attached = Attached { ssd: ssd.clone(), controller };
     Ok((ssd, FileSystem::mount(attached.device(), options)?))
 }
 
-/// For reading only.
-pub fn read_only(bytes: &[u8], config: &Config) -> Result<(SteppedSsd, FileSystem), MountError> {
-    mounted(bytes, config, &MountOptions { write: false, ..config.mount_options() })
-}
-
 /// Runs e2fsck on `image`; its exit status and what it said beside its phases and figures.
 pub fn e2fsck(image: &Path, flags: &str) -> (i32, Vec<String>) {
-    let output = Command::new("e2fsck").env("LC_ALL", "C").arg(flags).arg(image).output().unwrap();
+    // Its clock is a few ms behind the one that gives us times: what was written at the end of a second would be in its future.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 1;
+    let mut command = Command::new("e2fsck");
+    command.env("LC_ALL", "C").env("E2FSCK_TIME", now.to_string()).arg(flags).arg(image);
+    let output = command.output().unwrap();
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let is_said = |line: &&str| {

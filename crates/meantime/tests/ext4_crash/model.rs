@@ -96,7 +96,9 @@ impl Data {
         self.least = self.least.min(size);
     }
 
-    /// Zeroes: at once where whole blocks go, and otherwise as a write.
+    /// Zeroes: at once where whole blocks go, and otherwise as a write: in what is left of a page, zeroes are written to the cache, so that they reach the disk when
+    /// what is written there does. No standard says more of a hole than of a write that was not synced, and nobody sees but what was in this file before. (The kernel
+    /// has the zeroes on the disk before the transaction commits: this would be stricter.)
     fn zero(&mut self, range: std::ops::Range<u64>, block: u64) {
         self.now.set(range.clone(), 0);
         self.may.change(range.clone(), |ids| {
@@ -298,6 +300,11 @@ impl Model {
         }
     }
 
+    /// Whether `op` could be done now.
+    pub fn would_do(&self, op: &Op) -> bool {
+        self.clone().apply(op).is_ok()
+    }
+
     /// How many operations there were.
     pub fn len(&self) -> usize {
         self.moments.len() - 1
@@ -484,7 +491,11 @@ impl Model {
             }
             Op::Punch(name, at, bytes) => {
                 let (object, data) = next.file(name)?;
-                let end = (at + bytes).min(data.size.max(at));
+                if at >= data.size {
+                    // Nothing is done, and no time changes.
+                    return Ok(());
+                }
+                let end = (at + bytes).min(data.size);
                 data.zero(at..end, block.max(PAGE));
                 effects.push(Effect { object, range: at..end, id: 0 });
                 next.touch(&[object], number, true);

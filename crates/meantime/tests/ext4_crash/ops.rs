@@ -46,6 +46,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it does nothing but make durable what others did.
+    pub fn is_sync(&self) -> bool {
+        matches!(self, Op::Fsync(_) | Op::Fdatasync(_) | Op::Sync | Op::Step)
+    }
+
     /// Whether it changes no names, and no attributes.
     pub fn is_on_data(&self) -> bool {
         use Op::*;

@@ -315,11 +315,27 @@ impl Controller {
         Some(Recorded::Writes(first?, extents.len()))
     }
 
+    /// Records a write that is to be answered with an error, of which the medium shows nothing, but which a power cut may show.
+    fn record_failing(&mut self, qid: u16, sqe: &Sqe) -> Option<Recorded> {
+        self.recorder.as_ref()?;
+        if IoOpcode::try_from(sqe.opcode()) != Ok(IoOpcode::Write) {
+            return None;
+        }
+        let namespace = *self.store.namespace(sqe.nsid.get())?;
+        let len = u64::from(sqe.nlb()) << namespace.lba_shift;
+        let offset = namespace.locate(sqe.slba(), u64::from(sqe.nlb()))?;
+        self.gather(qid, sqe, len).ok()?;
+        let mut data = vec![0; len as usize];
+        self.collect(&mut data);
+        let number = self.recorder.as_ref()?.write(offset, data.into(), sqe.fua());
+        Some(Recorded::Writes(number, 1))
+    }
+
     /// A command that was recorded is complete.
     pub(super) fn record_done(&mut self, command: &Command) {
         let Some((recorder, recorded)) = self.recorder.clone().zip(command.recorded) else { return };
         if !command.status.is_success() {
-            return;
+            return recorder.failed(recorded);
         }
         if let (Recorded::Writes(number, 1), Some((prp1, prp2))) = (recorded, command.prps)
             && let Some(then) = recorder.data(number)
@@ -420,7 +436,7 @@ impl Controller {
         }
         let Some(verdict) = self.judge(qid, sqe, seen_ns) else { return };
         let executed = match verdict.status {
-            Some(status) => Executed::free(status),
+            Some(status) => Executed { recorded: self.record_failing(qid, sqe), ..Executed::free(status) },
             None => self.execute(qid, sqe),
         };
         if !verdict.is_none() {

@@ -45,11 +45,12 @@ struct Piece {
     granules: std::ops::Range<usize>,
 }
 
-/// When a write began and was complete, as (turn, event); and whether it cannot be lost.
+/// When a write began and was over, as (turn, event); whether it failed, and whether it cannot be lost.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     begun: u64,
     done: u64,
+    failed: bool,
     durable: bool,
 }
 
@@ -112,7 +113,7 @@ impl History {
             match moment.event {
                 Event::WriteBegun(number) => {
                     let begun = time(moment, position, false);
-                    known[number] = Some(Known { begun, done: u64::MAX, durable: false });
+                    known[number] = Some(Known { begun, done: u64::MAX, failed: false, durable: false });
                 }
                 Event::WriteDone(number) => {
                     if let Some(known) = &mut known[number] {
@@ -120,10 +121,16 @@ impl History {
                         known.durable |= !options.volatile || (self.writes[number].fua && options.fua);
                     }
                 }
+                Event::WriteFailed(number) => {
+                    if let Some(known) = &mut known[number] {
+                        (known.done, known.failed) = (time(moment, position, true), true);
+                    }
+                }
                 Event::FlushBegun(number) => flushes[number] = time(moment, position, false),
                 Event::FlushDone(number) if options.flushes => {
                     let begun = flushes[number];
-                    for known in known.iter_mut().flatten().filter(|known| known.done < begun) {
+                    let is_flushed = |known: &&mut Known| known.done < begun && !known.failed;
+                    for known in known.iter_mut().flatten().filter(is_flushed) {
                         known.durable = true;
                     }
                 }

@@ -30,6 +30,8 @@ pub enum Event {
     WriteBegun(usize),
     /// The host was told that it is complete.
     WriteDone(usize),
+    /// The host was told that it failed: any of it may be on the medium, or nothing.
+    WriteFailed(usize),
     /// The device has taken a flush.
     FlushBegun(usize),
     /// The host was told that it is complete.
@@ -136,7 +138,7 @@ impl History {
         let shrinks = move |event: Event| match event {
             Event::WriteDone(number) => !volatile || self.writes[number].fua,
             Event::FlushDone(_) => volatile,
-            Event::WriteBegun(_) | Event::FlushBegun(_) => false,
+            Event::WriteBegun(_) | Event::WriteFailed(_) | Event::FlushBegun(_) => false,
         };
         let before = self.events().enumerate().filter(move |(_, event)| shrinks(*event)).map(|(at, _)| at);
         before.chain([self.len()])
@@ -189,6 +191,14 @@ impl Recorder {
     pub(crate) fn changed(&self, number: usize, data: Arc<[u8]>) {
         if let Some(write) = self.history().writes.get_mut(number) {
             write.changed = Some(data);
+        }
+    }
+
+    /// A write is over, and may have been done or not. (A flush that failed is one that never ended.)
+    pub(crate) fn failed(&self, recorded: Recorded) {
+        if let Recorded::Writes(first, count) = recorded {
+            let mut history = self.history();
+            (first..first + count).for_each(|number| history.note(Event::WriteFailed(number)));
         }
     }
 

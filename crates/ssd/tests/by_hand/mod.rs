@@ -125,6 +125,8 @@ impl Client {
             let flags = RecvFlags::CMSG_CLOEXEC;
             let got = match rustix::net::recvmsg(self.stream.as_fd(), &mut pieces, &mut control, flags) {
                 Ok(got) => got.bytes,
+                // Stopped, and gone on.
+                Err(rustix::io::Errno::INTR) => continue,
                 Err(rustix::io::Errno::CONNRESET) => return None,
                 Err(error) => panic!("no answer: {error}"),
             };

@@ -195,7 +195,7 @@ impl Host {
             if let Some(clock) = self.port.virtual_clock() {
                 clock.advance(1_000_000);
             }
-            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", self.csts());
+            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", self.csts());
         }
     }
 
@@ -279,7 +279,7 @@ impl Host {
             }
             turns += 1;
             if turns.is_multiple_of(1024) {
-                assert!(start.elapsed() < Duration::from_secs(10), "no completion on queue {qid}");
+                assert!(start.elapsed() < Duration::from_secs(30), "no completion on queue {qid}");
             }
         }
     }

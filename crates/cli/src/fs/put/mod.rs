@@ -10,7 +10,9 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime::ext4::{Error, FileSystem, FileType, NewNode, Node, OpenOptions, SetAttribute, Timestamp};
+use meantime::ext4::{
+    Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute, Timestamp,
+};
 
 use super::get::progress::Progress;
 use super::write::{change, find, parent};
@@ -189,7 +191,7 @@ impl Putter<'_> {
         Ok(node)
     }
 
-    /// Anything but a directory.
+    /// Anything but a directory. What is replaced is there until all of the new one is.
     fn leaf(
         &mut self,
         from: &Path,
@@ -197,20 +199,61 @@ impl Putter<'_> {
         above: &Node,
         name: &OsString,
     ) -> Result<(), Trouble> {
-        if let Some(there) = find(self.fs, above, name)? {
-            if !self.force {
-                return Err(Error::Exists.into());
-            }
-            if there.file_type() == FileType::Directory {
-                return Err(Error::IsDirectory.into());
-            }
-            self.fs.unlink(above, name)?;
+        match find(self.fs, above, name)? {
+            None => drop(self.make(from, metadata, above, name)?),
+            Some(_) if !self.force => return Err(Error::Exists.into()),
+            Some(there) if there.file_type() == FileType::Directory => return Err(Error::IsDirectory.into()),
+            Some(_) => self.replace(from, metadata, above, name)?,
         }
+        Ok(())
+    }
+
+    /// Makes it under another name, and gives it `name` when it is on the disk.
+    fn replace(
+        &mut self,
+        from: &Path,
+        metadata: &Metadata,
+        above: &Node,
+        name: &OsString,
+    ) -> Result<(), Trouble> {
+        let temporary = self.temporary(above)?;
+        let made = self.make(from, metadata, above, &temporary).and_then(|made| {
+            let Some(node) = made else { return Ok(()) };
+            self.fs.sync_node(&node)?;
+            Ok(self.fs.rename(above, &temporary, above, name, RenameFlags::default())?)
+        });
+        // Not complete; or a name of what has `name` already.
+        if find(self.fs, above, &temporary)?.is_some() {
+            self.fs.unlink(above, &temporary)?;
+        }
+        made
+    }
+
+    /// A name that nothing in `above` has.
+    fn temporary(&self, above: &Node) -> Result<OsString, Trouble> {
+        let mut number = 0;
+        loop {
+            let name = OsString::from(format!(".meantime-put-{}-{number}", std::process::id()));
+            if find(self.fs, above, &name)?.is_none() {
+                return Ok(name);
+            }
+            number += 1;
+        }
+    }
+
+    /// Makes `name`, which is not there; `None`: the user has stopped it, and nothing was made.
+    fn make(
+        &mut self,
+        from: &Path,
+        metadata: &Metadata,
+        above: &Node,
+        name: &OsString,
+    ) -> Result<Option<Node>, Trouble> {
         let key = (metadata.dev(), metadata.ino());
         if let Some(first) = self.links.get(&key) {
             self.fs.link(first, above, name)?;
             self.files += 1;
-            return Ok(());
+            return Ok(Some(first.clone()));
         }
         // Nobody else's until it is complete.
         let new = NewNode { mode: 0o600, uid: 0, gid: 0 };
@@ -221,7 +264,7 @@ impl Putter<'_> {
             if copied.is_err() || signal::stopped() {
                 // A part of a file could be taken for all of it.
                 self.fs.unlink(above, name)?;
-                return copied;
+                return copied.map(|()| None);
             }
             node
         } else if kind.is_symlink() {
@@ -240,10 +283,10 @@ impl Putter<'_> {
         };
         self.finish(from, metadata, &node)?;
         if metadata.nlink() > 1 {
-            self.links.insert(key, node);
+            self.links.insert(key, node.clone());
         }
         self.files += 1;
-        Ok(())
+        Ok(Some(node))
     }
 
     /// The data of `from`, where there are any: holes stay holes.

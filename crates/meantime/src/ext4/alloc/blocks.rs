@@ -35,7 +35,7 @@ impl Allocator {
                 (Promised::Data(Arc::clone(reservation.shared())), blocks)
             }
             None => {
-                let who = if want.metadata { Who::Need } else { self.pool.user() };
+                let who = if want.node { Who::Need } else { self.pool.user() };
                 (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
             }
         };

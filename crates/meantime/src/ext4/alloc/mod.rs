@@ -42,8 +42,10 @@ pub struct Want<'r> {
     pub blocks: u32,
     /// The promise that they are taken of.
     pub reservation: Option<&'r mut Reservation>,
-    /// For metadata (nodes of trees, directories): what is kept in reserve for them may be used.
+    /// For metadata (nodes of trees, directories, attributes).
     pub metadata: bool,
+    /// For a node of a file's tree, without which what was promised could not be kept: what is kept in reserve for them may be used.
+    pub node: bool,
 }
 
 /// What is thought of a group. Its descriptor and bitmaps know better.

@@ -10,7 +10,7 @@ use crate::ext4::journal::testing::Image;
 use crate::ext4::{Defect, Error};
 
 fn want(blocks: u32) -> Want<'static> {
-    Want { ino: 12, goal: None, blocks, reservation: None, metadata: false }
+    Want { ino: 12, goal: None, blocks, reservation: None, metadata: false, node: false }
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn some_blocks_are_roots_and_the_last_for_metadata() {
     let take = |metadata| {
         let mut taken = 0;
         loop {
-            let want = Want { metadata, ..want(1000) };
+            let want = Want { metadata, node: metadata, ..want(1000) };
             match image.change_with(&allocator, |handle| allocator.blocks(handle, want)) {
                 Ok(blocks) => taken += blocks.end - blocks.start,
                 Err(error) => {
@@ -208,7 +208,7 @@ fn a_bitmap_that_cannot_be_is_not_believed() {
     wrong[0] &= 0xFE;
     wrong[first as usize / 8] |= 1 << (first % 8);
     image.write(block(group.block_bitmap), &wrong);
-    let goal = Want { goal: None, metadata: true, ..want(1) };
+    let goal = Want { goal: None, metadata: true, node: true, ..want(1) };
     let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, goal).map(drop));
     assert_eq!(damage(taken), Defect::BlockUnmarked);
     // What is the file system's own is not freed.

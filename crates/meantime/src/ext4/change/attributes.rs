@@ -249,7 +249,8 @@ fn write_block(
     }
     // Whether it fits is known before a block is taken for it.
     block.list.write_to_block(handle.superblock(), 0, 1, &mut content).map_err(|Full| Error::NoSpace)?;
-    let want = Want { ino: inode.ino(), goal: None, blocks: 1, reservation: None, metadata: true };
+    let want =
+        Want { ino: inode.ino(), goal: None, blocks: 1, reservation: None, metadata: true, node: false };
     let number = allocator.blocks(handle, want)?.start;
     let written = block.list.write_to_block(handle.superblock(), number, 1, &mut content);
     written.map_err(|Full| Error::NoSpace)?;

@@ -176,7 +176,7 @@ fn append(handle: &mut Handle<'_>, allocator: &Allocator, dir: &mut InodeEdit) -
             (run.physical != 0).then_some(run.physical + 1)
         }
     };
-    let want = Want { ino: dir.ino(), goal, blocks: 1, reservation: None, metadata: true };
+    let want = Want { ino: dir.ino(), goal, blocks: 1, reservation: None, metadata: true, node: false };
     let number = allocator.blocks(handle, want)?.start;
     if dir.flags() & flags::EXTENTS == 0 && logical < DIRECT_BLOCKS {
         let pointer = u32::try_from(number).map_err(|_| Error::NoSpace)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tree::{Level, Tree, descend};
+use super::tree::{Level, Tree};
 use super::{Progress, block_map};
 use crate::ext4::alloc::Allocator;
 use crate::ext4::format::MappedExtent;
@@ -162,13 +162,6 @@ pub fn remove(
         handle.record(Change::DelRange { ino: inode.ino(), first: range.start, blocks });
     }
     Ok(progress)
-}
-
-/// Whether the file of `inode`, which has extents, has anything from block `from` on.
-pub(super) fn any_from(handle: &Handle<'_>, inode: &InodeEdit, from: u64) -> Result<bool, Error> {
-    let path = descend(handle, inode, LOGICAL_BLOCKS - 1)?;
-    let last = path.last().and_then(|leaf| Some(leaf.node.extent(leaf.slot.checked_sub(1)?)));
-    Ok(last.is_some_and(|last| last.end() > from))
 }
 
 struct Removal<'t, 'h> {

@@ -2,7 +2,7 @@
 //!
 //! Who may do it (permissions, the sticky bit) is asked before; only immutable and append-only inodes are seen to here.
 
-use super::{directory, new_inode, orphans};
+use super::{attributes, directory, new_inode, orphans};
 use crate::ext4::alloc::Allocator;
 use crate::ext4::error::Error;
 use crate::ext4::format::dirent::NAME_BYTES_MAX;
@@ -308,7 +308,12 @@ pub(super) fn lose_name(handle: &mut Handle<'_>, ino: u32) -> Result<Unlinked, E
         let links = if is_directory(inode) { 0 } else { inode.links().saturating_sub(1) };
         inode.set_links(links);
         is_last = links == 0;
-        if is_last { orphans::add(handle, inode) } else { Ok(()) }
+        if !is_last {
+            return Ok(());
+        }
+        // Before it goes: what could not be deleted would be an orphan for ever.
+        attributes::check_releasable(handle, inode)?;
+        orphans::add(handle, inode)
     })?;
     Ok(Unlinked { ino, is_last })
 }
@@ -326,7 +331,8 @@ fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdi
 /// Takes `name`, which is not a directory, out of directory `parent`.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], …; damage, or the device.
+/// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], …; [`Error::Unsupported`] for the last name of an inode that could not be
+/// deleted, since the value of an attribute has an inode of its own; damage, or the device.
 pub fn unlink(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlinked, Error> {
     let inode = load_victim(handle, parent, name)?;
     if is_directory(&inode) {

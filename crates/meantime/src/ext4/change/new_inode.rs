@@ -125,7 +125,8 @@ pub(super) fn set_target(
         area[..target.len()].copy_from_slice(target);
         return Ok(());
     }
-    let want = Want { ino: inode.ino(), goal: None, blocks: 1, reservation: None, metadata: true };
+    let want =
+        Want { ino: inode.ino(), goal: None, blocks: 1, reservation: None, metadata: true, node: false };
     let block = allocator.blocks(handle, want)?.start;
     if inode.flags() & flags::EXTENTS == 0 {
         let pointer = u32::try_from(block).map_err(|_| Error::NoSpace)?;

@@ -12,7 +12,7 @@ use crate::ext4::format::checksum::crc32c;
 use crate::ext4::format::edit::InodeEdit;
 use crate::ext4::format::features::{compat, ro_compat};
 use crate::ext4::format::{Inode, RunState};
-use crate::ext4::journal::Handle;
+use crate::ext4::journal::{Handle, OrphanPlace};
 use crate::ext4::{Corruption, Defect, Error, FileType};
 
 /// At the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
@@ -109,28 +109,40 @@ impl OrphanFile {
         }
     }
 
-    /// Puts `ino` where the first entry of `instead` is; `false`: there is none.
-    fn replace(&self, handle: &mut Handle<'_>, instead: u32, ino: u32) -> Result<bool, Error> {
-        for logical in 0..self.blocks {
-            let found = self.block(handle, logical)?;
-            let Some(at) = found.entries().position(|entry| entry == instead) else { continue };
-            let has_checksums = handle.superblock().has_checksums();
-            let content = handle.edit(found.block)?;
-            content[4 * at..4 * at + 4].copy_from_slice(&ino.to_le_bytes());
-            if has_checksums {
-                let right = self.checksum(found.block, content);
-                let end = content.len();
-                content[end - 4..].copy_from_slice(&right);
-            }
-            return Ok(true);
+    /// Puts `ino` where the first entry of `instead` is in block `logical`; `false`: there is none.
+    fn replace(&self, handle: &mut Handle<'_>, logical: u64, instead: u32, ino: u32) -> Result<bool, Error> {
+        let found = self.block(handle, logical)?;
+        let Some(at) = found.entries().position(|entry| entry == instead) else { return Ok(false) };
+        let has_checksums = handle.superblock().has_checksums();
+        let content = handle.edit(found.block)?;
+        content[4 * at..4 * at + 4].copy_from_slice(&ino.to_le_bytes());
+        if has_checksums {
+            let right = self.checksum(found.block, content);
+            let end = content.len();
+            content[end - 4..].copy_from_slice(&right);
         }
-        Ok(false)
+        Ok(true)
     }
 
-    fn list(&self, handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
+    /// Puts `ino` where there is room; in which block; `None`: there is none.
+    fn put(&self, handle: &mut Handle<'_>, ino: u32) -> Result<Option<u64>, Error> {
+        let first = handle.orphans().room();
+        for logical in first..self.blocks {
+            if self.replace(handle, logical, 0, ino)? {
+                handle.orphans().no_room_before(logical);
+                return Ok(Some(logical));
+            }
+        }
+        handle.orphans().no_room_before(self.blocks);
+        Ok(None)
+    }
+
+    /// Its orphans, each with the block that it is in.
+    fn list(&self, handle: &Handle<'_>) -> Result<Vec<(u32, u64)>, Error> {
         let mut all = Vec::new();
         for logical in 0..self.blocks {
-            all.extend(self.block(handle, logical)?.entries().filter(|ino| *ino != 0));
+            let block = self.block(handle, logical)?;
+            all.extend(block.entries().filter(|ino| *ino != 0).map(|ino| (ino, logical)));
         }
         Ok(all)
     }
@@ -142,20 +154,25 @@ impl OrphanFile {
 /// Damage, or the device.
 pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
+    let ino = inode.ino();
     // Once more would make the list a circle.
-    if inode.deletion_time() != 0
-        || truncate::may_be_under_way(handle, inode) && contains(handle, inode.ino())?
-    {
+    if contains(handle, ino)? {
         return Ok(());
     }
     if let Some(file) = OrphanFile::of(handle)?
-        && file.replace(handle, 0, inode.ino())?
+        && let Some(logical) = file.put(handle, ino)?
     {
+        handle.set_orphan(ino, Some(OrphanPlace::File { logical }));
         return Ok(());
     }
     let mut superblock = handle.load_superblock()?;
-    inode.set_deletion_time(superblock.last_orphan());
-    superblock.set_last_orphan(inode.ino());
+    let next = superblock.last_orphan();
+    inode.set_deletion_time(next);
+    superblock.set_last_orphan(ino);
+    if next != 0 {
+        handle.set_orphan(next, Some(OrphanPlace::List { before: ino }));
+    }
+    handle.set_orphan(ino, Some(OrphanPlace::List { before: 0 }));
     handle.store_superblock(&superblock)
 }
 
@@ -166,54 +183,44 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
 /// [`Defect::OrphanList`] if it was none; the device.
 pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
+    learn(handle)?;
     let ino = inode.ino();
-    if let Some(file) = OrphanFile::of(handle)?
-        && file.replace(handle, ino, 0)?
-    {
-        return Ok(());
-    }
+    let wrong = || Err(Corruption::new(Defect::OrphanList).in_inode(ino).into());
+    let before = match handle.orphan(ino) {
+        Some(OrphanPlace::List { before }) => before,
+        Some(OrphanPlace::File { logical }) => {
+            handle.set_orphan(ino, None);
+            return match OrphanFile::of(handle)? {
+                Some(file) if file.replace(handle, logical, ino, 0)? => Ok(()),
+                _ => wrong(),
+            };
+        }
+        None => return wrong(),
+    };
     let next = inode.deletion_time();
     inode.set_deletion_time(0);
-    let mut superblock = handle.load_superblock()?;
-    let mut before = superblock.last_orphan();
-    if before == ino {
+    handle.set_orphan(ino, None);
+    if next != 0 {
+        handle.set_orphan(next, Some(OrphanPlace::List { before }));
+    }
+    if before == 0 {
+        let mut superblock = handle.load_superblock()?;
+        if superblock.last_orphan() != ino {
+            return wrong();
+        }
         superblock.set_last_orphan(next);
         return handle.store_superblock(&superblock);
     }
-    let wrong = Corruption::new(Defect::OrphanList).in_inode(ino);
-    for _ in 0..handle.superblock().inodes() {
-        if before == 0 {
-            break;
-        }
-        let mut other = handle.load_inode(before)?;
-        before = other.deletion_time();
-        if before == ino {
-            other.set_deletion_time(next);
-            return handle.store_inode(&other, false);
-        }
+    let mut other = handle.load_inode(before)?;
+    if other.deletion_time() != ino {
+        return wrong();
     }
-    Err(wrong.into())
+    other.set_deletion_time(next);
+    handle.store_inode(&other, false)
 }
 
-/// Gives up a truncation that cannot be finished, for damage as a rule: inode `ino`, which has links, is no orphan any more. (What it has behind its
-/// size is in the way of nobody but e2fsck.)
-///
-/// # Errors
-/// As [`remove`].
-pub fn abandon(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
-    let mut inode = handle.load_inode(ino)?;
-    if inode.links() == 0 || !contains(handle, ino)? {
-        return Ok(());
-    }
-    remove(handle, &mut inode)?;
-    handle.store_inode(&inode, true)
-}
-
-/// All orphans: those of the list, then those of the file.
-///
-/// # Errors
-/// [`Defect::OrphanList`] if the list goes in circles, or an inode is in it that is not in use, or the file system's own; the device.
-pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
+/// All orphans on the disk, and where: those of the list, then those of the file.
+fn walk(handle: &Handle<'_>) -> Result<Vec<(u32, OrphanPlace)>, Error> {
     let mut all = Vec::new();
     let mut listed = HashSet::new();
     let mut check = |ino: u32| -> Result<Inode, Error> {
@@ -229,19 +236,36 @@ pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
         let byte = bitmap.and_then(|bitmap| bitmap.get(bit as usize / 8).copied()).unwrap_or(0);
         if byte & 1 << (bit % 8) == 0 { Err(wrong.into()) } else { Ok(inode) }
     };
-    let mut ino = handle.load_superblock()?.last_orphan();
+    let (mut before, mut ino) = (0, handle.load_superblock()?.last_orphan());
     while ino != 0 {
         let inode = check(ino)?;
-        all.push(ino);
-        ino = inode.deletion_time();
+        all.push((ino, OrphanPlace::List { before }));
+        (before, ino) = (ino, inode.deletion_time());
     }
     if let Some(file) = OrphanFile::of(handle)? {
-        for ino in file.list(handle)? {
+        for (ino, logical) in file.list(handle)? {
             check(ino)?;
-            all.push(ino);
+            all.push((ino, OrphanPlace::File { logical }));
         }
     }
     Ok(all)
+}
+
+/// From now on it is known where the orphans are, without a walk. (Whatever is changed of them asks first: so the disk has them as they were before
+/// `handle`.)
+fn learn(handle: &Handle<'_>) -> Result<(), Error> {
+    if !handle.orphans().is_known() {
+        handle.orphans().learn(walk(handle)?.into_iter().collect());
+    }
+    Ok(())
+}
+
+/// All orphans: those of the list, then those of the file.
+///
+/// # Errors
+/// [`Defect::OrphanList`] if the list goes in circles, or an inode is in it that is not in use, or the file system's own; the device.
+pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
+    Ok(walk(handle)?.into_iter().map(|(ino, _)| ino).collect())
 }
 
 /// Whether inode `ino` is an orphan.
@@ -249,7 +273,8 @@ pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
 /// # Errors
 /// As [`list`].
 pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
-    Ok(list(handle)?.contains(&ino))
+    learn(handle)?;
+    Ok(handle.orphan(ino).is_some())
 }
 
 /// Goes on with what is to be done with orphan `ino`, which nobody has open: one without links is deleted, another one loses its blocks beyond its size. Once it has
@@ -265,6 +290,9 @@ pub fn finish(
     budget: usize,
 ) -> Result<Progress, Error> {
     let mut inode = handle.load_inode(ino)?;
+    if !contains(handle, ino)? {
+        return Err(Corruption::new(Defect::OrphanList).in_inode(ino).into());
+    }
     let has_blocks = inode.parsed(handle.superblock())?.has_blocks();
     if inode.links() != 0 {
         let progress = match has_blocks {

@@ -217,7 +217,8 @@ impl<'a> Ends<'a> {
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`], [`Error::NotDirectory`]; [`Error::Invalid`] for flags that
-/// contradict one another, and a directory that would be in itself; as [`create`](super::names::create).
+/// contradict one another, and a directory that would be in itself; as [`create`](super::names::create); for what is replaced, as
+/// [`unlink`](super::names::unlink).
 pub fn rename(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -95,20 +95,6 @@ pub fn set_size(
     Ok(progress)
 }
 
-/// Whether a truncation of `inode` may be under way, or have failed: only then is an inode that has names an orphan.
-pub(super) fn may_be_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> bool {
-    if inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::INLINE_DATA != 0 {
-        return false;
-    }
-    // What a map has behind the end is not easily found.
-    if inode.flags() & flags::EXTENTS == 0 {
-        return true;
-    }
-    let blocks = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
-    // One whose tree is damaged can lose its name all the same.
-    extents::any_from(handle, inode, blocks).unwrap_or(true)
-}
-
 /// Goes on with the truncation that [`set_size`] began, whether the file still has names or not: the inode itself stays. The same must be said
 /// of what it returns.
 ///

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::journal::Replayed;
 use super::source::Source;
 use super::superblock::{RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
-use super::volume::{Shared, Volume, VolumeOptions};
+use super::volume::{InodeTables, Shared, Volume, VolumeOptions};
 use crate::ext4::{Corruption, Defect, Error, MountError, Unsupported};
 
 /// Why a volume could not be opened.
@@ -253,7 +253,9 @@ impl<S: Source> Volume<S> {
             }));
         }
         let ignored = AtomicU64::new(u64::from(superblock.wrong_checksum));
+        let inode_tables = InodeTables::new(superblock.groups());
         let shared = Shared {
+            inode_tables,
             superblock,
             superblock_block,
             device_bytes,

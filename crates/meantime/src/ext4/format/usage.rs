@@ -23,6 +23,11 @@ impl Superblock {
         ((self.blocks >> self.cluster_bits) / 50).min(4096)
     }
 
+    /// The user and the group that root's blocks are kept for.
+    pub(in crate::ext4) fn reserved_for(&self) -> (u32, u32) {
+        (u32::from(self.raw.def_resuid.get()), u32::from(self.raw.def_resgid.get()))
+    }
+
     /// Blocks that only root gets (`s_r_blocks_count`).
     pub(in crate::ext4) fn root_blocks(&self) -> u64 {
         let high = u64::from(self.raw.r_blocks_count_hi.get()) << 32;

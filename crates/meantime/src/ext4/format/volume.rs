@@ -42,6 +42,18 @@ pub(super) struct Shared {
     pub(super) overlay: BTreeMap<u64, Arc<[u8]>>,
     /// What fast commits say besides.
     pub(super) replayed: Replayed,
+    pub(super) inode_tables: InodeTables,
+}
+
+/// Where the inodes of each group begin, as far as it was looked for: those never move.
+#[derive(Debug)]
+pub(super) struct InodeTables(Box<[AtomicU64]>);
+
+impl InodeTables {
+    /// Of so many groups; nothing is known yet.
+    pub(super) fn new(groups: u32) -> Self {
+        Self((0..groups).map(|_| AtomicU64::new(0)).collect())
+    }
 }
 
 impl<S> Volume<S> {
@@ -155,6 +167,7 @@ impl<S> Volume<S> {
     }
 
     fn replace(&mut self, superblock: Superblock, overlay: BTreeMap<u64, Arc<[u8]>>, replayed: Replayed) {
+        let groups = superblock.groups();
         self.shared = Arc::new(Shared {
             superblock,
             superblock_block: self.shared.superblock_block,
@@ -163,6 +176,7 @@ impl<S> Volume<S> {
             ignored: AtomicU64::new(self.ignored()),
             overlay,
             replayed,
+            inode_tables: InodeTables::new(groups),
         });
     }
 
@@ -300,6 +314,22 @@ impl<S: Source> Volume<S> {
         (!group.inode_uninit).then(|| self.bitmap(group.inode_bitmap, bits, checksum, mask)).transpose()
     }
 
+    /// The first block of the inodes of group `number`.
+    fn inode_table(&self, number: u32) -> Result<u64, Error> {
+        let Some(known) = self.shared.inode_tables.0.get(number as usize) else {
+            return Ok(self.group(number)?.inode_table);
+        };
+        // Relaxed: it is a number, and always the same one.
+        match known.load(Ordering::Relaxed) {
+            0 => {
+                let found = self.group(number)?.inode_table;
+                known.store(found, Ordering::Relaxed);
+                Ok(found)
+            }
+            table => Ok(table),
+        }
+    }
+
     /// Where inode `ino` is: block, and byte in it.
     ///
     /// # Errors
@@ -309,10 +339,10 @@ impl<S: Source> Volume<S> {
         let wrong = Corruption::new(Defect::InodeNumber).in_inode(ino);
         let index = ino.checked_sub(1).filter(|_| ino <= superblock.inodes()).ok_or(wrong)?;
         let per_group = superblock.inodes_per_group();
-        let group = self.group(index / per_group)?;
+        let table = self.inode_table(index / per_group)?;
         let at = u64::from(index % per_group) * u64::from(superblock.inode_bytes());
         let block_bytes = u64::from(superblock.block_bytes());
-        Ok((group.inode_table + at / block_bytes, (at % block_bytes) as usize))
+        Ok((table + at / block_bytes, (at % block_bytes) as usize))
     }
 
     /// Inode `ino`, in use or not.

@@ -9,12 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Sequence;
 use super::broken::{Rule, is_broken};
+use super::counters::{Counts, JournalCounters};
 use super::fast_commit::{FastArea, LedFast, Supersede};
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
 use super::writer::{Writer, flush};
-use crate::block::{BlockChannel, Request, RequestError};
+use crate::block::{Request, RequestError};
 use crate::ext4::Error;
 use crate::ext4::format::journal::{Copied, JournalFormat};
 use crate::ext4::lanes::Lane;
@@ -24,6 +25,9 @@ use crate::hw::futex::Futex;
 
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 500;
+
+/// After so many looks a thread lets others have its CPU, if any want it.
+const YIELD: u32 = 32;
 
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 50_000_000;
@@ -39,6 +43,12 @@ pub(in crate::ext4) trait Follow {
 /// No requests.
 impl Follow for () {
     fn finish(&mut self, _: &mut Lane) {}
+}
+
+/// How many blocks of the log go into one request, of `blocks` that can be written at once: a few requests that a device does side by side are done
+/// sooner than a long one.
+pub fn log_piece_blocks(blocks: u64) -> u64 {
+    blocks.div_ceil(4).max(2)
 }
 
 /// What its leader has to itself: the log.
@@ -67,6 +77,7 @@ pub(super) struct Commits {
     /// Up to which change everything is durable by fast commits.
     pub(super) fast: AtomicU64,
     half_full: AtomicBool,
+    pub(super) counts: Counts,
     /// Who sleeps on `progress`.
     sleepers: AtomicU32,
     /// Changes when a leader has ended.
@@ -145,13 +156,14 @@ impl Committer {
 
     /// Buffers for `blocks` blocks of the log from `at` on, one for each stretch of the disk, in `parts`.
     fn parts(&mut self, lane: &mut Lane, at: u32, blocks: usize) -> Result<(), Error> {
+        let piece = log_piece_blocks(blocks as u64) as usize;
         let mut done = 0;
         while done < blocks {
             let (place, side_by_side) = self
                 .log
                 .place(self.log.behind(at, done as u32))
                 .ok_or(Error::Invalid("the journal has no such block"))?;
-            let count = (side_by_side as usize).min(blocks - done);
+            let count = (side_by_side as usize).min(blocks - done).min(piece);
             let buf = self.writer.buffer(lane, count)?;
             self.parts.push((place, done, buf));
             done += count;
@@ -236,7 +248,7 @@ impl Committer {
                 return Err(RequestError::from(rejected.error).into());
             }
         };
-        let done = lane.channel.wait(ticket);
+        let done = lane.wait(ticket);
         self.commit_block = done.buf;
         done.result.map_err(Error::from_io)
     }
@@ -246,7 +258,7 @@ impl Committer {
         self.plan(transaction).log_blocks() <= self.log.free() as usize
     }
 
-    /// Writes `transaction` and its commit block, in the order of rules 1 to 3.
+    /// Writes `transaction` and its commit block, in the order of rules 1 to 3; how many blocks of the log that took.
     pub(super) fn commit(
         &mut self,
         lane: &mut Lane,
@@ -254,7 +266,7 @@ impl Committer {
         data: &mut impl Follow,
         overlap: CommitOverlap,
         volatile: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<u32, Error> {
         if !overlap.data {
             data.finish(lane);
             transaction.ordered.wait()?;
@@ -275,7 +287,10 @@ impl Committer {
         }
         if empty {
             // There were data only, which nothing in the log leads to.
-            return if volatile && transaction.ordered.is_unflushed() { flush(lane) } else { Ok(()) };
+            if volatile && transaction.ordered.is_unflushed() {
+                flush(lane)?;
+            }
+            return Ok(0);
         }
         let buf = match prepared? {
             Some(buf) => buf,
@@ -296,7 +311,7 @@ impl Committer {
             blocks: written + 1,
         });
         self.tid = self.tid.wrapping_add(1);
-        Ok(())
+        Ok(written + 1)
     }
 }
 
@@ -315,6 +330,7 @@ impl Commits {
             durable: AtomicU64::new(0),
             fast: AtomicU64::new(0),
             half_full: AtomicBool::new(false),
+            counts: Counts::default(),
             sleepers: AtomicU32::new(0),
             progress: Futex::default(),
         }
@@ -355,11 +371,16 @@ impl Commits {
 
     /// Waits until a leader has ended, or something else is `over`; may end early.
     fn wait(&self, over: impl Fn() -> bool) {
-        for _ in 0..LOOKS {
+        for look in 1..=LOOKS {
             if over() {
                 return;
             }
-            std::hint::spin_loop();
+            // The leader may want this CPU.
+            if look % YIELD == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -372,6 +393,16 @@ impl Commits {
 }
 
 impl Journal {
+    /// What was written so far.
+    pub fn counters(&self) -> JournalCounters {
+        self.commits.counts.read()
+    }
+
+    /// Whether everything up to transaction `upto` is durable.
+    pub(in crate::ext4) fn is_durable(&self, upto: Sequence) -> bool {
+        self.commits.durable() >= upto
+    }
+
     /// Makes all changes up to transaction `upto` durable that were made so far, and waits for the caller's own `data` (in any case: none of them is under way
     /// when this returns). By a fast commit, if there are such and one can say it: then the transaction goes on.
     ///
@@ -480,7 +511,9 @@ impl Journal {
             let Some(mut lead) = self.commits.try_lead() else {
                 // The leader may be waiting for these.
                 data.finish(lane);
+                let waiting = self.lanes.waiting();
                 self.commits.wait(is_done);
+                drop(waiting);
                 continue;
             };
             if self.commits.is_spoilt() {
@@ -557,7 +590,10 @@ impl Journal {
         if let Supersede::Apart(place) = supersede {
             committer.end_log_with(place, lane)?;
         }
-        committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        let blocks = committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        if blocks > 0 {
+            self.commits.counts.commit(blocks);
+        }
         if matches!(supersede, Supersede::Apart(_)) {
             committer.finish_superseding(lane, self.volatile)?;
         }

@@ -236,6 +236,7 @@ pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ext4::journal::Changed;
 
     fn add(first: u32, blocks: u32, at: u64) -> Change {
         Change::AddRange { ino: 12, first, blocks, at, unwritten: false }
@@ -245,7 +246,12 @@ mod tests {
         let places = [(12, (5, 0))].into();
         let fast = FastChanges { operations: operations.to_vec(), places, complete, barred };
         let blocks = [(5, Arc::from([0; 4]))].into();
-        Changes { fast, blocks, inodes: [(12, true)].into(), ..Changes::default() }
+        Changes {
+            fast,
+            blocks,
+            inodes: [(12, Changed { data: true, links: 1 })].into(),
+            ..Changes::default()
+        }
     }
 
     #[test]

@@ -199,6 +199,7 @@ impl Journal {
         let count = said.bytes.len() / committer.format.block_bytes();
         if let Some(area) = committer.fast.as_mut().filter(|_| count > 0) {
             area.take(tid, said.at, count);
+            self.commits.counts.fast_commit(count as u32);
         }
         Ok(())
     }

@@ -12,11 +12,21 @@ use zerocopy::IntoBytes;
 
 use super::fast::{self, FastChanges};
 use super::held::Held;
+use super::orphans::{OrphanPlace, Orphans};
 use crate::ext4::alloc::SpaceChanges;
 use crate::ext4::format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use crate::ext4::format::journal::fast_commit::Change;
 use crate::ext4::format::{Source, SourceError, Superblock, Volume};
 use crate::ext4::{Corruption, Defect, Error, Timestamp};
+
+/// How an inode was changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// In a way that `fdatasync` has to write (size, blocks), not only times, owner or mode.
+    pub data: bool,
+    /// How many links lead to it now.
+    pub links: u16,
+}
 
 /// What a handle has changed.
 #[derive(Debug, Default)]
@@ -27,8 +37,10 @@ pub struct Changes {
     pub forgotten: BTreeSet<u64>,
     /// Blocks that were freed, of data or metadata: not to be used before the change has committed.
     pub freed: Vec<Range<u64>>,
-    /// Inodes that were changed; true: in a way that `fdatasync` has to write (size, blocks), not only times, owner or mode.
-    pub inodes: BTreeMap<u32, bool>,
+    /// Inodes that were changed.
+    pub inodes: BTreeMap<u32, Changed>,
+    /// Inodes that became orphans, or are none any more (`None`), or are so in another place.
+    pub orphans: BTreeMap<u32, Option<OrphanPlace>>,
     /// The same in the words of fast commits, if they have any for it.
     pub fast: FastChanges,
     /// What it means for the totals: for [`Allocator::completed`](crate::ext4::alloc::Allocator::completed).
@@ -40,14 +52,21 @@ pub struct Handle<'a> {
     volume: Volume<()>,
     base: &'a (dyn Source + Sync),
     held: &'a Held,
+    orphans: &'a Orphans,
     now: Timestamp,
     changes: Changes,
 }
 
 impl<'a> Handle<'a> {
-    /// A change, at time `now`, of what `base` has of `volume`.
-    pub fn new(volume: Volume<()>, base: &'a (dyn Source + Sync), held: &'a Held, now: Timestamp) -> Self {
-        Self { volume, base, held, now, changes: Changes::default() }
+    /// A change, at time `now`, of what `base` has of `volume`; `held` and `orphans` are those of the mount.
+    pub fn new(
+        volume: Volume<()>,
+        base: &'a (dyn Source + Sync),
+        held: &'a Held,
+        orphans: &'a Orphans,
+        now: Timestamp,
+    ) -> Self {
+        Self { volume, base, held, orphans, now, changes: Changes::default() }
     }
 
     /// The file system as it is with what was changed so far.
@@ -128,6 +147,21 @@ impl<'a> Handle<'a> {
         }
     }
 
+    /// Where orphan `ino` is, with what was changed so far; `None`: it is none. (Only if it [is known](Orphans::is_known).)
+    pub fn orphan(&self, ino: u32) -> Option<OrphanPlace> {
+        self.changes.orphans.get(&ino).copied().unwrap_or_else(|| self.orphans.place(ino))
+    }
+
+    /// Inode `ino` is an orphan in that place from now on, or none (`None`).
+    pub fn set_orphan(&mut self, ino: u32, place: Option<OrphanPlace>) {
+        self.changes.orphans.insert(ino, place);
+    }
+
+    /// What is known of all orphans, by the changes before this one.
+    pub fn orphans(&self) -> &Orphans {
+        self.orphans
+    }
+
     /// Inode `ino`, to be changed: [`store_inode`](Self::store_inode).
     ///
     /// # Errors
@@ -155,7 +189,8 @@ impl<'a> Handle<'a> {
             self.changes.fast.bar();
         }
         self.changes.fast.store(inode.ino(), block, at);
-        *self.changes.inodes.entry(inode.ino()).or_default() |= data;
+        let changed = self.changes.inodes.entry(inode.ino()).or_default();
+        *changed = Changed { data: changed.data | data, links: inode.links() };
         Ok(())
     }
 

@@ -13,6 +13,7 @@
 mod broken;
 mod checkpoint;
 mod commit;
+mod counters;
 mod failure;
 pub mod fast;
 mod fast_commit;
@@ -24,6 +25,7 @@ mod log;
 mod mount;
 mod newest;
 mod ordered;
+mod orphans;
 mod pending;
 mod recover;
 mod running;
@@ -38,11 +40,14 @@ pub use broken::Rule;
 #[cfg(feature = "broken-rules")]
 pub use broken::break_rule;
 pub(in crate::ext4) use commit::Follow;
-pub use handle::{Changes, Handle};
+pub use commit::log_piece_blocks;
+pub use counters::JournalCounters;
+pub use handle::{Changed, Changes, Handle};
 pub use held::Held;
 pub use newest::{Blocks, Newest};
 pub use ordered::OrderedToken;
-pub use running::Journal;
+pub use orphans::{OrphanPlace, Orphans};
+pub use running::{Journal, Observe};
 
 /// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal it has another, of 32 bits.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,6 +8,7 @@ use super::commit::{Commits, Committer};
 use super::fast_commit::FastArea;
 use super::held::Held;
 use super::log::{Log, Stretch};
+use super::orphans::Orphans;
 use super::pending::Pending;
 use super::recover::{Overlaid, Replacement, carry_out, look_over};
 use super::running::{Journal, Open, time_now};
@@ -282,6 +283,7 @@ impl Journal {
             volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),
+            orphans: Orphans::default(),
             recovered,
         };
         Ok((journal, volume))

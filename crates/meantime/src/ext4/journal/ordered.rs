@@ -10,6 +10,9 @@ use crate::hw::futex::Futex;
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 2_000;
 
+/// After so many looks a thread lets others have its CPU, if any want it.
+const YIELD: u32 = 32;
+
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 100_000_000;
 
@@ -76,7 +79,12 @@ impl Ordered {
         while !self.is_done() {
             if looks < LOOKS {
                 looks += 1;
-                std::hint::spin_loop();
+                // Whose data they are may want this CPU.
+                if looks % YIELD == 0 {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
                 continue;
             }
             let word = self.none_left.get();

@@ -11,6 +11,7 @@ use super::handle::{Changes, Handle};
 use super::held::Held;
 use super::log::{Log, Stretch};
 use super::mount::Beginner;
+use super::orphans::Orphans;
 use super::running::time_now;
 use super::transaction::Transaction;
 use crate::ext4::FileType;
@@ -51,8 +52,8 @@ pub(super) fn look_over(volume: &Volume<Overlaid>) -> Result<(), Error> {
         return Err(Error::NotDirectory);
     }
     Allocator::new(volume)?;
-    let held = Held::default();
-    let handle = Handle::new(volume.with_source(()), volume.source(), &held, time_now());
+    let (held, known) = (Held::default(), Orphans::default());
+    let handle = Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
     orphans::list(&handle).map(drop)
 }
 
@@ -66,8 +67,8 @@ pub(super) fn carry_out(volume: &Volume<Overlaid>, commits: FastCommits) -> Resu
     for blocks in fast_commits::given(&outcome) {
         held.hold(blocks, Sequence(1));
     }
-    let allocator = Allocator::new(volume)?;
-    let mut handle = Handle::new(volume.with_source(()), volume.source(), &held, time_now());
+    let (allocator, known) = (Allocator::new(volume)?, Orphans::default());
+    let mut handle = Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
     fast_commits::carry_out(&mut handle, &allocator, &outcome)?;
     Ok(handle.into_changes())
 }

@@ -10,6 +10,7 @@ use super::commit::Commits;
 use super::handle::{Changes, Handle};
 use super::held::Held;
 use super::ordered::OrderedToken;
+use super::orphans::Orphans;
 use super::pending::Pending;
 use super::transaction::Transaction;
 use super::writer::Writer;
@@ -19,8 +20,15 @@ use crate::ext4::options::CommitOverlap;
 use crate::ext4::source::DeviceSource;
 use crate::ext4::{Error, Recovered, Timestamp};
 
-/// Whoever is told of each change that succeeded.
-pub(super) type Observer = Box<dyn Fn(&Changes) + Send + Sync>;
+/// Whoever is told of each change that succeeded, of one after another.
+pub trait Observe: Send + Sync {
+    /// The change is going to be a part of transaction `sequence`. Nobody can see it yet: so whoever has seen it, and wants what he saw to be
+    /// durable, finds that said already.
+    fn coming(&self, changes: &Changes, sequence: Sequence);
+
+    /// It can be seen. The next change has not begun.
+    fn done(&self, changes: &Changes);
+}
 
 /// The transactions that have not committed.
 pub(super) struct Open {
@@ -54,13 +62,15 @@ pub struct Journal {
     pub(super) volatile: bool,
     /// Why nothing can be changed any more.
     pub(super) failure: OnceLock<Error>,
-    pub(super) observer: OnceLock<Observer>,
+    pub(super) observer: OnceLock<Box<dyn Observe>>,
+    /// Where the orphans are.
+    pub(super) orphans: Orphans,
     pub(super) recovered: Option<Recovered>,
 }
 
 impl Journal {
-    /// Has `observer` told of each change that succeeded, before the next one begins. Once.
-    pub fn observe(&self, observer: impl Fn(&Changes) + Send + Sync + 'static) {
+    /// Has `observer` told of each change that succeeded. Once.
+    pub fn observe(&self, observer: impl Observe + 'static) {
         let _ = self.observer.set(Box::new(observer));
     }
 
@@ -99,8 +109,13 @@ impl Journal {
     ) -> Result<(T, Sequence, Option<OrderedToken>), Error> {
         self.usable()?;
         let mut open = self.opened();
-        let mut handle =
-            Handle::new(self.volume.with_source(()), self.volume.source(), &self.held, time_now());
+        let mut handle = Handle::new(
+            self.volume.with_source(()),
+            self.volume.source(),
+            &self.held,
+            &self.orphans,
+            time_now(),
+        );
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
         let untouched = changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
@@ -119,12 +134,17 @@ impl Journal {
         let sequence = open.running.sequence;
         open.running.merge(&changes);
         open.changes += 1;
+        let observer = self.observer.get();
+        if let Some(observer) = observer {
+            observer.coming(&changes, sequence);
+        }
         self.volume.source().newest().publish(&changes.blocks, &changes.forgotten);
         for freed in changes.freed.iter().filter(|_| !is_broken(Rule::Held)) {
             self.held.hold(freed.clone(), sequence);
         }
-        if let Some(observer) = self.observer.get() {
-            observer(&changes);
+        self.orphans.completed(&changes);
+        if let Some(observer) = observer {
+            observer.done(&changes);
         }
         let token = with_data.then(|| open.running.ordered.token());
         let closed = !open.closed.is_empty();

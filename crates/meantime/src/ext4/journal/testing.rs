@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 
-use super::{Changes, Handle, Held};
+use super::{Changes, Handle, Held, Journal, Orphans, Sequence};
 use crate::ext4::alloc::Allocator;
 use crate::ext4::format::{Source, SourceError, Volume, VolumeOptions};
 use crate::ext4::{Error, Timestamp};
@@ -24,15 +25,26 @@ pub fn unmount(at: &Path) {
     );
 }
 
+impl Journal {
+    /// The last transaction that is durable.
+    pub(in crate::ext4) fn durable(&self) -> Sequence {
+        self.commits.durable()
+    }
+}
+
 /// An image; every change is in it as soon as it is complete.
 pub struct Image {
     bytes: RwLock<Vec<u8>>,
     /// Never released: what was freed stays unused.
     held: Held,
+    orphans: Orphans,
+    /// How often something was read.
+    pub reads: AtomicUsize,
 }
 
 impl Source for Image {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.reads.fetch_add(1, Relaxed);
         let all = self.bytes.read().unwrap();
         all.get(offset as usize..offset as usize + bytes).map(Arc::from).ok_or(SourceError::OutOfRange)
     }
@@ -54,7 +66,8 @@ impl Image {
 
     /// The image in file `path`.
     pub fn load(path: &Path) -> Self {
-        Self { bytes: RwLock::new(std::fs::read(path).unwrap()), held: Held::default() }
+        let bytes = RwLock::new(std::fs::read(path).unwrap());
+        Self { bytes, held: Held::default(), orphans: Orphans::default(), reads: AtomicUsize::new(0) }
     }
 
     /// The file system in it.
@@ -85,9 +98,10 @@ impl Image {
     ) -> Result<T, Error> {
         let volume = self.volume();
         let now = Timestamp { seconds: 1_000_000_000, nanoseconds: 42 };
-        let mut handle = Handle::new(volume.with_source(()), self, &self.held, now);
+        let mut handle = Handle::new(volume.with_source(()), self, &self.held, &self.orphans, now);
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
+        self.orphans.completed(&changes);
         completed(&changes);
         let block_bytes = volume.block_bytes();
         let mut all = self.bytes.write().unwrap();
@@ -96,7 +110,7 @@ impl Image {
             all[at..at + block_bytes].copy_from_slice(content);
         }
         for range in changes.freed {
-            self.held.hold(range, super::Sequence(1));
+            self.held.hold(range, Sequence(1));
         }
         Ok(result)
     }
@@ -108,7 +122,7 @@ impl Image {
 
     /// What was freed may be used again, as after a commit.
     pub fn commit(&self) {
-        self.held.release(super::Sequence(1));
+        self.held.release(Sequence(1));
     }
 
     /// Writes bytes of data.

@@ -104,7 +104,7 @@ impl Writer {
 
     fn land_oldest(&mut self, lane: &mut Lane) {
         let Some(ticket) = self.flying.pop_front() else { return };
-        let done = lane.channel.wait(ticket);
+        let done = lane.wait(ticket);
         match (done.result, done.buf) {
             (Ok(()), Some(buf)) => self.free.push(buf),
             (result, buf) => {

@@ -23,7 +23,7 @@ use super::super::live::Live;
 use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
-use crate::block::{BlockChannel, Request, RequestError, SubmitError, Ticket};
+use crate::block::{Request, RequestError, SubmitError, Ticket};
 
 /// The most pages of a batch.
 const BATCH_PAGES: usize = 1024;
@@ -52,6 +52,12 @@ impl Units {
     /// The larger of a block and a page, in bytes.
     pub(in crate::ext4) fn unit(&self) -> u64 {
         PAGE.max(1 << self.shift)
+    }
+
+    /// The pages of the block that has page `index`: that page, unless blocks are larger.
+    pub(in crate::ext4) fn block_pages(&self, index: u64) -> Range<u64> {
+        let first = index / self.per_block * self.per_block;
+        first..first + self.per_block
     }
 
     /// The blocks that have the bytes `range`.
@@ -88,6 +94,15 @@ pub(in crate::ext4) struct Batch {
     pages: Vec<(u64, u8)>,
     stretches: Vec<Stretch>,
     token: Option<OrderedToken>,
+    /// Up to here the file reaches, in bytes, once what was set aside is data.
+    reaches: Option<u64>,
+}
+
+/// What [`Mount::place`] has found for a batch.
+struct Places {
+    stretches: Vec<Stretch>,
+    token: Option<OrderedToken>,
+    reaches: Option<u64>,
 }
 
 impl Mount {
@@ -95,7 +110,7 @@ impl Mount {
         Units::new(self.block_shift)
     }
 
-    /// Takes dirty pages among `range` of `known`, and gives them places; `None`: there are none, but for those that others have in flight.
+    /// Takes dirty pages among `range` of `known`, and gives them places, and the inode its times (`with_times`: if it would not be changed, too); `None`: there are none, but for those that others have in flight.
     ///
     /// # Errors
     /// Of the change of metadata; the pages are dirty as they were.
@@ -103,31 +118,46 @@ impl Mount {
         &self,
         known: &Arc<Known>,
         range: Range<u64>,
+        with_times: bool,
     ) -> Result<Option<Batch>, Error> {
         let Some(live) = &known.live else { return Ok(None) };
         let units = self.units();
+        // Of a block all that is dirty, by one at a time: who finds the block empty writes all of it.
+        let end = range.end.checked_next_multiple_of(units.per_block).unwrap_or(u64::MAX);
+        let range = units.block_pages(range.start).start..end;
         if live.pages().dirty.is_empty() {
             return Ok(None);
         }
-        let state = known.state(self)?;
-        let disk_size = state.metadata.size;
-        // The page that the file ended in, on the disk: what is behind the end is zeroes in the cache. It goes first, if the file grows.
-        let end = if disk_size % units.unit() == 0 { 0..0 } else { end_pages(disk_size, &units) };
-        let (pages, mut promised, blocks, delayed) = {
+        let (state, end, mut pages) = loop {
+            let version = known.version();
+            let state = known.state(self)?;
+            let disk_size = state.metadata.size;
+            // The page that the file ended in, on the disk: what is behind the end is zeroes in the cache. It goes first, if the file grows.
+            let end = if disk_size % units.unit() == 0 { 0..0 } else { end_pages(disk_size, &units) };
             let mut pages = live.pages();
             while known.size() > disk_size && pages.in_flight.range(end.clone()).next().is_some() {
                 pages = live.wait(pages);
             }
+            // Else blocks were taken away since, perhaps, whose pages are dirty again: they would be written to where the file was. Those that
+            // are in flight nobody takes away.
+            if known.version() == version {
+                break (state, end, pages);
+            }
+        };
+        let (pages, mut promised, blocks, delayed) = {
             // (If it is behind the range, the file does not grow by this.)
             let in_end = pages.dirty.range(end).filter(|(index, _)| **index < range.start);
             let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
             let mut taken: Vec<u64> = Vec::new();
             let mut stretches = 0;
-            for index in free.filter(|index| !pages.in_flight.contains(index)) {
-                if taken.last().is_none_or(|last| last + 1 != index) {
+            let is_idle = |index: &u64| pages.in_flight.range(units.block_pages(*index)).next().is_none();
+            for index in free.filter(is_idle) {
+                let last = taken.last();
+                if last.is_none_or(|last| last + 1 != index) {
                     stretches += 1;
                 }
-                if taken.len() == BATCH_PAGES || stretches > BATCH_STRETCHES {
+                let is_full = taken.len() >= BATCH_PAGES || stretches > BATCH_STRETCHES;
+                if is_full && last.is_none_or(|last| !units.block_pages(*last).contains(&index)) {
                     break;
                 }
                 taken.push(index);
@@ -161,13 +191,16 @@ impl Mount {
                 }
             }
             let promised = pages.reservation.as_mut().map(|promise| promise.split(delayed.len() as u64));
+            drop(pages);
             (all, promised, blocks, delayed)
         };
         if pages.is_empty() {
             return Ok(None);
         }
-        match self.place(known, live, &state, &blocks, &mut promised) {
-            Ok((stretches, token)) => Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token })),
+        match self.place(known, live, &state, &blocks, &mut promised, with_times) {
+            Ok(Places { stretches, token, reaches }) => {
+                Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token, reaches }))
+            }
             Err(error) => {
                 let mut all = live.pages();
                 for (index, mask) in pages {
@@ -194,7 +227,10 @@ impl Mount {
         state: &State,
         blocks: &[Range<u64>],
         promised: &mut Option<Reservation>,
-    ) -> Result<(Vec<Stretch>, Option<OrderedToken>), Error> {
+        with_times: bool,
+    ) -> Result<Places, Error> {
+        // Of a larger block there may be pages that are not in the cache: who reads them before it is written must not find it.
+        let aside = self.units().per_block > 1;
         let end = blocks.last().map_or(0, |last| last.end) << self.block_shift;
         let grows = known.size().min(end) > state.metadata.size;
         if !grows && let Ok(extents) = state.extents(self) {
@@ -212,15 +248,18 @@ impl Mount {
                 }
                 true
             });
-            // In place: nothing of the metadata changes.
+            // In place: nothing else of the metadata changes.
             if all {
-                return Ok((stretches, None));
+                if with_times {
+                    self.store_times(known, live)?;
+                }
+                return Ok(Places { stretches, token: None, reaches: None });
             }
         }
         let modified = live.pages().modified;
-        let (stretches, token) = self.change_with_data(|handle, allocator| {
+        let ((stretches, reaches), token) = self.change_with_data(|handle, allocator| {
             let mut inode = handle.load_inode(known.ino)?;
-            let mut stretches = Vec::new();
+            let mut stretches: Vec<Stretch> = Vec::new();
             let mut goal = None;
             for range in blocks {
                 let mut at = range.start;
@@ -236,24 +275,37 @@ impl Mount {
                         }
                         let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
                         let reservation = promised.as_mut();
-                        let want =
-                            Want { ino: known.ino, goal, blocks: wanted, reservation, metadata: false };
+                        let want = Want {
+                            ino: known.ino,
+                            goal,
+                            blocks: wanted,
+                            reservation,
+                            metadata: false,
+                            node: false,
+                        };
                         let found = allocator.blocks(handle, want)?;
                         (blocks, physical) = (found.end - found.start, found.start);
                         let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
                         let extent =
-                            MappedExtent { logical, blocks: blocks as u32, physical, unwritten: false };
+                            MappedExtent { logical, blocks: blocks as u32, physical, unwritten: aside };
                         extents::insert(handle, allocator, &mut inode, extent)?;
                     }
                     goal = Some(physical + blocks);
-                    let unwritten = run.state == RunState::Unwritten;
+                    let unwritten = match run.state {
+                        RunState::Unwritten => true,
+                        RunState::Hole => aside,
+                        RunState::Written => false,
+                    };
                     let whole = run.state != RunState::Written;
                     push(&mut stretches, Stretch { logical: at, blocks, physical, whole, unwritten });
                     at += blocks;
                 }
             }
             let size = known.size().min(end);
-            if size > inode.size() {
+            let mut reaches = None;
+            if size > inode.size() && aside && stretches.iter().any(|stretch| stretch.unwritten) {
+                reaches = Some(end);
+            } else if size > inode.size() {
                 inode.set_size(size);
                 orphans::note_size(handle, size)?;
             }
@@ -263,13 +315,13 @@ impl Mount {
             }
             handle.store_inode(&inode, true)?;
             handle.fast_eligible();
-            Ok(stretches)
+            Ok((stretches, reaches))
         })?;
         let mut pages = live.pages();
         if pages.modified == modified {
             pages.modified = None;
         }
-        Ok((stretches, Some(token)))
+        Ok(Places { stretches, token: Some(token), reaches })
     }
 
     /// Writes what is dirty among pages `range` of `known` back, and waits for it. What others have in flight is not waited for.
@@ -279,8 +331,8 @@ impl Mount {
     pub(in crate::ext4) fn write_back(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
         let mut next = range.start;
         // Each page once: who writes all the time is not waited for.
-        while let Some(batch) = self.begin_batch(known, next..range.end)? {
-            next = batch.last() + 1;
+        while let Some(batch) = self.begin_batch(known, next..range.end, false)? {
+            next = self.after(&batch);
             let mut lane = match self.lanes.take_leaf() {
                 Ok(lane) => lane,
                 Err(error) => return self.give_up(batch, error),
@@ -293,18 +345,60 @@ impl Mount {
         Ok(())
     }
 
-    /// Writes what is dirty among pages `range` of `known` back, and waits until nothing of it is in flight, whoever wrote it.
+    /// The first page that what follows `batch` begins with.
+    pub(in crate::ext4) fn after(&self, batch: &Batch) -> u64 {
+        self.units().block_pages(batch.last()).end
+    }
+
+    /// Whether any of pages `range` was written to again while others have it in flight: it goes back to the device once more when they have ended.
+    pub(in crate::ext4) fn is_dirty_in_flight(&self, live: &Live, range: Range<u64>) -> bool {
+        let (units, pages) = (self.units(), live.pages());
+        !pages.in_flight.is_empty()
+            && pages
+                .dirty
+                .range(range)
+                .any(|(index, _)| pages.in_flight.range(units.block_pages(*index)).next().is_some())
+    }
+
+    /// Waits until none of pages `range` is in flight.
+    pub(in crate::ext4) fn wait_in_flight(&self, live: &Live, range: Range<u64>) {
+        let mut pages = live.pages();
+        while pages.in_flight.range(range.clone()).next().is_some() {
+            pages = live.wait(pages);
+        }
+    }
+
+    /// Writes what is dirty among pages `range` of `known` back, and waits until all of that is on the device, whoever wrote it. (What is
+    /// written to them meanwhile may be dirty.)
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
     pub(in crate::ext4) fn settle(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
         let Some(live) = &known.live else { return Ok(()) };
+        // What others have in flight, and was written to since, is not in what they write. When they have ended, it is ours to write; or it is in flight
+        // again, by who took it later than we came.
+        let again = self.is_dirty_in_flight(live, range.clone());
         self.write_back(known, range.clone())?;
-        let mut pages = live.pages();
-        while pages.in_flight.range(range.clone()).next().is_some() {
-            pages = live.wait(pages);
+        self.wait_in_flight(live, range.clone());
+        if again {
+            self.write_back(known, range.clone())?;
+            self.wait_in_flight(live, range);
         }
         Ok(())
+    }
+
+    /// The same for the file's writer: nothing of `range` is dirty then, whatever failed for others.
+    ///
+    /// # Errors
+    /// As [`write_back`](Self::write_back).
+    pub(in crate::ext4) fn settle_all(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
+        let Some(live) = &known.live else { return Ok(()) };
+        loop {
+            self.settle(known, range.clone())?;
+            if live.pages().dirty.range(range.clone()).next().is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// The pages of `batch` cannot be sent, for `error`: they are dirty again.
@@ -500,7 +594,7 @@ impl Sending<'_> {
     /// Waits for the oldest request; false: there is none.
     fn land_oldest(&mut self, lane: &mut Lane) -> bool {
         let Some(Flying { ticket, bytes }) = self.flying.pop_front() else { return false };
-        let done = lane.channel.wait(ticket);
+        let done = lane.wait(ticket);
         match done.buf {
             Some(buf) => lane.give_bounce(buf),
             None => lane.lose_bounce(),
@@ -529,7 +623,7 @@ impl Sending<'_> {
     /// # Errors
     /// What could not be written; it is dirty still.
     pub(in crate::ext4) fn complete(mut self) -> Result<(), Error> {
-        let Batch { known, pages, stretches, .. } = &self.batch;
+        let Batch { known, pages, stretches, reaches, .. } = &self.batch;
         let mount = self.mount;
         if self.error.is_none() {
             let unwritten: Vec<Range<u32>> = stretches
@@ -537,10 +631,17 @@ impl Sending<'_> {
                 .filter(|stretch| stretch.unwritten)
                 .map(|stretch| stretch.logical as u32..(stretch.logical + stretch.blocks) as u32)
                 .collect();
-            for range in unwritten {
+            let count = unwritten.len();
+            for (number, range) in unwritten.into_iter().enumerate() {
+                let is_last = number + 1 == count;
                 let converted = mount.change(|handle, allocator| {
                     let mut inode = handle.load_inode(known.ino)?;
                     extents::set_written(handle, allocator, &mut inode, range.clone(), true)?;
+                    let size = reaches.filter(|_| is_last).map_or(0, |end| known.size().min(end));
+                    if size > inode.size() {
+                        inode.set_size(size);
+                        orphans::note_size(handle, size)?;
+                    }
                     handle.store_inode(&inode, true)?;
                     handle.fast_eligible();
                     Ok(())

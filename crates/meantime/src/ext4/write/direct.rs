@@ -37,7 +37,7 @@ impl File {
         let block_bytes = u64::from(mount.lanes.info().block_bytes);
         if offset.is_multiple_of(block_bytes) && end.is_multiple_of(block_bytes) && end <= self.size() {
             // Nothing is dirty then, and nothing becomes so: that is for the writer alone.
-            mount.settle(known, pages.clone())?;
+            mount.settle_all(known, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             if let Some(places) = places(&extents, offset..end, mount.block_shift) {
                 let (cache, file) = (mount.lanes.cache(), self.file_number());

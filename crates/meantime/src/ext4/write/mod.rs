@@ -3,6 +3,7 @@
 pub(super) mod back;
 mod buffered;
 mod direct;
+pub(super) mod handover;
 mod resize;
 mod sync;
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl File {
         if bytes > size && size % unit != 0 {
             let node = self.node();
             let end = size / unit * unit;
-            node.mount.settle(&node.known, end / PAGE..(end + unit) / PAGE)?;
+            node.mount.settle_all(&node.known, end / PAGE..(end + unit) / PAGE)?;
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl File {
             self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
             // It is the last pages that make the file as large on the disk as it is: without them it would stay smaller.
             if range.end >= size && known.state(mount)?.metadata.size < size {
-                mount.settle(known, whole.start / PAGE..whole.end / PAGE)?;
+                mount.settle_all(known, whole.start / PAGE..whole.end / PAGE)?;
             }
             let blocks = live.take_blocks();
             mount.drop_pages(known, whole.start / PAGE..whole.end / PAGE);
@@ -241,13 +241,17 @@ impl Mount {
         if !live.end() {
             return;
         }
-        // Whoever comes by its number from now on reads it anew.
-        self.forget_known(known);
+        // Nobody comes by its number any more, until another one has it.
+        self.nodes.remove_if(&known.ino, |there| std::ptr::eq(Arc::as_ptr(there), known));
+        writer.registry().begin_deletion(known);
         self.drop_pages(known, 0..known.size().div_ceil(PAGE) + self.units().per_block);
         let kept = writer.let_go(known);
-        if let Err(error) = self.finish_orphan(known.ino) {
+        match self.finish_orphan(known.ino) {
+            Ok(()) => writer.registry().end_deletion(known),
             // It is an orphan, and will be deleted at the next mount.
-            tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
+            Err(error) => {
+                tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
+            }
         }
         drop(kept);
     }

@@ -23,24 +23,46 @@ impl Mount {
     /// # Errors
     /// What could not be written, now.
     pub(in crate::ext4) fn sync_known(&self, known: &Arc<Known>, data_only: bool) -> Result<(), Error> {
-        let writer = self.writer()?;
+        self.writer()?;
         let Some(live) = &known.live else { return Ok(()) };
+        // What others have in flight, and was written to since, has to go once more, as in `settle`.
+        let again = self.is_dirty_in_flight(live, ALL);
+        let mut committed = self.write_and_commit(known, live, data_only)?;
+        self.wait_in_flight(live, ALL);
+        if again {
+            committed = committed.max(self.write_and_commit(known, live, data_only)?);
+            self.wait_in_flight(live, ALL);
+        }
         if !data_only {
             self.store_times(known, live)?;
         }
+        let upto = live.sequence(data_only);
+        if upto > committed {
+            match self.writer()?.journal_thread() {
+                Some(thread) => thread.commit(&self.writer()?.journal, upto)?,
+                None => self.commit(upto)?,
+            }
+        }
+        self.flush_data(live)
+    }
+
+    /// Writes what is dirty of `known`, but for what others have in flight. The last of it is under way while the journal is written: what was
+    /// committed so.
+    fn write_and_commit(&self, known: &Arc<Known>, live: &Live, data_only: bool) -> Result<Sequence, Error> {
+        let writer = self.writer()?;
         let mut committed = Sequence(0);
         let mut next = 0;
-        while let Some(batch) = self.begin_batch(known, next..u64::MAX)? {
-            next = batch.last() + 1;
+        while let Some(batch) = self.begin_batch(known, next..u64::MAX, !data_only)? {
+            next = self.after(&batch);
             let more = live.pages().dirty.range(next..).next().is_some();
             let mut lane = match self.lanes.take_leaf() {
                 Ok(lane) => lane,
-                Err(error) => return self.give_up(batch, error),
+                Err(error) => return self.give_up(batch, error).map(|()| committed),
             };
             let mut sending = self.send(&mut lane, batch);
             let upto = live.sequence(data_only);
-            // The last ones are under way while the journal is written.
-            if !more && !sending.converts() && !lane.is_spare() && upto > Sequence(0) {
+            let direct = self.options.commit_overlap.direct;
+            if !more && direct && !sending.converts() && !lane.is_spare() && upto > Sequence(0) {
                 let result = writer.journal.commit(upto, &mut lane, &mut sending);
                 sending.land(&mut lane);
                 drop(lane);
@@ -53,17 +75,7 @@ impl Mount {
             drop(lane);
             sending.complete()?;
         }
-        // What others have in flight.
-        let mut pages = live.pages();
-        while !pages.in_flight.is_empty() {
-            pages = live.wait(pages);
-        }
-        drop(pages);
-        let upto = live.sequence(data_only);
-        if upto > committed {
-            self.commit(upto)?;
-        }
-        self.flush_data(live)
+        Ok(committed)
     }
 
     /// What was written in place is not only in the device's cache.

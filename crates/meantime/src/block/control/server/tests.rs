@@ -143,7 +143,7 @@ fn there_is_a_bound_on_clients_and_those_who_do_not_read_block_nobody() {
     deaf.pop();
     let freed = Instant::now();
     while Client::connect(server.path()).unwrap().snapshot().is_err() {
-        assert!(freed.elapsed() < Duration::from_secs(10));
+        assert!(freed.elapsed() < Duration::from_secs(60));
     }
     last.snapshot().unwrap();
 }

@@ -131,7 +131,7 @@ impl Model {
         let taken = self.change(|handle| {
             let mut reservation = reservation.borrow_mut();
             let reservation = reservation.as_mut();
-            self.allocator.blocks(handle, Want { ino, goal, blocks, reservation, metadata })
+            self.allocator.blocks(handle, Want { ino, goal, blocks, reservation, metadata, node: metadata })
         });
         let left = reservation.into_inner().map(|reservation| reservation.blocks());
         match taken {

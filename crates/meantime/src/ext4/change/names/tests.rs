@@ -337,3 +337,50 @@ fn a_file_without_a_name_gets_one() {
         rig.image.fsck();
     }
 }
+
+/// The last name of what could not be deleted stays: else it would be an orphan that nobody ever frees.
+#[test]
+fn what_cannot_be_deleted_keeps_its_last_name() {
+    let Some(mut rig) = Rig::new("16M", &["-b", "1024", "-O", "ea_inode"], &[]) else { return };
+    let mut is_made = false;
+    with_kernel(&mut rig, "user_xattr", |at| {
+        let large = |path: &Path| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(path, "user.large", &[7; 20_000], flags).unwrap();
+        };
+        for name in ["file", "other"] {
+            std::fs::write(at.join(name), b"content").unwrap();
+        }
+        for name in ["dir", "empty"] {
+            std::fs::create_dir(at.join(name)).unwrap();
+        }
+        large(&at.join("file"));
+        large(&at.join("dir"));
+        std::fs::hard_link(at.join("file"), at.join("second")).unwrap();
+        is_made = true;
+    });
+    if !is_made {
+        return;
+    }
+    let cannot = |result: Result<Unlinked, Error>| assert!(matches!(result, Err(Error::Unsupported(_))));
+    let renamed = |rig: &Rig, old: &[u8], new: &[u8]| {
+        let [old, new] = [old, new].map(|name| Name { parent: ROOT_INO, name });
+        let flags = RenameFlags::default();
+        let owner = NewNode::default();
+        let done = rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &owner));
+        done.map(|done| done.replaced.unwrap())
+    };
+    let before = rig.image.bytes();
+    cannot(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"dir")));
+    cannot(renamed(&rig, b"empty", b"dir"));
+    assert!(rig.image.bytes() == before, "nothing has changed");
+    // One of two names may go.
+    let first = rig.change(|handle, _| unlink(handle, ROOT_INO, b"second")).unwrap();
+    assert!(!first.is_last);
+    let before = rig.image.bytes();
+    cannot(rig.change(|handle, _| unlink(handle, ROOT_INO, b"file")));
+    cannot(renamed(&rig, b"other", b"file"));
+    assert!(rig.image.bytes() == before, "nothing has changed");
+    assert_eq!(rig.change(|handle, _| orphans::list(handle)), Ok(Vec::new()));
+    rig.image.fsck();
+}

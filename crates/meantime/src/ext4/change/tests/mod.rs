@@ -118,8 +118,14 @@ impl Bench {
                 continue;
             }
             let found = self.edit(|handle, inode| {
-                let want =
-                    Want { ino: self.ino, goal: None, blocks: hole, reservation: None, metadata: false };
+                let want = Want {
+                    ino: self.ino,
+                    goal: None,
+                    blocks: hole,
+                    reservation: None,
+                    metadata: false,
+                    node: false,
+                };
                 let found = self.allocator.blocks(handle, want)?;
                 let blocks = (found.end - found.start) as u32;
                 let extent = MappedExtent { logical: from, blocks, physical: found.start, unwritten };

@@ -215,9 +215,6 @@ fn a_truncation_ends_whatever_happens() {
         assert!(bench.is_orphan());
         // Once more, as after a failure.
         assert_eq!(bench.set_size(size, 3), Progress::More);
-        let crashed = bench.crashed();
-        crashed.change(|handle| orphans::abandon(handle, bench.ino)).unwrap();
-        assert!(!crashed.is_orphan());
         model.retain(|block, _| *block < 302);
         let cut = |bench: &Bench| {
             assert_eq!(bench.model(), model);

@@ -1,0 +1,51 @@
+//! What a journal has written.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a journal has written since it was mounted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalCounters {
+    /// Transactions that committed, with a commit block.
+    pub commits: u64,
+    /// Blocks of the log that they took, commit blocks included.
+    pub log_blocks: u64,
+    /// Fast commits.
+    pub fast_commits: u64,
+    /// Blocks that they took.
+    pub fast_blocks: u64,
+}
+
+/// The same, counted by whoever leads.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    commits: AtomicU64,
+    log_blocks: AtomicU64,
+    fast_commits: AtomicU64,
+    fast_blocks: AtomicU64,
+}
+
+impl Counts {
+    /// A transaction took `blocks` blocks of the log.
+    pub(super) fn commit(&self, blocks: u32) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.log_blocks.fetch_add(u64::from(blocks), Ordering::Relaxed);
+    }
+
+    /// A fast commit took `blocks` blocks.
+    pub(super) fn fast_commit(&self, blocks: u32) {
+        self.fast_commits.fetch_add(1, Ordering::Relaxed);
+        self.fast_blocks.fetch_add(u64::from(blocks), Ordering::Relaxed);
+    }
+
+    /// What it has come to.
+    pub(super) fn read(&self) -> JournalCounters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        JournalCounters {
+            commits: get(&self.commits),
+            log_blocks: get(&self.log_blocks),
+            fast_commits: get(&self.fast_commits),
+            fast_blocks: get(&self.fast_blocks),
+        }
+    }
+}

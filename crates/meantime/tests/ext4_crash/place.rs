@@ -1,0 +1,195 @@
+//! A file that holds one state after the other, each written over what is left of the one before.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use meantime_ssd::record::{History, State, content_hash};
+use meantime_ssd::{Medium, SsdError};
+
+use crate::device::Base;
+
+/// What is kept account of, in bytes.
+const PAGE_BYTES: usize = 4096;
+
+/// How long the lock of an SSD that is gone may stay.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One worker's image, in memory if there is such a directory.
+pub struct Place {
+    dir: tempfile::TempDir,
+    image: PathBuf,
+    file: File,
+    /// How the medium was when recording began.
+    base: Vec<u8>,
+    base_hash: u64,
+    /// Pages that may differ from it.
+    dirty: BTreeSet<usize>,
+    scratch: Vec<u8>,
+    /// Where the log's blocks are, without the journal's superblock; and where that is.
+    log: Vec<Range<usize>>,
+    journal: usize,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let image = dir.path().join("image");
+        let file = File::options().read(true).write(true).create_new(true).open(&image).unwrap();
+        let (base, dirty, scratch, log) = Default::default();
+        Self { dir, image, file, base, base_hash: 0, dirty, scratch, log, journal: 0 }
+    }
+
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// Another file beside it.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Has the image hold what `base` has.
+    pub fn load(&mut self, base: &Base) {
+        self.file.set_len(base.bytes.len() as u64).unwrap();
+        self.file.write_all_at(&base.bytes, 0).unwrap();
+        self.log.clone_from(&base.log);
+        self.journal = base.journal;
+        self.base.clear();
+        self.dirty.clear();
+    }
+
+    /// The image as an SSD's medium.
+    pub fn medium(&self) -> Medium {
+        // A process that another thread is just starting has the lock of the SSD before for a moment.
+        let begun = Instant::now();
+        loop {
+            match Medium::file(&self.image, None) {
+                Err(SsdError::InUse { .. }) if begun.elapsed() < PATIENCE => {}
+                medium => return medium.unwrap(),
+            }
+        }
+    }
+
+    /// From now on the image as it is, is what states are of.
+    pub fn begin(&mut self) {
+        let bytes = self.file.metadata().unwrap().len() as usize;
+        self.base.resize(bytes, 0);
+        self.file.read_exact_at(&mut self.base, 0).unwrap();
+        let (low, high) = self.base.split_at(bytes / 2);
+        self.base_hash = u64::from(crc32c::crc32c(low)) << 32 | u64::from(crc32c::crc32c(high));
+        self.dirty.clear();
+    }
+
+    pub fn base(&self) -> &[u8] {
+        &self.base
+    }
+
+    /// One number for all of a state's content.
+    pub fn hash(&self, state: &State) -> u64 {
+        self.base_hash.wrapping_add(state.hash())
+    }
+
+    fn pages(offset: u64, bytes: usize) -> Range<usize> {
+        offset as usize / PAGE_BYTES..(offset as usize + bytes).div_ceil(PAGE_BYTES)
+    }
+
+    /// What `history` tells of was written to the image.
+    pub fn wrote(&mut self, history: &History) {
+        for write in history.writes() {
+            self.dirty.extend(Self::pages(write.offset, write.data.len()));
+        }
+    }
+
+    /// Has the image hold these states, one upon the other.
+    pub fn put(&mut self, states: &[&State]) {
+        for page in std::mem::take(&mut self.dirty) {
+            let at = page * PAGE_BYTES;
+            self.file.write_all_at(&self.base[at..at + PAGE_BYTES], at as u64).unwrap();
+        }
+        for (offset, content) in states.iter().flat_map(|state| state.changes()) {
+            self.file.write_all_at(content, offset).unwrap();
+            self.dirty.extend(Self::pages(offset, content.len()));
+        }
+    }
+
+    /// Another program has written to the image: finds out where, beside the log or (`log`) in there as well.
+    pub fn find_changes(&mut self, log: bool) {
+        self.scratch.resize(self.base.len(), 0);
+        let all = 0..self.base.len();
+        let mut kept: Vec<Range<usize>> = Vec::new();
+        let mut at = 0;
+        for skipped in self.log.iter().filter(|_| !log) {
+            let (begin, end) =
+                (skipped.start.next_multiple_of(PAGE_BYTES), skipped.end / PAGE_BYTES * PAGE_BYTES);
+            kept.push(at..begin);
+            at = end;
+        }
+        kept.push(at..all.end);
+        for range in kept {
+            self.file.read_exact_at(&mut self.scratch[range.clone()], range.start as u64).unwrap();
+            // In large pieces first: most are as they were.
+            for begin in range.clone().step_by(16 * PAGE_BYTES) {
+                let piece = begin..(begin + 16 * PAGE_BYTES).min(range.end);
+                if self.scratch[piece.clone()] == self.base[piece.clone()] {
+                    continue;
+                }
+                let differs =
+                    |at: &usize| self.scratch[*at..*at + PAGE_BYTES] != self.base[*at..*at + PAGE_BYTES];
+                self.dirty.extend(piece.step_by(PAGE_BYTES).filter(differs).map(|at| at / PAGE_BYTES));
+            }
+        }
+    }
+
+    /// All of the image may have changed.
+    pub fn spoil(&mut self) {
+        self.dirty.extend(0..self.base.len() / PAGE_BYTES);
+    }
+
+    /// The image.
+    pub fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.image).unwrap()
+    }
+
+    /// One number for what a check of the image, whose log is empty, looks at: all but what the log's blocks still hold, and the times and counts in the
+    /// superblock and the number in the journal's, which say nothing of anything else. Two images with the same one are as good as each other.
+    pub fn fingerprint(&self) -> u64 {
+        let mut sum = 0_u64;
+        let special = [0, self.journal / PAGE_BYTES];
+        for page in self.dirty.iter().copied().chain(special).collect::<BTreeSet<_>>() {
+            let range = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+            if self.log.iter().any(|log| log.start <= range.start && range.end <= log.end) {
+                continue;
+            }
+            let mut content = [0; PAGE_BYTES];
+            self.file.read_exact_at(&mut content, range.start as u64).unwrap();
+            if special.contains(&page) {
+                self.forget_times(range.start, &mut content);
+            } else if content == self.base[range.clone()] {
+                continue;
+            }
+            sum = sum.wrapping_add(content_hash(range.start as u64, &content));
+        }
+        sum
+    }
+
+    /// Makes fields zero that differ from one mount to the next.
+    fn forget_times(&self, first: usize, content: &mut [u8; PAGE_BYTES]) {
+        let mut forget = |at: usize, bytes: usize| {
+            if let Some(field) = at.checked_sub(first).and_then(|at| content.get_mut(at..at + bytes)) {
+                field.fill(0);
+            }
+        };
+        // Mounted and written (with the counter behind), checked, KiB written, the high bytes of times, the checksum.
+        for (at, bytes) in [(0x2C, 10), (0x40, 4), (0x178, 8), (0x274, 6), (0x3FC, 4)] {
+            forget(1024 + at, bytes);
+        }
+        // The next transaction's number, the checksum.
+        for (at, bytes) in [(24, 4), (0xFC, 4)] {
+            forget(self.journal + at, bytes);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! A workload on a recorded SSD.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use meantime::ext4::FileSystem;
+use meantime_ssd::FaultPlan;
+use meantime_ssd::record::History;
+
+use crate::device::{Attached, Base, Config, attach};
+use crate::drive::Ours;
+use crate::model::Model;
+use crate::ops::{Op, Shown};
+use crate::place::Place;
+use crate::recovery::{Kind, Violation};
+
+/// One thread's operations, on a tree of its own.
+pub struct Script<'a> {
+    pub root: &'a str,
+    /// Done before recording begins, and synced.
+    pub warm: Vec<Op>,
+    pub ops: Vec<Op>,
+}
+
+/// When an operation began and returned, in events.
+type Marks = Vec<(usize, usize)>;
+
+/// An operation that has not returned, or not as it should have.
+const NEVER: usize = usize::MAX;
+
+/// What was recorded.
+pub struct Run {
+    pub history: History,
+    pub tracks: Vec<Track>,
+    pub config: Config,
+    pub what: String,
+    /// A call failed since the device did.
+    pub failed: bool,
+}
+
+pub struct Track {
+    pub root: String,
+    pub model: Model,
+    /// How many operations were done before recording began.
+    pub warm: usize,
+    pub marks: Marks,
+}
+
+fn workload(why: impl Into<String>) -> Violation {
+    Violation::new(Kind::Workload, why)
+}
+
+/// The model and the file system must be of one mind.
+pub fn compare(model: &mut Model, op: &Op, done: Result<(), String>) -> Result<(), String> {
+    let number = model.len() + 1;
+    match (model.apply(op), done) {
+        (Ok(()), Ok(())) | (Err(_), Err(_)) => Ok(()),
+        (Ok(()), Err(error)) => Err(format!("operation {number}, {op:?}: {error}")),
+        (Err(fail), Ok(())) => Err(format!("operation {number}, {op:?}: done, instead of {fail:?}")),
+    }
+}
+
+/// As [`record`]; a panic is a violation.
+pub fn run(
+    place: &mut Place,
+    base: &Base,
+    config: &Config,
+    scripts: &[Script<'_>],
+    faults: Option<FaultPlan>,
+    seed: u64,
+) -> Result<Run, Violation> {
+    match catch_unwind(AssertUnwindSafe(|| record(place, base, config, scripts, faults, seed))) {
+        Ok(run) => run,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Err(workload(format!("a panic: {}", text.unwrap_or_default())))
+        }
+    }
+}
+
+/// Does the scripts, each in a thread if there are several, on what `base` holds. From when recording begins the device has `faults`.
+fn record(
+    place: &mut Place,
+    base: &Base,
+    config: &Config,
+    scripts: &[Script<'_>],
+    faults: Option<FaultPlan>,
+    seed: u64,
+) -> Result<Run, Violation> {
+    place.load(base);
+    let attached = attach(place.medium(), config, seed);
+    let ssd = &attached.ssd;
+    let fs = FileSystem::mount(attached.device(), &config.mount_options())
+        .map_err(|error| workload(format!("mount: {error}")))?;
+    let what = scripts.iter().map(|script| format!("{}[{}]", script.root, Shown(&script.ops)));
+    let what = what.collect::<Vec<_>>().join(" | ");
+    let mut tracks = Vec::new();
+    for script in scripts {
+        let mut model = Model::new(config.block_bytes as u64);
+        for op in script.warm.iter().chain([&Op::Sync]).filter(|op| **op != Op::Remount) {
+            let done = Ours { fs: &fs, root: script.root }.apply(op, &model);
+            compare(&mut model, op, done.map_err(|error| error.to_string())).map_err(workload)?;
+        }
+        let warm = model.len();
+        tracks.push(Track { root: script.root.into(), model, warm, marks: Vec::new() });
+    }
+    fs.sync().map_err(|error| workload(format!("sync: {error}")))?;
+    ssd.settle();
+    place.begin();
+    let recorder = ssd.record();
+    let is_faulty = faults.is_some();
+    if let Some(plan) = faults {
+        ssd.set_faults(plan);
+    }
+    let position = || recorder.position();
+    let (fs, failed) = if let ([script], [track]) = (scripts, &mut tracks[..]) {
+        alone(fs, &attached, config, script, track, is_faulty, &position)
+    } else {
+        let results: Vec<Result<(), String>> = std::thread::scope(|scope| {
+            let (fs, position) = (&fs, &position);
+            let work = |(script, track): (&Script<'_>, &mut Track)| {
+                for op in script.ops.iter().filter(|op| **op != Op::Remount) {
+                    let begun = position();
+                    let done = Ours { fs, root: script.root }.apply(op, &track.model);
+                    track.marks.push((begun, position()));
+                    compare(&mut track.model, op, done.map_err(|error| error.to_string()))?;
+                }
+                Ok(())
+            };
+            let pairs = scripts.iter().zip(&mut tracks);
+            let threads: Vec<_> =
+                pairs.map(|(script, track)| scope.spawn(move || work((script, track)))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        results.into_iter().collect::<Result<Vec<()>, String>>().map(|_| (Some(fs), false))
+    }
+    .map_err(|why| workload(format!("{why} [{what}] {config:?}")))?;
+    let history = recorder.take();
+    // A mount that is dropped ends as by a crash, or not: it is not recorded any more, and what it writes is written over.
+    ssd.set_faults(FaultPlan::NONE);
+    let last = ssd.record();
+    drop(fs);
+    ssd.settle();
+    drop(attached);
+    place.wrote(&history);
+    place.wrote(&last.take());
+    Ok(Run { history, tracks, config: *config, what, failed })
+}
+
+/// One thread's operations. The file system, if it is still mounted, and whether a call failed since the device did, which ends it.
+fn alone(
+    fs: FileSystem,
+    attached: &Attached,
+    config: &Config,
+    script: &Script<'_>,
+    track: &mut Track,
+    is_faulty: bool,
+    position: &impl Fn() -> usize,
+) -> Result<(Option<FileSystem>, bool), String> {
+    let mut fs = Some(fs);
+    let mut failed = false;
+    let has_failed = || attached.ssd.counters().injected_errors > 0;
+    for op in &script.ops {
+        let begun = position();
+        let mounted = fs.take().expect("mounted");
+        let done = if *op == Op::Remount {
+            let unmounted = mounted.unmount().map_err(|error| format!("unmount: {error}"));
+            unmounted.and_then(|()| {
+                let again = FileSystem::mount(attached.device(), &config.mount_options());
+                fs = Some(again.map_err(|error| format!("mount: {error}"))?);
+                Ok(())
+            })
+        } else {
+            let done = Ours { fs: &mounted, root: script.root }.apply(op, &track.model);
+            fs = Some(mounted);
+            done.map_err(|error| error.to_string())
+        };
+        let is_excused = is_faulty && has_failed() && done.is_err() && track.model.would_do(op);
+        if !is_excused {
+            track.marks.push((begun, position()));
+            compare(&mut track.model, op, done)?;
+            continue;
+        }
+        failed = true;
+        // What was to be synced is not promised. Everything else may have happened or not, and is the last.
+        if op.is_sync() && fs.is_some() {
+            track.marks.push((begun, position()));
+            compare(&mut track.model, &Op::Step, Ok(()))?;
+        } else {
+            track.marks.push((begun, NEVER));
+            compare(&mut track.model, op, Ok(()))?;
+            break;
+        }
+    }
+    Ok((fs, failed))
+}

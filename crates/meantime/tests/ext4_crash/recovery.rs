@@ -1,0 +1,273 @@
+//! What comes of a state: recovered by us, by e2fsck and by the kernel.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use meantime::ext4::{FileSystem, MountError};
+use meantime_ssd::record::{History, State};
+
+use crate::device::{Config, attach, e2fsck, mounted};
+use crate::place::Place;
+use crate::tally::Counts;
+use crate::tree::Tree;
+
+/// In what way a promise was not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Something that was synced is not there, or what never was there is: by the model.
+    Broken,
+    /// e2fsck finds something to mend.
+    Unclean,
+    /// It is not recovered, or cannot be read.
+    Refused,
+    /// Two recoveries come to different things.
+    Differs,
+    /// The workload itself went wrong: no power was cut.
+    Workload,
+}
+
+#[derive(Debug, Clone)]
+pub struct Violation {
+    pub kind: Kind,
+    pub why: String,
+}
+
+impl Violation {
+    pub fn new(kind: Kind, why: impl Into<String>) -> Self {
+        Self { kind, why: why.into() }
+    }
+
+    pub fn before(self, what: &str) -> Self {
+        Self { why: format!("{what}: {}", self.why), ..self }
+    }
+}
+
+/// What was found out in a run already, by fingerprint: states come to few different things.
+#[derive(Default)]
+pub struct Seen {
+    ours: HashSet<u64>,
+    theirs: HashMap<u64, Vec<Tree>>,
+}
+
+/// How a state is recovered.
+#[derive(Clone, Copy)]
+pub struct Task<'a> {
+    pub config: &'a Config,
+    pub roots: &'a [&'a str],
+    /// By the kernel, too.
+    pub kernel: bool,
+    /// Whatever looks like something known is looked at all the same.
+    pub thorough: bool,
+    /// The device failed: the file system may be marked, so that who mounts it has it checked first.
+    pub failed: bool,
+}
+
+/// What became of a state.
+pub enum Outcome {
+    Trees(Vec<Tree>),
+    /// The same, but not by e2fsck 1.47.0. Behind whole transactions whose blocks are not home yet, it recovers fast commits on what it had read of the superblock, the
+    /// group descriptors and the inodes before the transactions, and writes that back: what they did is lost. So it does with disks that the kernel has written (a file made
+    /// and committed as a whole, another then committed fast). It takes groups whose descriptors have no checksums for such that have; and what fast commits that are older
+    /// than the log's end say, for an error. The kernel's recovery came to the same as ours, and left nothing for `e2fsck -fn` to say.
+    Known(Vec<Tree>),
+}
+
+fn trees(fs: &FileSystem, roots: &[&str]) -> Result<Vec<Tree>, Violation> {
+    let tree = |root: &&str| {
+        Tree::ours(fs, root).map_err(|error| Violation::new(Kind::Refused, format!("reading: {error}")))
+    };
+    roots.iter().map(tree).collect()
+}
+
+/// That `e2fsck -fn` has nothing to say of `image`.
+pub fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
+    let (code, said) = e2fsck(image, "-fn");
+    if code == 0 && said.is_empty() {
+        Ok(())
+    } else {
+        Err(Violation::new(Kind::Unclean, format!("e2fsck -fn after {whose}: {code}, {said:?}")))
+    }
+}
+
+/// The lines among `said` by e2fsck -p that tell of more than what is left to do for every mount after a crash.
+fn unexpected(said: &[String], failed: bool) -> Vec<&String> {
+    const EXPECTED: [&str; 4] =
+        ["recovering journal", "Clearing orphaned inode", "Truncating orphaned inode", "Clearing orphan"];
+    let mut about_orphans = false;
+    let is_expected = |line: &&String| {
+        // The file of orphans was in use, which it was: e2fsck empties it, and says so in one line or two.
+        let answer = std::mem::replace(&mut about_orphans, line.to_lowercase().contains("orphan file"));
+        let is_mark = failed
+            && [
+                "contains a file system with errors, check forced",
+                "Journal superblock has an unknown error",
+            ]
+            .iter()
+            .any(|mark| line.contains(mark));
+        // (A line of figures.)
+        let is_summary = line.contains(": clean, ") && line.ends_with(" blocks");
+        is_summary
+            || EXPECTED.iter().any(|expected| line.contains(expected))
+            || about_orphans
+            || answer && line.trim() == "CLEARED."
+            || is_mark
+    };
+    let mut is_expected = is_expected;
+    said.iter().filter(|line| !is_expected(line)).collect()
+}
+
+/// Whether our mount is refused since there was a failure.
+fn is_marked(error: &MountError) -> bool {
+    error.to_string().contains("has errors")
+}
+
+/// Whether our mount is refused since there are fast commits in the log, which it can only read.
+fn has_fast_commits(error: &MountError) -> bool {
+    error.to_string().contains("while the journal has fast commits")
+}
+
+/// Recovered by us: mounted for writing, and unmounted. With what was written for it.
+pub fn ours(
+    place: &mut Place,
+    task: &Task<'_>,
+    model: &'static str,
+) -> Result<(Vec<Tree>, bool, History), Violation> {
+    let config = Config { model, ..*task.config };
+    let refused = |error: MountError| Violation::new(Kind::Refused, format!("our mount: {error}"));
+    let attached = attach(place.medium(), &config, 7);
+    let recorder = attached.ssd.record();
+    let mount = |write| FileSystem::mount(attached.device(), &config.recovery_options(write));
+    let (fs, marked) = match mount(true) {
+        // Reading it is all that may be done.
+        Err(error) if task.failed && is_marked(&error) || config.fast_commit && has_fast_commits(&error) => {
+            (mount(false).map_err(refused)?, true)
+        }
+        mounted => (mounted.map_err(refused)?, false),
+    };
+    let trees = trees(&fs, task.roots).map_err(|why| why.before("our mount"))?;
+    fs.unmount().map_err(|error| Violation::new(Kind::Refused, format!("our unmount: {error}")))?;
+    attached.ssd.settle();
+    let history = recorder.take();
+    place.wrote(&history);
+    if marked && !history.is_empty() {
+        return Err(Violation::new(Kind::Refused, "a mount that was refused has written something"));
+    }
+    Ok((trees, marked, history))
+}
+
+fn same(ours: &[Tree], theirs: &[Tree], whose: &str) -> Result<(), Violation> {
+    match ours.iter().zip(theirs).find_map(|(ours, theirs)| ours.difference(theirs)) {
+        None => Ok(()),
+        Some(difference) => {
+            Err(Violation::new(Kind::Differs, format!("recovered by us and by {whose}: {difference}")))
+        }
+    }
+}
+
+/// Recovers what is `on` the run's base. If that fails, the place is no more what it says it is.
+pub fn recover(
+    place: &mut Place,
+    on: &[&State],
+    task: &Task<'_>,
+    seen: &mut Seen,
+    counts: &mut Counts,
+) -> Result<Outcome, Violation> {
+    place.put(on);
+    let (ours, marked, _) = ours(place, task, "null")?;
+    counts.ours += 1;
+    if !marked && (seen.ours.insert(place.fingerprint()) || task.thorough) {
+        counts.silent += 1;
+        silent(place.image(), "our recovery")?;
+    }
+    if let Err(violation) = by_e2fsck(place, on, task, &ours, seen, counts) {
+        if !task.config.fast_commit {
+            return Err(violation);
+        }
+        place.spoil();
+        let agreed = by_kernel(place, on, task, &ours, counts);
+        return match agreed {
+            Ok(()) => Ok(Outcome::Known(ours)),
+            Err(other) => Err(other.before(&format!("{}; and", violation.why))),
+        };
+    }
+    if task.kernel {
+        by_kernel(place, on, task, &ours, counts)?;
+    }
+    Ok(Outcome::Trees(ours))
+}
+
+/// The same by e2fsck -p.
+fn by_e2fsck(
+    place: &mut Place,
+    on: &[&State],
+    task: &Task<'_>,
+    ours: &[Tree],
+    seen: &mut Seen,
+    counts: &mut Counts,
+) -> Result<(), Violation> {
+    place.put(on);
+    let (code, said) = e2fsck(place.image(), "-p");
+    counts.e2fsck += 1;
+    if code > 1 || !unexpected(&said, task.failed).is_empty() {
+        return Err(Violation::new(Kind::Unclean, format!("e2fsck -p: {code}, {said:?}")));
+    }
+    place.find_changes(false);
+    let print = place.fingerprint();
+    if task.thorough || !seen.theirs.contains_key(&print) {
+        counts.silent += 1;
+        silent_after_e2fsck(place, task.config)?;
+        let read_only = mounted(place.medium(), task.config, &task.config.recovery_options(false));
+        let (_ssd, fs) = read_only
+            .map_err(|error| Violation::new(Kind::Refused, format!("mount after e2fsck: {error}")))?;
+        seen.theirs.insert(print, trees(&fs, task.roots).map_err(|why| why.before("after e2fsck"))?);
+    }
+    same(ours, &seen.theirs[&print], "e2fsck")
+}
+
+fn by_kernel(
+    place: &mut Place,
+    on: &[&State],
+    task: &Task<'_>,
+    ours: &[Tree],
+    counts: &mut Counts,
+) -> Result<(), Violation> {
+    place.put(on);
+    if let Some(kernels) = kernel(place, task.roots)? {
+        counts.kernel += 1;
+        same(ours, &kernels, "the kernel")?;
+    }
+    place.find_changes(true);
+    Ok(())
+}
+
+/// That `e2fsck -fn` has nothing to say after e2fsck -p, but that this has left a mark that there are orphans: where there are no backups of the superblock, it does so
+/// with file systems that the kernel has written, too.
+fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<(), Violation> {
+    const LEFT: [&str; 3] = [
+        "Feature orphan_present is set but orphan file is clean.",
+        "Filesystem still has errors",
+        "Clear? no",
+    ];
+    let (code, said) = e2fsck(place.image(), "-fn");
+    let is_left = |line: &String| LEFT.iter().any(|left| line.contains(left));
+    if code == 0 && said.is_empty() || config.features.contains("orphan_file") && said.iter().all(is_left) {
+        return Ok(());
+    }
+    Err(Violation::new(Kind::Unclean, format!("e2fsck -fn after e2fsck's recovery: {code}, {said:?}")))
+}
+
+/// The trees that the kernel finds in the image; `None`: it cannot be mounted here.
+pub fn kernel(place: &Place, roots: &[&str]) -> Result<Option<Vec<Tree>>, Violation> {
+    let at = place.beside("mnt");
+    let Some(mounted) = crate::image::Mounted::new(place.image(), &at, "noatime") else {
+        return Ok(None);
+    };
+    let tree = |root: &&str| {
+        Tree::kernels(&at.join(root))
+            .map_err(|error| Violation::new(Kind::Refused, format!("the kernel: {error}")))
+    };
+    let trees = roots.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
+    drop(mounted);
+    silent(place.image(), "the kernel's recovery")?;
+    Ok(Some(trees))
+}

@@ -1,0 +1,181 @@
+//! Rules of docs/ordering.md that are not kept any more are noticed, each one.
+
+use std::process::Command;
+use std::sync::Mutex;
+
+use meantime::ext4::journal::{Rule, break_rule};
+
+use crate::campaign::{Campaign, Effort};
+use crate::common::Rng;
+use crate::device::{Base, Config, make};
+use crate::ops::Op;
+use crate::place::Place;
+use crate::record::{Script, run};
+use crate::recovery::Kind;
+use crate::workloads::wanted;
+use crate::{image, in_parallel};
+
+/// Which rule a process breaks: rules are of the process, so that each is broken in one of its own.
+const RULE: &str = "MEANTIME_CRASH_BREAK";
+
+/// No rule: the same runs must be clean.
+const NONE: &str = "none";
+
+const RULES: [(&str, Rule); 8] = [
+    ("log-first", Rule::LogFirst),
+    ("data-first", Rule::DataFirst),
+    ("flush-first", Rule::FlushFirst),
+    ("fua", Rule::Fua),
+    ("home-before-tail", Rule::HomeBeforeTail),
+    ("tail-before-reuse", Rule::TailBeforeReuse),
+    ("held", Rule::Held),
+    ("revoke", Rule::Revoke),
+];
+
+/// Runs that each rule's absence must be noticed in.
+const RUNS: usize = 36;
+
+const NOTICED: &str = "noticed";
+const CLEAN: &str = "clean";
+
+#[test]
+fn broken_rules_are_noticed() {
+    if let Ok(name) = std::env::var(RULE) {
+        let rule = RULES.into_iter().find(|(known, _)| *known == name).map(|(_, rule)| rule);
+        assert!(rule.is_some() || name == NONE, "{name}: no rule");
+        break_rule(rule);
+        println!("{name}: {}", all_runs(rule.is_none()));
+        return;
+    }
+    if !image::tools() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for (name, expected) in RULES.iter().map(|(name, _)| (*name, NOTICED)).chain([(NONE, CLEAN)]) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "rules::broken_rules_are_noticed", "--nocapture"]).env(RULE, name);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let found = text.lines().find_map(|line| line.split_once(&format!("{name}: ")));
+        let found = found.map_or("it ended otherwise", |(_, found)| found);
+        println!("{name}: {}", found.chars().take(400).collect::<String>());
+        if !found.starts_with(expected) {
+            wrong.push(name);
+        }
+    }
+    assert!(wrong.is_empty(), "broken and not noticed, or kept and not clean: {wrong:?}");
+}
+
+/// Runs workloads until the loss of a rule shows, or (`all`) all of them; what was found. What goes wrong before any power cut does not count: it is told.
+fn all_runs(all: bool) -> String {
+    let campaign = Campaign::new("rules");
+    let plain = Config::PLAIN;
+    let small = Config { block_bytes: 1024, lba_bytes: 512, ..plain };
+    let configs = [Config { volatile: true, ..plain }, plain, Config { volatile: true, ..small }, small];
+    let bases: Vec<Base> = configs.iter().map(|config| make(config, &[""]).unwrap()).collect();
+    let effort = Effort { per_cut: 20, per_run: 60, kernel: 0, again: 0 };
+    let found: Mutex<Option<String>> = Mutex::new(None);
+    in_parallel(RUNS, |number, place: &mut Place| {
+        let (which, warm, ops) = breaking(number);
+        let scripts = [Script { root: "", warm, ops }];
+        let run = run(place, &bases[which], &configs[which], &scripts, None, number as u64);
+        campaign.look(run, &configs[which], "rules", &effort, place, number as u64);
+        let noticed = campaign.violations().into_iter().find(|violation| violation.kind != Kind::Workload);
+        let mut found = found.lock().unwrap();
+        if let Some(violation) = noticed.filter(|_| found.is_none()) {
+            let states = campaign.tally.states();
+            *found = Some(format!("{:?}, by then {states} states: {}", violation.kind, violation.why));
+        }
+        all || found.is_none()
+    });
+    let others = campaign.violations().into_iter().filter(|violation| violation.kind == Kind::Workload);
+    let others: Vec<String> = others.map(|violation| violation.why).collect();
+    let text = match (found.into_inner().unwrap(), others.first()) {
+        (Some(found), _) => format!("{NOTICED}: {found}"),
+        (None, Some(other)) => format!("only workloads that fail: {other}"),
+        (None, None) => format!("{CLEAN}: {}", campaign.tally.line()),
+    };
+    text.replace('\n', " ")
+}
+
+/// What is done in a run, on which of the configurations: blocks change hands between files, directories and attributes, with syncs between; the file system is unmounted
+/// and mounted again; the log comes round.
+fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
+    let mut rng = Rng(number as u64);
+    let (volatile, small) = (number / 3 % 2 == 0, number / 6 % 2 == 1);
+    let which = usize::from(!volatile) + 2 * usize::from(small);
+    let mut ops = changing_hands(&mut rng);
+    match number % 3 {
+        0 => {
+            // (Without data: where there may be some in the device's cache, a flush comes after the commit as well.)
+            ops.splice(0..0, [Op::Create("d/b"), Op::Fsync("d"), Op::Unlink("d/b"), Op::Fsync("d")]);
+            (which, Vec::new(), ops)
+        }
+        1 => {
+            ops.splice(0..0, [Op::Create("c"), Op::Append("c", 5000), Op::Fsync("c"), Op::Remount]);
+            ops.extend([Op::Remount, Op::Mode("a", 0o600), Op::Fsync("a")]);
+            (which, Vec::new(), ops)
+        }
+        // On a small log: its end comes, and its beginning again.
+        _ => {
+            let turn = |n: usize| match n % 4 {
+                0 => Op::Attribute("d/a", 700),
+                2 => Op::RemoveAttribute("d/a"),
+                _ => Op::Fsync("d/a"),
+            };
+            let mut warm: Vec<Op> = (0..1000).map(turn).collect();
+            warm.push(Op::Step);
+            (2 + usize::from(!volatile), warm, ops)
+        }
+    }
+}
+
+fn changing_hands(rng: &mut Rng) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for _ in 0..2 + rng.below(3) {
+        match rng.below(6) {
+            // Blocks of metadata that become data: of a directory, and of attributes.
+            0 => ops.extend([
+                Op::Mkdir("e"),
+                Op::Fsync("e"),
+                Op::Rmdir("e"),
+                Op::Append("a", 20_000),
+                Op::Fsync("a"),
+                Op::Append("d/a", 20_000),
+                Op::Fsync("d/a"),
+            ]),
+            1 => ops.extend([
+                Op::Attribute("a", 700),
+                Op::Attribute("d/a", 600),
+                Op::Sync,
+                Op::RemoveAttribute("a"),
+                Op::RemoveAttribute("d/a"),
+                Op::Append("d/s", 30_000),
+                Op::Fsync("d/s"),
+                Op::Append("a", 30_000),
+                Op::Fsync("a"),
+            ]),
+            // Blocks of data that change hands.
+            2 => ops.extend([
+                Op::Truncate("d/a", 0),
+                Op::Append("a", 12_000),
+                Op::Fsync("a"),
+                Op::Unlink("a"),
+                Op::Create("b"),
+                Op::Append("b", 12_000),
+                Op::Fsync("b"),
+            ]),
+            3 => ops.extend([
+                Op::Append("a", 9000),
+                Op::Fdatasync("a"),
+                Op::Step,
+                Op::Rename("a", "b"),
+                Op::Fsync("d"),
+            ]),
+            4 => ops.extend([Op::Unlink("d/a"), Op::Append("d/s", 14_000), Op::Fsync("d/s"), Op::Step]),
+            _ => ops.extend((0..3).map(|_| wanted(rng, false)).chain([Op::Fsync("d"), Op::Step])),
+        }
+    }
+    ops.push(Op::Sync);
+    ops
+}

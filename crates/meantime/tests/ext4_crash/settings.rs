@@ -1,0 +1,95 @@
+//! Devices, file systems and mounts: each pair of settings occurs in one of them.
+
+use meantime::ext4::{CommitOverlap, Overlap};
+
+use crate::common::Rng;
+use crate::device::Config;
+
+/// How many values each setting has: blocks, cache, unit, data, prepare, reads, fast commits, features, log, dirty pages, logical blocks, kind of device.
+const LEVELS: [usize; 12] = [3, 2, 2, 2, 2, 2, 2, 4, 2, 2, 2, 3];
+
+/// Features for mkfs beside its own.
+const FEATURES: [&str; 4] =
+    ["", "^metadata_csum,^64bit", "metadata_csum_seed,orphan_file", "^flex_bg,^dir_index"];
+
+type Row = [usize; LEVELS.len()];
+
+/// What cannot be: logical blocks that are larger than the file system's.
+fn is_possible(one: (usize, usize), two: (usize, usize)) -> bool {
+    !matches!((one, two), ((0, 1 | 2), (10, 0)))
+}
+
+fn config(row: &Row) -> Config {
+    let block_bytes = [4096, 1024, 2048][row[0]];
+    Config {
+        block_bytes,
+        volatile: row[1] == 1,
+        unit_bytes: [4096, block_bytes][row[2]],
+        commit_overlap: CommitOverlap { data: row[3] == 0, prepare: row[4] == 0, direct: true },
+        overlap: [Overlap::ALL, Overlap::NONE][row[5]],
+        fast_commit: row[6] == 1,
+        features: FEATURES[row[7]],
+        log_blocks: [1024, 1536][row[8]],
+        dirty_bytes: [0, 64 << 10][row[9]],
+        lba_bytes: [4096, 512][row[10]],
+        model: ["optane", "nand", "zssd"][row[11]],
+    }
+}
+
+/// Rows in which each pair of values occurs, the same each time. The first is the usual one.
+fn rows() -> Vec<Row> {
+    let mut missing = std::collections::BTreeSet::new();
+    for one in 0..LEVELS.len() {
+        for two in one + 1..LEVELS.len() {
+            for a in 0..LEVELS[one] {
+                missing.extend(
+                    (0..LEVELS[two])
+                        .filter(|b| is_possible((one, a), (two, *b)))
+                        .map(|b| ((one, a), (two, b))),
+                );
+            }
+        }
+    }
+    let mut rng = Rng(7);
+    let mut rows: Vec<Row> = Vec::new();
+    while !missing.is_empty() {
+        let pairs = |row: &Row| {
+            let all: Vec<(usize, usize)> = row.iter().copied().enumerate().collect();
+            let of_one = |one: usize| all[one + 1..].iter().map(|two| (all[one], *two)).collect::<Vec<_>>();
+            (0..all.len()).flat_map(of_one).collect::<Vec<_>>()
+        };
+        let some = (0..200).map(|_| {
+            let mut row: Row = LEVELS.map(|levels| rng.below(levels as u64) as usize);
+            if row[0] > 0 {
+                row[10] = 1;
+            }
+            row
+        });
+        let gain = |row: &Row| pairs(row).iter().filter(|pair| missing.contains(*pair)).count();
+        let best = if rows.is_empty() { [0; LEVELS.len()] } else { some.max_by_key(gain).expect("some") };
+        for pair in pairs(&best) {
+            missing.remove(&pair);
+        }
+        rows.push(best);
+    }
+    rows
+}
+
+/// Configurations in which each pair of settings occurs.
+pub fn covering() -> Vec<Config> {
+    rows().iter().map(config).collect()
+}
+
+#[test]
+fn each_pair_of_settings_occurs() {
+    let rows = rows();
+    assert!((12..30).contains(&rows.len()), "{} rows", rows.len());
+    for one in 0..LEVELS.len() {
+        for two in one + 1..LEVELS.len() {
+            for (a, b) in (0..LEVELS[one]).flat_map(|a| (0..LEVELS[two]).map(move |b| (a, b))) {
+                let occurs = rows.iter().any(|row| (row[one], row[two]) == (a, b));
+                assert_eq!(occurs, is_possible((one, a), (two, b)), "settings {one} and {two}: {a}, {b}");
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What was looked at, by kind of device and setting.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::device::Config;
+
+/// One row of the table.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    pub runs: u64,
+    pub cuts: u64,
+    /// Different contents of the medium.
+    pub states: u64,
+    /// Of those, such as a power cut during a recovery leaves.
+    pub again: u64,
+    /// Comparisons with the model.
+    pub checks: u64,
+    /// Recovered by us, by e2fsck, by the kernel.
+    pub ours: u64,
+    pub e2fsck: u64,
+    pub kernel: u64,
+    /// Looked at by `e2fsck -fn`.
+    pub silent: u64,
+    /// Superblocks that were torn, and so nobody's to recover.
+    pub torn: u64,
+    /// In which e2fsck 1.47.0 has a defect of its own.
+    pub known: u64,
+    pub violations: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.runs, other.runs),
+            (&mut self.cuts, other.cuts),
+            (&mut self.states, other.states),
+            (&mut self.again, other.again),
+            (&mut self.checks, other.checks),
+            (&mut self.ours, other.ours),
+            (&mut self.e2fsck, other.e2fsck),
+            (&mut self.kernel, other.kernel),
+            (&mut self.silent, other.silent),
+            (&mut self.torn, other.torn),
+            (&mut self.known, other.known),
+            (&mut self.violations, other.violations),
+        ];
+        pairs.into_iter().for_each(|(sum, count)| *sum += count);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    states: HashSet<u64>,
+    total: Counts,
+    rows: BTreeMap<String, Counts>,
+}
+
+/// Counters of a campaign.
+#[derive(Debug, Default)]
+pub struct Tally(Mutex<Known>);
+
+impl Tally {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the state has not been looked at before, in whatever run.
+    pub fn is_new(&self, hash: u64) -> bool {
+        self.known().states.insert(hash)
+    }
+
+    /// Adds what was counted in a run on `config`; `what`: of which kind it was.
+    pub fn add(&self, config: &Config, what: &str, counts: &Counts) {
+        let mut known = self.known();
+        known.total.add(counts);
+        for label in labels(config).into_iter().chain([format!("of {what}")]) {
+            known.rows.entry(label).or_default().add(counts);
+        }
+    }
+
+    /// Distinct states so far.
+    pub fn states(&self) -> u64 {
+        self.known().total.states
+    }
+
+    pub fn line(&self) -> String {
+        let Counts { runs, cuts, states, again, checks, kernel, torn, known, .. } = self.known().total;
+        format!(
+            "{runs} runs, {cuts} power cuts, {states} distinct states ({again} of them left by a cut during recovery), {checks} checks, {kernel} mounted by the kernel, {torn} with a torn superblock, {known} with what e2fsck 1.47.0 cannot recover"
+        )
+    }
+
+    pub fn table(&self) -> String {
+        let known = self.known();
+        let width = known.rows.keys().map(String::len).max().unwrap_or(0).max(5);
+        let mut text = format!(
+            "{:width$} {:>6} {:>7} {:>8} {:>7} {:>8} {:>8} {:>7} {:>6} {:>6} {:>10}\n",
+            "", "runs", "cuts", "states", "again", "us", "e2fsck", "kernel", "torn", "known", "violations"
+        );
+        for (name, row) in known.rows.iter().chain([(&"total".to_owned(), &known.total)]) {
+            let Counts { runs, cuts, states, again, ours, e2fsck, kernel, torn, known, violations, .. } = row;
+            let _ = writeln!(
+                text,
+                "{name:width$} {runs:>6} {cuts:>7} {states:>8} {again:>7} {ours:>8} {e2fsck:>8} {kernel:>7} {torn:>6} {known:>6} {violations:>10}"
+            );
+        }
+        text
+    }
+}
+
+fn labels(config: &Config) -> Vec<String> {
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let mut labels = vec![
+        format!("volatile cache: {}", yes(config.volatile)),
+        format!("blocks of {}", config.block_bytes),
+        format!("logical blocks of {}", config.lba_bytes),
+        format!("atomic unit of {}", config.unit_bytes),
+        format!("overlap data: {}", yes(config.commit_overlap.data)),
+        format!("overlap prepare: {}", yes(config.commit_overlap.prepare)),
+        format!("overlap of reads: {}", yes(config.overlap == meantime::ext4::Overlap::ALL)),
+        format!("fast commits: {}", yes(config.fast_commit)),
+        format!("log of {} blocks", config.log_blocks),
+        format!("dirty at most: {}", config.dirty_bytes),
+        format!("device {}", config.model),
+    ];
+    labels
+        .push(format!("features: {}", if config.features.is_empty() { "as mkfs" } else { config.features }));
+    labels
+}

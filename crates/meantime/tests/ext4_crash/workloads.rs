@@ -1,0 +1,204 @@
+//! What is done before power is cut: pairs of operations, longer sequences, threads, devices that fail.
+
+use std::sync::OnceLock;
+
+use meantime_spec::opcode::IoOpcode;
+use meantime_spec::status::{Status, StatusCode};
+use meantime_ssd::{Fault, FaultPlan, FaultRule, OpcodeSet, When};
+
+use crate::campaign::{Campaign, Effort};
+use crate::common::Rng;
+use crate::device::{Base, Config, make};
+use crate::image;
+use crate::ops::{Op, alphabet, random};
+use crate::place::Place;
+use crate::record::{Script, run};
+use crate::settings::covering;
+
+/// What threads have to themselves.
+const ROOTS: [&str; 3] = ["t0", "t1", "t2"];
+
+/// Of a block's 512-byte parts each may be there or not.
+const TORN: Config = Config { unit_bytes: 512, lba_bytes: 512, ..Config::PLAIN };
+
+/// Whether `op` is to be done: all, or only those on data (`MEANTIME_CRASH_ONLY=data`).
+pub fn is_wanted(op: &Op) -> bool {
+    std::env::var("MEANTIME_CRASH_ONLY").as_deref() != Ok("data") || op.is_on_data()
+}
+
+/// As [`random`], wanted.
+pub fn wanted(rng: &mut Rng, heavy: bool) -> Op {
+    loop {
+        let op = random(rng, heavy);
+        if is_wanted(&op) {
+            return op;
+        }
+    }
+}
+
+fn one(ops: Vec<Op>) -> [Script<'static>; 1] {
+    [Script { root: "", warm: Vec::new(), ops }]
+}
+
+/// Configurations, each with its file system, which is made when it is first wanted.
+struct Made {
+    roots: &'static [&'static str],
+    all: Vec<(Config, OnceLock<Base>)>,
+}
+
+impl Made {
+    fn new(configs: &[Config], roots: &'static [&'static str]) -> Self {
+        Self { roots, all: configs.iter().map(|config| (*config, OnceLock::new())).collect() }
+    }
+
+    /// Number `number`, from the beginning again behind the last.
+    fn some(&self, number: usize) -> (&Config, &Base) {
+        let (config, base) = &self.all[number % self.all.len()];
+        (config, base.get_or_init(|| make(config, self.roots).expect("e2fsprogs, which were there")))
+    }
+
+    fn any(&self, rng: &mut Rng) -> (&Config, &Base) {
+        self.some(rng.below(self.all.len() as u64) as usize)
+    }
+}
+
+/// File systems of each configuration.
+pub struct Bases {
+    alphabet: Vec<Op>,
+    alone: Made,
+    shared: Made,
+    fast: Made,
+    torn: Made,
+}
+
+impl Bases {
+    /// `None` without e2fsprogs.
+    pub fn new() -> Option<Self> {
+        if !image::tools() {
+            return None;
+        }
+        let configs = covering();
+        let fast: Vec<Config> = configs.iter().filter(|config| config.fast_commit).copied().collect();
+        let torn = [
+            TORN,
+            Config { volatile: true, ..TORN },
+            Config { block_bytes: 1024, ..TORN },
+            Config { block_bytes: 1024, volatile: true, ..TORN },
+        ];
+        Some(Self {
+            alphabet: alphabet().into_iter().filter(is_wanted).collect(),
+            alone: Made::new(&configs, &[""]),
+            shared: Made::new(&configs, &ROOTS),
+            fast: Made::new(&fast, &[""]),
+            torn: Made::new(&torn, &[""]),
+        })
+    }
+
+    /// How many pairs of operations there are.
+    pub fn pairs(&self) -> usize {
+        self.alphabet.len() * self.alphabet.len()
+    }
+
+    pub fn settings(&self) -> usize {
+        self.alone.all.len()
+    }
+
+    pub fn some(&self, number: usize) -> (&Config, &Base) {
+        self.alone.some(number)
+    }
+
+    /// A pair of operations: beyond [`pairs`](Self::pairs) they come again, on another configuration each time.
+    pub fn pair(&self, campaign: &Campaign, place: &mut Place, number: usize) -> bool {
+        let (pair, round) = (number % self.pairs(), number / self.pairs());
+        let (first, second) = (pair / self.alphabet.len(), pair % self.alphabet.len());
+        let (config, base) = self.some(first * 5 + second + round);
+        let effort = Effort { per_cut: 8, per_run: 24, kernel: 97, again: 61 };
+        let ops = vec![self.alphabet[first], self.alphabet[second], Op::Sync];
+        let run = run(place, base, config, &one(ops), None, 3);
+        campaign.look(run, config, "pairs", &effort, place, number as u64)
+    }
+
+    /// A longer sequence, sometimes on a log that has come to its end.
+    pub fn sequence(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+        let mut rng = Rng(seed);
+        let (config, base) = self.alone.any(&mut rng);
+        // So many that the log comes to its end, or begins anew.
+        let warm = if rng.one_in(3) { 100 + rng.below(300) } else { 0 };
+        let warm =
+            (0..warm).map(|n| if n % 2 == 0 { Op::Fsync("d") } else { wanted(&mut rng, false) }).collect();
+        let mut ops: Vec<Op> = (0..3 + rng.below(10)).map(|_| wanted(&mut rng, true)).collect();
+        ops.push(Op::Sync);
+        let effort = Effort { per_cut: 12, per_run: 60, kernel: 41, again: 53 };
+        let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
+        campaign.look(run, config, "sequences", &effort, place, seed)
+    }
+
+    /// Threads, each on a tree of its own, that share commits.
+    pub fn threads(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+        let mut rng = Rng(seed ^ 0x7472_6565);
+        let (config, base) = self.shared.any(&mut rng);
+        let script = |root: &&'static str| {
+            let mut op = |n: u64| match n % 3 {
+                2 => Op::Fsync(["a", "d/a", "d"][rng.below(3) as usize]),
+                _ => wanted(&mut rng, false),
+            };
+            Script { root, warm: Vec::new(), ops: (0..12).map(&mut op).collect() }
+        };
+        let scripts: Vec<Script<'_>> = ROOTS.iter().map(script).collect();
+        let effort = Effort { per_cut: 6, per_run: 80, kernel: 83, again: 71 };
+        let run = run(place, base, config, &scripts, None, seed);
+        campaign.look(run, config, "threads", &effort, place, seed)
+    }
+
+    /// Fast commits: every other operation is a sync of something, so that what can be said is, one after another.
+    pub fn fast(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+        let mut rng = Rng(seed ^ 0x6661_7374);
+        let (config, base) = self.fast.any(&mut rng);
+        let one = |n: u64, rng: &mut Rng| match n % 2 {
+            1 => Op::Fsync(["a", "b", "d/a", "d"][rng.below(4) as usize]),
+            _ => wanted(rng, false),
+        };
+        let warm = if rng.one_in(3) { 50 + rng.below(100) } else { 0 };
+        let warm = (0..warm).map(|n| one(n, &mut rng)).collect();
+        let ops = (0..6 + 2 * rng.below(6)).map(|n| one(n, &mut rng)).collect();
+        let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 7 };
+        let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
+        campaign.look(run, config, "fast commits", &effort, place, seed)
+    }
+
+    /// A write or a flush that fails: once, from then on, or so that it succeeds when it is tried again.
+    pub fn failing(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+        let mut rng = Rng(seed ^ 0x6661_696C);
+        let (config, base) = self.alone.any(&mut rng);
+        let flush = config.volatile && rng.one_in(3);
+        let opcodes = OpcodeSet::io(&[if flush { IoOpcode::Flush } else { IoOpcode::Write }]);
+        let from = 1 + rng.below(if flush { 4 } else { 14 });
+        let status = Status::from_code(StatusCode::WriteFault);
+        let (status, times) = match rng.below(4) {
+            0 => (status.with_dnr(), None),
+            1 => (Status::from_code(StatusCode::NamespaceNotReady), Some(1)),
+            _ => (status.with_dnr(), Some(1)),
+        };
+        let when = When { opcodes: Some(opcodes), from, times, ..When::ALWAYS };
+        let plan = FaultPlan::only(FaultRule::new(Fault::Status(status), when));
+        let op = |rng: &mut Rng, n: u64| match n % 3 {
+            2 => [Op::Fsync("a"), Op::Fsync("d/a"), Op::Fdatasync("a"), Op::Sync][rng.below(4) as usize],
+            _ => wanted(rng, false),
+        };
+        let ops: Vec<Op> = (0..12).map(|n| op(&mut rng, n)).filter(|op| !matches!(op, Op::Read(_))).collect();
+        let effort = Effort { per_cut: 8, per_run: 50, kernel: 0, again: 0 };
+        let run = run(place, base, config, &one(ops), Some(plan), seed);
+        campaign.look(run, config, "failures", &effort, place, seed)
+    }
+
+    /// A device whose atomic unit is smaller than the superblock.
+    pub fn torn(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+        let mut rng = Rng(seed ^ 0x746F_726E);
+        let (config, base) = self.torn.any(&mut rng);
+        let mut ops: Vec<Op> = (0..2 + rng.below(4)).map(|_| wanted(&mut rng, false)).collect();
+        ops.extend([Op::Sync, Op::Remount, wanted(&mut rng, false), Op::Sync]);
+        let effort = Effort { per_cut: 16, per_run: 60, kernel: 11, again: 0 };
+        let run = run(place, base, config, &one(ops), None, seed);
+        campaign.look(run, config, "torn", &effort, place, seed)
+    }
+}
