@@ -54,6 +54,9 @@ impl Replayed {
     }
 }
 
+/// Newer contents of blocks.
+type Blocks = BTreeMap<u64, Arc<[u8]>>;
+
 /// What fast commits made of a file system, in their own terms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -72,10 +75,7 @@ impl Outcome {
     ///
     /// # Errors
     /// Damage, or the source.
-    pub(super) fn beside<S: Source>(
-        self,
-        volume: &Volume<S>,
-    ) -> Result<(BTreeMap<u64, Arc<[u8]>>, Replayed), Error> {
+    pub(super) fn beside<S: Source>(self, volume: &Volume<S>) -> Result<(Blocks, Replayed), Error> {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (ino, mut bytes) in self.inodes {
             Inode::set_checksum(volume.superblock(), ino, &mut bytes);
