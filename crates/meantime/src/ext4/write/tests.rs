@@ -291,7 +291,8 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     let live = known.live.as_ref().unwrap();
     let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     let file = fs.open_node_with(&node, &read_write).unwrap();
-    let syncs: [fn(&File) -> Result<(), Error>; 4] = [
+    type Sync = fn(&File) -> Result<(), Error>;
+    let syncs: [Sync; 4] = [
         File::sync_all,
         File::sync_data,
         |file| file.sync_range(0..4096),
