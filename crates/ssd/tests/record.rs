@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use common::*;
 use meantime_spec::sqe::Sqe;
+use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::record::{CutOptions, Event, History};
-use meantime_ssd::{Medium, Model, Rng, SsdConfig, SteppedSsd};
+use meantime_ssd::{Fault, FaultPlan, FaultRule, Medium, Model, Rng, SsdConfig, SteppedSsd, When};
 
 const LBA: usize = 512;
 
@@ -140,7 +141,7 @@ fn a_write_that_is_answered_with_an_error_is_recorded_with_its_data() {
     assert!(host.poll(1).is_some_and(|cqe| !cqe.status().is_success()));
     let history = recorder.take();
     assert_eq!(history.events().collect::<Vec<_>>(), [Event::WriteBegun(0), Event::WriteFailed(0)]);
-    assert_eq!(*history.writes()[0].data, *block(7));
+    assert_eq!(*history.writes()[0].data, block(7));
     assert!(ssd.contents()[..512].iter().all(|byte| *byte == 0), "it was not executed");
 }
 

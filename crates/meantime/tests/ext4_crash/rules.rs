@@ -102,7 +102,7 @@ fn all_runs(all: bool) -> String {
 /// and mounted again; the log comes round.
 fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     let mut rng = Rng(number as u64);
-    let (volatile, small) = (number / 3 % 2 == 0, number / 6 % 2 == 1);
+    let (volatile, small) = ((number / 3).is_multiple_of(2), number / 6 % 2 == 1);
     let which = usize::from(!volatile) + 2 * usize::from(small);
     let mut ops = changing_hands(&mut rng);
     match number % 3 {

@@ -1,5 +1,7 @@
 //! Devices, file systems and mounts: each pair of settings occurs in one of them.
 
+use std::collections::BTreeSet;
+
 use meantime::ext4::{CommitOverlap, Overlap};
 
 use crate::common::Rng;
@@ -15,7 +17,7 @@ const FEATURES: [&str; 4] =
 type Row = [usize; LEVELS.len()];
 
 /// What cannot be: logical blocks that are larger than the file system's.
-fn is_possible(one: (usize, usize), two: (usize, usize)) -> bool {
+fn is_possible(one: Value, two: Value) -> bool {
     !matches!((one, two), ((0, 1 | 2), (10, 0)))
 }
 
@@ -36,28 +38,23 @@ fn config(row: &Row) -> Config {
     }
 }
 
+/// A setting, and which of its values.
+type Value = (usize, usize);
+
+/// Each two values of different settings.
+fn pairs() -> impl Iterator<Item = (Value, Value)> {
+    let values =
+        || LEVELS.iter().enumerate().flat_map(|(setting, levels)| (0..*levels).map(move |n| (setting, n)));
+    values().flat_map(move |one| values().filter(move |two| two.0 > one.0).map(move |two| (one, two)))
+}
+
 /// Rows in which each pair of values occurs, the same each time. The first is the usual one.
 fn rows() -> Vec<Row> {
-    let mut missing = std::collections::BTreeSet::new();
-    for one in 0..LEVELS.len() {
-        for two in one + 1..LEVELS.len() {
-            for a in 0..LEVELS[one] {
-                missing.extend(
-                    (0..LEVELS[two])
-                        .filter(|b| is_possible((one, a), (two, *b)))
-                        .map(|b| ((one, a), (two, b))),
-                );
-            }
-        }
-    }
+    let mut missing: BTreeSet<_> = pairs().filter(|(one, two)| is_possible(*one, *two)).collect();
     let mut rng = Rng(7);
     let mut rows: Vec<Row> = Vec::new();
     while !missing.is_empty() {
-        let pairs = |row: &Row| {
-            let all: Vec<(usize, usize)> = row.iter().copied().enumerate().collect();
-            let of_one = |one: usize| all[one + 1..].iter().map(|two| (all[one], *two)).collect::<Vec<_>>();
-            (0..all.len()).flat_map(of_one).collect::<Vec<_>>()
-        };
+        let has = |row: &Row, pair: &(Value, Value)| row[pair.0.0] == pair.0.1 && row[pair.1.0] == pair.1.1;
         let some = (0..200).map(|_| {
             let mut row: Row = LEVELS.map(|levels| rng.below(levels as u64) as usize);
             if row[0] > 0 {
@@ -65,11 +62,9 @@ fn rows() -> Vec<Row> {
             }
             row
         });
-        let gain = |row: &Row| pairs(row).iter().filter(|pair| missing.contains(*pair)).count();
+        let gain = |row: &Row| missing.iter().filter(|pair| has(row, pair)).count();
         let best = if rows.is_empty() { [0; LEVELS.len()] } else { some.max_by_key(gain).expect("some") };
-        for pair in pairs(&best) {
-            missing.remove(&pair);
-        }
+        missing.retain(|pair| !has(&best, pair));
         rows.push(best);
     }
     rows
@@ -84,12 +79,8 @@ pub fn covering() -> Vec<Config> {
 fn each_pair_of_settings_occurs() {
     let rows = rows();
     assert!((12..30).contains(&rows.len()), "{} rows", rows.len());
-    for one in 0..LEVELS.len() {
-        for two in one + 1..LEVELS.len() {
-            for (a, b) in (0..LEVELS[one]).flat_map(|a| (0..LEVELS[two]).map(move |b| (a, b))) {
-                let occurs = rows.iter().any(|row| (row[one], row[two]) == (a, b));
-                assert_eq!(occurs, is_possible((one, a), (two, b)), "settings {one} and {two}: {a}, {b}");
-            }
-        }
+    for (one, two) in pairs() {
+        let occurs = rows.iter().any(|row| row[one.0] == one.1 && row[two.0] == two.1);
+        assert_eq!(occurs, is_possible(one, two), "{one:?} with {two:?}");
     }
 }
