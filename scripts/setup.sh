@@ -3,7 +3,7 @@
 # Needs root (or sudo) only if something is missing.
 set -euo pipefail
 
-wanted_minor=88 # rust-version in Cargo.toml is 1.88
+wanted_minor=89 # rust-version in Cargo.toml is 1.89
 
 rust_is_new_enough() {
     command -v cargo >/dev/null || return 1

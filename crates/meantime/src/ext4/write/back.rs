@@ -60,6 +60,12 @@ impl Units {
         first..first + self.per_block
     }
 
+    /// All pages of the blocks that have pages `range`.
+    pub(in crate::ext4) fn whole_blocks(&self, range: Range<u64>) -> Range<u64> {
+        let end = range.end.checked_next_multiple_of(self.per_block).unwrap_or(u64::MAX);
+        self.block_pages(range.start).start..end
+    }
+
     /// The blocks that have the bytes `range`.
     pub(in crate::ext4) fn blocks(&self, range: Range<u64>) -> Range<u64> {
         range.start >> self.shift..range.end.div_ceil(1 << self.shift)
@@ -123,8 +129,7 @@ impl Mount {
         let Some(live) = &known.live else { return Ok(None) };
         let units = self.units();
         // Of a block all that is dirty, by one at a time: who finds the block empty writes all of it.
-        let end = range.end.checked_next_multiple_of(units.per_block).unwrap_or(u64::MAX);
-        let range = units.block_pages(range.start).start..end;
+        let range = units.whole_blocks(range);
         if live.pages().dirty.is_empty() {
             return Ok(None);
         }
@@ -375,6 +380,8 @@ impl Mount {
     /// As [`write_back`](Self::write_back).
     pub(in crate::ext4) fn settle(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
         let Some(live) = &known.live else { return Ok(()) };
+        // A page waits for those of its block that others have in flight.
+        let range = self.units().whole_blocks(range);
         // What others have in flight, and was written to since, is not in what they write. When they have ended, it is ours to write; or it is in flight
         // again, by who took it later than we came.
         let again = self.is_dirty_in_flight(live, range.clone());

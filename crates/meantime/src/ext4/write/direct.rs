@@ -71,7 +71,10 @@ impl File {
         loop {
             // Then it is the last turn: nobody makes anything dirty.
             let _writer = (tries >= TRIES).then(|| live.write());
-            node.mount.settle(&node.known, pages.clone())?;
+            match tries >= TRIES {
+                true => node.mount.settle_all(&node.known, pages.clone())?,
+                false => node.mount.settle(&node.known, pages.clone())?,
+            }
             let guard = live.keep_blocks();
             let extents = self.extents_of(range.start, range.end)?;
             let there = live.pages();

@@ -291,7 +291,8 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     let live = known.live.as_ref().unwrap();
     let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     let file = fs.open_node_with(&node, &read_write).unwrap();
-    let syncs: [fn(&File) -> Result<(), Error>; 4] = [
+    type Sync = fn(&File) -> Result<(), Error>;
+    let syncs: [Sync; 4] = [
         File::sync_all,
         File::sync_data,
         |file| file.sync_range(0..4096),
@@ -351,7 +352,6 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     let check = |model: &[u8], direct: bool| {
         let mut found = vec![1; 3 * 4096];
         for at in [0, BLOCK, 2 * BLOCK] {
-            // (But for the page that is in flight, which a direct read would wait for.)
             let from = at + 4096;
             let options = ReadOptions { direct, ..ReadOptions::default() };
             file.read_at_with(&mut found, from as u64, &options).unwrap();
@@ -362,20 +362,28 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         file.write_at(&[7; 4096], at as u64).unwrap();
         model[at..at + 4096].fill(7);
         let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
-        check(&model, true);
+        // (A direct read waits for the block.)
         check(&model, false);
         // Another page of it is written meanwhile, and is not lost.
         file.write_at(&[8; 100], at as u64 + 8192).unwrap();
         model[at + 8192..at + 8292].fill(8);
         let mut lane = mount.lanes.take_leaf().unwrap();
         let mut sending = mount.send(&mut lane, batch);
-        assert!(
-            mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(),
-            "one at a time has the block"
-        );
-        sending.land(&mut lane);
-        drop(lane);
-        sending.complete().unwrap();
+        assert!(mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(), "one at a time has the block");
+        std::thread::scope(|scope| {
+            // Which waits for the block, not only for its page.
+            let page = at as u64 + 8192;
+            let synced = scope.spawn({
+                let file = &file;
+                move || file.sync_range(page..page + 100)
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            sending.land(&mut lane);
+            drop(lane);
+            sending.complete().unwrap();
+            synced.join().unwrap().unwrap();
+        });
+        assert!(known.live.as_ref().unwrap().pages().dirty.is_empty());
         file.sync_all().unwrap();
         file.advise(0, 0, Advice::DontNeed).unwrap();
         check(&model, true);
