@@ -18,6 +18,7 @@ use super::fast::Unsaid;
 use super::running::Journal;
 use super::writer::flush;
 use crate::ext4::Error;
+use crate::ext4::format::features::incompat;
 use crate::ext4::lanes::Lane;
 
 /// The blocks of the journal that fast commits are written to.
