@@ -82,7 +82,7 @@ fn one_whose_journal_alone_has_errors() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let path = mkfs(dir.path(), "image", "32M", &[]);
+    let path = mkfs(dir.path(), "image", "32M", &["-b", "4096"]);
     let journal = journal_blocks(&path, 4)[0] as usize;
     let mut bytes = std::fs::read(&path).unwrap();
     // (As mkfs leaves it, it has no checksum yet.)
