@@ -97,6 +97,17 @@ fn longer_sequences_by_seed() {
     campaign("sequences", states_wanted() / 2, Bases::sequence);
 }
 
+/// A hole within a page is a change as any other, though no block is given back: who syncs the file has what was done before, too.
+#[test]
+fn a_hole_within_a_page() {
+    let Some(bases) = Bases::new() else { return };
+    let campaign = Campaign::new("hole");
+    let (sync, hole) = (Op::Fsync("d/a"), Op::Punch("d/a", 6144, 118));
+    let ops = [Op::Write("d/a", 0, 10), sync, Op::Create("b"), hole, sync, Op::Create("c"), Op::Sync];
+    in_parallel(bases.settings(), |number, place| bases.fixed(&campaign, place, number, &ops));
+    campaign.end();
+}
+
 #[test]
 fn several_threads() {
     campaign("threads", states_wanted() / 6, Bases::threads);

@@ -65,10 +65,8 @@ pub struct Task<'a> {
 /// What became of a state.
 pub enum Outcome {
     Trees(Vec<Tree>),
-    /// The same, but not by e2fsck 1.47.0. Behind whole transactions whose blocks are not home yet, it recovers fast commits on what it had read of the superblock, the
-    /// group descriptors and the inodes before the transactions, and writes that back: what they did is lost. So it does with disks that the kernel has written (a file made
-    /// and committed as a whole, another then committed fast). It takes groups whose descriptors have no checksums for such that have; and what fast commits that are older
-    /// than the log's end say, for an error. The kernel's recovery came to the same as ours, and left nothing for `e2fsck -fn` to say.
+    /// The same, but not by e2fsck 1.47.0: recovering fast commits it takes groups whose descriptors have no checksums for such that have, as with disks that the kernel has
+    /// written. The kernel's recovery came to the same as ours, and left nothing for `e2fsck -fn` to say.
     Known(Vec<Tree>),
 }
 
@@ -121,11 +119,6 @@ fn is_marked(error: &MountError) -> bool {
     error.to_string().contains("has errors")
 }
 
-/// Whether our mount is refused since there are fast commits in the log, which it can only read.
-fn has_fast_commits(error: &MountError) -> bool {
-    error.to_string().contains("while the journal has fast commits")
-}
-
 /// Recovered by us: mounted for writing, and unmounted. With what was written for it.
 pub fn ours(
     place: &mut Place,
@@ -139,9 +132,7 @@ pub fn ours(
     let mount = |write| FileSystem::mount(attached.device(), &config.recovery_options(write));
     let (fs, marked) = match mount(true) {
         // Reading it is all that may be done.
-        Err(error) if task.failed && is_marked(&error) || config.fast_commit && has_fast_commits(&error) => {
-            (mount(false).map_err(refused)?, true)
-        }
+        Err(error) if task.failed && is_marked(&error) => (mount(false).map_err(refused)?, true),
         mounted => (mounted.map_err(refused)?, false),
     };
     let trees = trees(&fs, task.roots).map_err(|why| why.before("our mount"))?;
@@ -180,7 +171,7 @@ pub fn recover(
         silent(place.image(), "our recovery")?;
     }
     if let Err(violation) = by_e2fsck(place, on, task, &ours, seen, counts) {
-        if !task.config.fast_commit {
+        if !(task.config.fast_commit && task.config.features.contains("^metadata_csum")) {
             return Err(violation);
         }
         place.spoil();

@@ -118,6 +118,14 @@ impl Bases {
         campaign.look(run, config, "pairs", &effort, place, number as u64)
     }
 
+    /// These operations, on configuration `number`.
+    pub fn fixed(&self, campaign: &Campaign, place: &mut Place, number: usize, ops: &[Op]) -> bool {
+        let (config, base) = self.some(number);
+        let effort = Effort { per_cut: 12, per_run: 40, kernel: 0, again: 0 };
+        let run = run(place, base, config, &one(ops.to_vec()), None, 3);
+        campaign.look(run, config, "fixed sequences", &effort, place, number as u64)
+    }
+
     /// A longer sequence, sometimes on a log that has come to its end.
     pub fn sequence(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed);

@@ -18,6 +18,7 @@ use super::fast::Unsaid;
 use super::running::Journal;
 use super::writer::flush;
 use crate::ext4::Error;
+use crate::ext4::format::features::incompat;
 use crate::ext4::lanes::Lane;
 
 /// The blocks of the journal that fast commits are written to.
@@ -166,13 +167,17 @@ impl Journal {
     }
 
     /// Whether e2fsck 1.47.0 replays `unsaid` rightly on top of what is in the log: for what it has read before that, it takes what the disk had then. That is the
-    /// superblock, of which it writes only the words that it changes itself, and the block of the inode table that has the journal's inode, the whole of
-    /// which it writes again with any inode in it.
+    /// superblock, of which it writes only the words that it changes itself; the descriptors of groups, whose counts of directories it writes as they were; and the block of
+    /// the inode table that has the journal's inode, the whole of which it writes again with any inode in it.
     fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
+        let superblock = self.volume.superblock();
+        let first = superblock.primary_block();
+        let last = first + u64::from(superblock.descriptor_blocks_in(0));
+        // Where descriptors are spread over the disk, they are not looked for.
+        let is_spread = superblock.features().has_incompat(incompat::META_BG);
         let pending = self.pending();
-        let superblock = self.volume.superblock().primary_block();
         let table = |block: u64| block == self.journal_table && pending.has(block);
-        !pending.has(superblock) && !unsaid.places().any(table)
+        !pending.has_any(first..=last) && !(is_spread && pending.len() > 0) && !unsaid.places().any(table)
     }
 
     fn write_fast(

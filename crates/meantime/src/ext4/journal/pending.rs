@@ -1,6 +1,7 @@
 //! What has committed and is not in its place yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::Sequence;
@@ -87,6 +88,11 @@ impl Pending {
     /// Whether what block `block` is as of the last commit is not home.
     pub(super) fn has(&self, block: u64) -> bool {
         self.blocks.contains_key(&block)
+    }
+
+    /// The same of any of `blocks`.
+    pub(super) fn has_any(&self, blocks: RangeInclusive<u64>) -> bool {
+        self.blocks.range(blocks).next().is_some()
     }
 
     /// How many blocks are not home.

@@ -11,6 +11,7 @@ use super::super::fs::Mount;
 use super::super::node::Known;
 use super::super::options::Allocate;
 use super::super::read::cached::PAGE;
+use super::buffered::time_now;
 
 /// Blocks that one change of metadata changes at most, about, when a large one is done in steps.
 const STEP_BLOCKS: usize = 64;
@@ -149,6 +150,11 @@ impl File {
         let whole = range.start.next_multiple_of(unit)..(kept / unit * unit).max(range.start);
         if whole.start >= whole.end {
             self.zero_cached(range.start..range.end.min(size.max(range.start)))?;
+            if range.start < size {
+                // No block changes hands: the times are to be stored all the same, as for a write.
+                live.pages().modified = Some(time_now());
+                mount.writer()?.keep(known);
+            }
         } else {
             self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
             self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
