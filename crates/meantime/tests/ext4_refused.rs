@@ -75,6 +75,25 @@ fn one_that_has_errors() {
     mount(&path, true).unwrap().unmount().unwrap();
 }
 
+/// The failure was that of an unmount's last write: nothing is to be recovered, and only the journal knows of it.
+#[test]
+fn one_whose_journal_alone_has_errors() {
+    if !tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = mkfs(dir.path(), "image", "32M", &[]);
+    let journal = journal_blocks(&path, 4)[0] as usize;
+    let mut bytes = std::fs::read(&path).unwrap();
+    // (As mkfs leaves it, it has no checksum yet.)
+    bytes[journal + 0x20..journal + 0x24].copy_from_slice(&(-5_i32).to_be_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    refused(&path, "has errors");
+    mount(&path, false).unwrap();
+    run_for("e2fsck", &["-fy", path.to_str().unwrap()], &[0, 1]);
+    mount(&path, true).unwrap().unmount().unwrap();
+}
+
 #[test]
 fn one_whose_recovery_fails() {
     const DESCRIPTOR: u32 = 1;

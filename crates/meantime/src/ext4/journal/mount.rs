@@ -151,6 +151,15 @@ fn edit_superblock(
     Ok(())
 }
 
+/// Refuses what failed before, by what the journal's superblock says.
+fn check_errno(errno: i32) -> Result<(), OpenFailure> {
+    if errno == 0 {
+        return Ok(());
+    }
+    let aborted = Corruption::new(Defect::JournalAborted(errno));
+    Err(refused(format!("writing to a file system that has errors ({aborted})"), E2FSCK))
+}
+
 impl Journal {
     /// Makes `volume` ready for writing: what is in its journal is written home, the log is emptied, the file system marked as in use. The journal, and
     /// the volume as it is then; the one before has old contents. Of a commit's waits, those are moved that `overlap` says.
@@ -165,10 +174,7 @@ impl Journal {
     ) -> Result<(Self, Volume<DeviceSource>), OpenFailure> {
         check(&volume, lanes.info().block_bytes)?;
         let recovery = journal::recover(&volume)?;
-        if recovery.errno != 0 {
-            let aborted = Corruption::new(Defect::JournalAborted(recovery.errno));
-            return Err(refused(format!("writing to a file system that has errors ({aborted})"), E2FSCK));
-        }
+        check_errno(recovery.errno)?;
         if recovery.lost.is_some() {
             return Err(refused("writing after a committed transaction was lost", E2FSCK));
         }
@@ -188,6 +194,8 @@ impl Journal {
         let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
         check(&replayed, lanes.info().block_bytes)?;
         let (mut format, stretches) = Self::load(&replayed)?;
+        // (The failure may have been that of an unmount's last write, after which there is nothing to recover.)
+        check_errno(format.errno())?;
         if recovery.end.is_none() && format.start() != 0 {
             return Err(refused(
                 "writing with a journal that has something, and is said to have nothing",

@@ -97,6 +97,11 @@ impl JournalFormat {
         self.seal()
     }
 
+    /// What the file system failed with before (`s_errno`), as Linux has it: negative; 0: nothing.
+    pub fn errno(&self) -> i32 {
+        self.superblock.errno
+    }
+
     /// What the file system failed with (`s_errno`), as Linux has it: negative.
     ///
     /// # Errors
