@@ -286,6 +286,9 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
     Ok(())
 }
 
+/// The ways' times, and the bare one, of a turn.
+type Row = (Vec<Took>, f64);
+
 fn sizes(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
     for model in models {
         println!(
@@ -307,7 +310,7 @@ fn sizes(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
                     took.push((row, bare));
                 }
             }
-            let column = |f: &dyn Fn(&(Vec<Took>, f64)) -> f64| median(took.iter().map(f).collect());
+            let column = |f: &dyn Fn(&Row) -> f64| median(took.iter().map(f).collect());
             println!(
                 "  {kib:>4} KiB {:>34.2} {:>11.2} {:>10.2} {:>13.2} {:>10.2} {:>7.2}",
                 column(&|t| t.0[0].ns / 1e3),

@@ -177,9 +177,7 @@ impl Journal {
         let is_spread = superblock.features().has_incompat(incompat::META_BG);
         let pending = self.pending();
         let table = |block: u64| block == self.journal_table && pending.has(block);
-        let is_read_before =
-            pending.has_any(first..=last) || is_spread && pending.len() > 0 || unsaid.places().any(table);
-        !is_read_before
+        !(pending.has_any(first..=last) || is_spread && pending.len() > 0 || unsaid.places().any(table))
     }
 
     fn write_fast(
