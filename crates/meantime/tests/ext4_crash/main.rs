@@ -20,6 +20,7 @@ mod recovery;
 mod rules;
 mod settings;
 mod tally;
+mod told;
 mod tree;
 mod workloads;
 
