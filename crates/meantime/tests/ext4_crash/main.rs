@@ -161,6 +161,27 @@ fn long() {
     campaign.end();
 }
 
+/// One run, as a violation names it: `MEANTIME_CRASH_RUN="failures 1001783"`.
+#[test]
+#[ignore = "a run by its seed"]
+fn one_run() {
+    let run = std::env::var("MEANTIME_CRASH_RUN").expect("MEANTIME_CRASH_RUN: kind and seed");
+    let (kind, seed) = run.rsplit_once(' ').expect("a kind and a seed");
+    let seed: u64 = seed.parse().expect("a number");
+    let Some(bases) = Bases::new() else { return };
+    let (campaign, mut place) = (Campaign::new("run"), Place::new());
+    match kind {
+        "pairs" => bases.pair(&campaign, &mut place, seed as usize),
+        "sequences" => bases.sequence(&campaign, &mut place, seed),
+        "threads" => bases.threads(&campaign, &mut place, seed),
+        "fast commits" => bases.fast(&campaign, &mut place, seed),
+        "failures" => bases.failing(&campaign, &mut place, seed),
+        "torn" => bases.torn(&campaign, &mut place, seed),
+        _ => panic!("no kind of run: {kind}"),
+    };
+    campaign.end();
+}
+
 /// Random sequences to a clean end: nothing for e2fsck to say, and the kernel finds exactly what was written.
 #[test]
 fn clean_ends() {
