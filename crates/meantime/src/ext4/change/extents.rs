@@ -15,6 +15,8 @@ use crate::ext4::{Corruption, Defect, Error, FileType};
 
 /// No block of a file has this number or a higher one (EXT_MAX_BLOCKS).
 pub const MAX_LOGICAL: u32 = u32::MAX;
+/// Where the root of a file's tree says how many entries it has (`eh_entries`).
+const ROOT_ENTRIES: Range<usize> = 2..4;
 /// Extents that are freed in one change at most, however few blocks it changes for that: it holds up all others.
 pub(super) const MAX_FREED: usize = 1024;
 
@@ -156,6 +158,9 @@ pub fn remove(
     removal.tree.collapse()?;
     if progress == Progress::More {
         // What is left is behind the file's end, maybe.
+        handle.fast_ineligible();
+    } else if any && inode.block_area()[ROOT_ENTRIES] == [0; 2] {
+        // e2fsck 1.47.0 makes a broken tree of what comes after that, unless it is at the file's beginning.
         handle.fast_ineligible();
     } else if any {
         let blocks = (end - u64::from(range.start)).min(u64::from(u32::MAX - range.start)) as u32;
