@@ -79,7 +79,8 @@ pub struct MountOptions {
     pub background: bool,
     /// How often the running transaction is committed and what is dirty is written back, in ms, at the latest.
     pub commit_interval_ms: u64,
-    /// Changes of single files are committed as fast commits, where the journal has room for those.
+    /// Changes of single files are committed as fast commits, where the journal has room for those and metadata have checksums (`fast_commit` and
+    /// `metadata_csum` of mkfs.ext4).
     pub fast_commit: bool,
     /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page cache.
     pub dirty_bytes: usize,
