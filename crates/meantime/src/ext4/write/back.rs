@@ -421,7 +421,8 @@ impl Mount {
         let all = 0..u64::MAX;
         let failed = Vec::from([all]);
         let flying = VecDeque::new();
-        Sending { mount: self, batch, hits, token: None, flying, failed, error: Some(error) }.complete()
+        Sending { mount: self, batch, hits, token: None, in_place: false, flying, failed, error: Some(error) }
+            .complete()
     }
 
     /// Sends the pages of `batch`.
@@ -439,6 +440,7 @@ impl Mount {
             mount: self,
             batch,
             hits,
+            in_place: token.is_none(),
             token,
             flying: VecDeque::new(),
             failed: Vec::new(),
@@ -493,6 +495,8 @@ pub(in crate::ext4) struct Sending<'a> {
     batch: Batch,
     /// Where its pages are in the cache.
     hits: Vec<Option<Hit>>,
+    /// No transaction waits for it, and it has not landed yet.
+    in_place: bool,
     token: Option<OrderedToken>,
     flying: VecDeque<Flying>,
     /// Bytes of the file that were not written, and why.
@@ -615,8 +619,9 @@ impl Sending<'_> {
     /// Waits until everything has been written, or has failed.
     pub(in crate::ext4) fn land(&mut self, lane: &mut Lane) {
         while self.land_oldest(lane) {}
+        // No commit flushes what is written in place. (Once: this may be called again when there is nothing left.)
         if let Some(live) = &self.batch.known.live
-            && self.token.is_none()
+            && std::mem::take(&mut self.in_place)
         {
             live.landed.fetch_add(1, Ordering::AcqRel);
         }

@@ -49,6 +49,9 @@ impl JournalThread {
     /// # Errors
     /// As the journal's.
     pub(in crate::ext4) fn commit(&self, journal: &Journal, upto: Sequence) -> Result<(), Error> {
+        if journal.is_durable(upto) {
+            return Ok(());
+        }
         let asked = &self.asked;
         asked.upto.fetch_max(upto.0, Ordering::AcqRel);
         asked.more.advance();
