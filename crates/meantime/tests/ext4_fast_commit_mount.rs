@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use meantime::block::{self, OpenOptions as DeviceOptions};
 use meantime::ext4::format::journal::recover;
-use meantime::ext4::{
-    Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, OpenOptions, RenameFlags,
-};
+use meantime::ext4::{Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags};
 
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Mounted, mkfs, open, run, run_for, tools};
+use image::{Mounted, READ_WRITE, mkfs, mount, open, run, run_for, tools, writable};
 
 struct Random(u64);
 
@@ -29,19 +26,8 @@ impl Random {
 /// Mode, links and content of each file.
 type Tree = BTreeMap<String, (u16, u32, Vec<u8>)>;
 
-fn mount(path: &Path, options: &MountOptions) -> FileSystem {
-    let uri = format!("file:{}?model=null", path.display());
-    FileSystem::mount(block::open(&uri, &DeviceOptions::default()).unwrap(), options).unwrap()
-}
-
 fn fast() -> MountOptions {
-    MountOptions {
-        write: true,
-        background: false,
-        fast_commit: true,
-        cache_bytes: 4 << 20,
-        ..MountOptions::default()
-    }
+    MountOptions { fast_commit: true, ..writable() }
 }
 
 fn tree(fs: &FileSystem) -> Tree {
@@ -72,10 +58,9 @@ fn step(fs: &FileSystem, random: &mut Random, number: usize) {
     let root = fs.root().unwrap();
     let names: Vec<String> = tree(fs).into_keys().collect();
     let new = format!("f{number}");
-    let both = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     if names.len() < 3 || random.below(5) == 0 {
         fs.create(&root, OsStr::new(&new), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
-        let file = fs.open_with(Path::new("/").join(&new), &both).unwrap();
+        let file = fs.open_with(Path::new("/").join(&new), &READ_WRITE).unwrap();
         if random.below(4) > 0 {
             write(&file, random, 0);
         }
@@ -83,7 +68,7 @@ fn step(fs: &FileSystem, random: &mut Random, number: usize) {
     }
     let name = &names[random.below(names.len() as u64) as usize];
     let path = Path::new("/").join(name);
-    let file = fs.open_with(&path, &both).unwrap();
+    let file = fs.open_with(&path, &READ_WRITE).unwrap();
     match random.below(9) {
         0 => write(&file, random, file.size()),
         1 | 2 => write(&file, random, random_below(file.size(), number)),
@@ -240,8 +225,7 @@ fn what_is_never_said_commits_all() {
         let root = fs.root().unwrap();
         let file = |name: &str, byte: u8| {
             let node = fs.create(&root, OsStr::new(name), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
-            let options = OpenOptions { read: true, write: true, ..OpenOptions::default() };
-            let file = fs.open_node_with(&node, &options).unwrap();
+            let file = fs.open_node_with(&node, &READ_WRITE).unwrap();
             assert_eq!(file.write_at(&[byte; 5000], 0).unwrap(), 5000);
             file
         };
@@ -269,24 +253,18 @@ fn what_is_never_said_commits_all() {
         let last = tree(&fs);
         drop((node, said, after));
 
-        let replays: [(&str, &dyn Fn(&Path) -> bool); 3] = [
-            ("here", &|path| {
-                mount(path, &fast()).unmount().unwrap();
-                true
-            }),
-            ("e2fsck", &|path| {
-                run_for("e2fsck", &["-p", path.to_str().unwrap()], &[0, 1]);
-                true
-            }),
-            ("the kernel", &|path| Mounted::new(path, &dir.path().join("mnt"), "rw").is_some()),
-        ];
         for (cut, live) in [(&crashed, &live), (&later, &last)] {
-            for (who, replay) in &replays {
+            for who in ["here", "e2fsck", "the kernel"] {
                 let copy = dir.path().join("copy");
                 std::fs::copy(cut, &copy).unwrap();
                 kind.is_there(&copy, "new", "in the log");
-                if !replay(&copy) {
-                    continue;
+                match who {
+                    "here" => mount(&copy, &fast()).unmount().unwrap(),
+                    "e2fsck" => drop(run_for("e2fsck", &["-p", copy.to_str().unwrap()], &[0, 1])),
+                    _ => match Mounted::new(&copy, &dir.path().join("mnt"), "rw") {
+                        Some(mounted) => drop(mounted),
+                        None => continue,
+                    },
                 }
                 run("e2fsck", &["-fn", copy.to_str().unwrap()]);
                 kind.is_there(&copy, "new", who);

@@ -4,13 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use meantime::block::{self, Device, OpenOptions as DeviceOptions};
 use meantime::ext4::format::mkfs::MakeOptions;
-use meantime::ext4::{
-    FileSystem, MountError, MountOptions, NewNode, OpenOptions, ReadOptions, Timestamp, mkfs,
-};
+use meantime::ext4::{MountOptions, NewNode, ReadOptions, Timestamp, mkfs};
 
 #[path = "common/mod.rs"]
 mod common;
@@ -18,30 +14,10 @@ mod common;
 mod image;
 
 use common::Rng;
-use image::{Mounted, open, run, tools};
+use image::{Mounted, READ_WRITE, device, mount, mount_after_kernel, open, run, tools, writable};
 
 /// What files contain, by their paths.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
-
-fn device(path: &Path) -> Device {
-    block::open(&format!("file:{}?model=null", path.display()), &DeviceOptions::default()).unwrap()
-}
-
-/// A mount for writing, when nobody else has the image any more: the kernel's loop device may, for a moment after its mount has gone.
-fn mount(path: &Path) -> FileSystem {
-    let options =
-        MountOptions { write: true, background: false, cache_bytes: 8 << 20, ..MountOptions::default() };
-    let begun = Instant::now();
-    loop {
-        match FileSystem::mount(device(path), &options) {
-            Ok(fs) => return fs,
-            Err(MountError::InUse { .. }) if begun.elapsed() < Duration::from_secs(30) => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
 
 fn some_bytes(rng: &mut Rng) -> Vec<u8> {
     let most = [100, 5_000, 200_000][rng.below(3) as usize];
@@ -52,7 +28,7 @@ fn some_bytes(rng: &mut Rng) -> Vec<u8> {
 
 /// Directories `{who}{n}` with files, written here.
 fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
-    let fs = mount(path);
+    let fs = mount_after_kernel(path, &MountOptions { cache_bytes: 8 << 20, ..writable() });
     let root = fs.root().unwrap();
     for dir in 0..6 {
         let dir_name = format!("{who}{dir}");
@@ -62,8 +38,7 @@ fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
             let name = format!("file{file}");
             let data = some_bytes(rng);
             let made = fs.create(&node, OsStr::new(&name), &NewNode { mode: 0o644, ..new }).unwrap();
-            let options = OpenOptions { write: true, ..OpenOptions::default() };
-            let made = fs.open_node_with(&made, &options).unwrap();
+            let made = fs.open_node_with(&made, &READ_WRITE).unwrap();
             assert_eq!(made.write_at(&data, 0).unwrap(), data.len());
             if rng.one_in(4) {
                 made.sync_all().unwrap();
@@ -99,7 +74,7 @@ fn write_by_kernel(at: &Path, rng: &mut Rng, files: &mut Files) {
 
 /// `path` has `files` and no others, read through the cache and past it.
 fn compare(path: &Path, files: &Files) {
-    let fs = FileSystem::mount(device(path), &MountOptions::default()).unwrap();
+    let fs = mount(path, &MountOptions::default());
     let mut found = 0;
     for dir in fs.read_dir("/").unwrap() {
         let dir = Path::new("/").join(dir.unwrap().name);
