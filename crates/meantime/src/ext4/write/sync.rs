@@ -25,6 +25,7 @@ impl Mount {
     pub(in crate::ext4) fn sync_known(&self, known: &Arc<Known>, data_only: bool) -> Result<(), Error> {
         self.writer()?;
         let Some(live) = &known.live else { return Ok(()) };
+        self.lanes.crowd().arrive();
         // What others have in flight, and was written to since, has to go once more, as in `settle`.
         let again = self.is_dirty_in_flight(live, ALL);
         let mut committed = self.write_and_commit(known, live, data_only)?;
