@@ -1,7 +1,7 @@
 //! The ways of a mount to its device: a few channels, each with pages, of which a thread takes its own.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use super::cache::PageCache;
@@ -23,8 +23,14 @@ const POOL_PAGES: usize = 64;
 /// Requests that a lane can have under way, read-ahead included.
 const DEPTH: u16 = 64;
 
-/// So often a thread lets others have its CPU, who wait for it, before it waits for its device without.
+/// So often a thread lets others have its CPU before it waits for its device without.
 const YIELDS: u32 = 2_000;
+
+/// After so many turns of one thread alone nobody else is expected.
+const ALONE: u32 = 16;
+
+/// After so many looks a thread lets others have its CPU, though none are known of.
+const LOOKS_ALONE: u32 = 32;
 
 /// The most lanes of a mount.
 pub(super) const LANES_MAX: usize = 64;
@@ -60,16 +66,49 @@ pub(super) struct Lane {
     pub(super) user_memory: Option<UserMemory>,
     /// What was read ahead and is still under way.
     pub(super) ahead: InFlight,
-    /// How many threads wait for what another one does with its lane.
-    waiting: Arc<AtomicUsize>,
+    /// Those who make things durable.
+    pub(super) crowd: Arc<Crowd>,
 }
 
-/// As long as this is there, the thread that has it waits for another one.
-pub(super) struct Waiting<'a>(&'a AtomicUsize);
+/// Whether several threads make things durable these days. Then each lets the others have its CPU, if they want it, as long as it waits: what they do
+/// until they have to wait too is done in its device's time, and made durable together. A thread that is alone does not ask for that: a system call is a part of
+/// a microsecond.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// The number of the thread that came last.
+    last: AtomicUsize,
+    /// How often it may come again before it counts as alone.
+    left: AtomicU32,
+}
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl Crowd {
+    /// The calling thread makes something durable.
+    pub(super) fn arrive(&self) {
+        let number = thread_number();
+        let left = self.left.load(Ordering::Relaxed);
+        if self.last.load(Ordering::Relaxed) != number {
+            // Whoever is the first is none.
+            let others = self.last.swap(number, Ordering::Relaxed) != 0;
+            self.left.store(if others { ALONE } else { 0 }, Ordering::Relaxed);
+        } else if left > 0 {
+            self.left.store(left - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are several.
+    pub(super) fn is_there(&self) -> bool {
+        self.left.load(Ordering::Relaxed) > 0
+    }
+
+    /// Look `look` of somebody who waits for another thread, and has found nothing.
+    pub(super) fn pause(&self, look: u32) {
+        // Whom he waits for may want this CPU.
+        if self.is_there() || look % LOOKS_ALONE == 0 {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
     }
 }
 
@@ -86,7 +125,7 @@ pub(super) struct Lanes {
     pool_pages: usize,
     /// How direct reads take back what they lent.
     undo: Undo,
-    waiting: Arc<AtomicUsize>,
+    crowd: Arc<Crowd>,
     device: Device,
 }
 
@@ -158,14 +197,10 @@ impl Lane {
         }
     }
 
-    /// Waits for a request. While other threads wait for what this one does they have the CPU in between, if they want it: what they do until
-    /// they have to wait is done in the device's time.
+    /// Waits for a request; in a [crowd](Crowd), with others on this CPU in between.
     pub(super) fn wait(&mut self, mut ticket: Ticket) -> Done {
         let mut yields = 0;
-        while self.waiting.load(Ordering::Relaxed) > 0
-            && yields < YIELDS
-            && self.channel.policy() != Policy::Interrupt
-        {
+        while self.crowd.is_there() && yields < YIELDS && self.channel.policy() != Policy::Interrupt {
             self.channel.poll();
             match self.channel.try_take(ticket) {
                 Ok(done) => return done,
@@ -213,8 +248,8 @@ impl Lanes {
         let pool_pages =
             if overlap.pool { POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len())) } else { 0 };
         let undo = if overlap.lazy_unmap { Undo::Lazy } else { Undo::Strict };
-        let (spare, waiting) = (OnceLock::new(), Arc::default());
-        let lanes = Self { slots, spare, limit, options, info, cache, pool_pages, undo, waiting, device };
+        let (spare, crowd) = (OnceLock::new(), Arc::default());
+        let lanes = Self { slots, spare, limit, options, info, cache, pool_pages, undo, crowd, device };
         let lane = lanes.make()?;
         let _ = lanes.slots[0].lane.set(Mutex::new(lane));
         Ok(lanes)
@@ -240,16 +275,15 @@ impl Lanes {
             scratch: Scratch::default(),
             user_memory: UserMemory::new(self.device.heap(), self.undo),
             ahead: InFlight::default(),
-            waiting: Arc::clone(&self.waiting),
+            crowd: Arc::clone(&self.crowd),
         };
         lane.refill(&self.cache);
         Ok(lane)
     }
 
-    /// The calling thread waits for another one's use of its lane, until it drops this.
-    pub(super) fn waiting(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(&self.waiting)
+    /// Those who make things durable.
+    pub(super) fn crowd(&self) -> &Crowd {
+        &self.crowd
     }
 
     /// The device.

@@ -18,16 +18,13 @@ use super::writer::{Writer, flush};
 use crate::block::{Request, RequestError};
 use crate::ext4::Error;
 use crate::ext4::format::journal::{Copied, JournalFormat};
-use crate::ext4::lanes::Lane;
+use crate::ext4::lanes::{Crowd, Lane};
 use crate::ext4::options::CommitOverlap;
 use crate::hw::DmaBuf;
 use crate::hw::futex::Futex;
 
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 500;
-
-/// After so many looks a thread lets others have its CPU, if any want it.
-const YIELD: u32 = 32;
 
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 50_000_000;
@@ -80,7 +77,9 @@ pub(super) struct Commits {
     pub(super) counts: Counts,
     /// Who sleeps on `progress`.
     sleepers: AtomicU32,
-    /// Changes when a leader has ended.
+    /// How many leaders have ended.
+    ended: AtomicU64,
+    /// Changes when a leader has ended, if anybody sleeps.
     progress: Futex,
 }
 
@@ -108,6 +107,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.commits.half_full.store(self.log.is_half_full(), Ordering::Relaxed);
         drop(self.committer.take());
+        self.commits.ended.fetch_add(1, Ordering::Release);
         // Either this sees the sleeper, or the sleeper, who looks once more after he said so, sees that nobody leads.
         fence(Ordering::SeqCst);
         if self.commits.sleepers.load(Ordering::Relaxed) > 0 {
@@ -236,7 +236,14 @@ impl Committer {
     }
 
     /// Writes the commit block, which was sent when everything it depends on was durable, or is so by its FUA.
-    fn write_commit(&mut self, lane: &mut Lane, at: u32, buf: DmaBuf, fua: bool) -> Result<(), Error> {
+    fn write_commit(
+        &mut self,
+        lane: &mut Lane,
+        at: u32,
+        buf: DmaBuf,
+        fua: bool,
+        prepare: bool,
+    ) -> Result<(), Error> {
         let (place, _) = self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
         let lba = place * self.format.block_bytes() as u64 / u64::from(lane.block_bytes);
         let mut request = Request::write(lba, buf);
@@ -248,6 +255,9 @@ impl Committer {
                 return Err(RequestError::from(rejected.error).into());
             }
         };
+        if prepare {
+            self.writer.warm(lane);
+        }
         let done = lane.wait(ticket);
         self.commit_block = done.buf;
         done.result.map_err(Error::from_io)
@@ -269,7 +279,7 @@ impl Committer {
     ) -> Result<u32, Error> {
         if !overlap.data {
             data.finish(lane);
-            transaction.ordered.wait()?;
+            transaction.ordered.wait(&lane.crowd)?;
         }
         let empty = transaction.blocks.is_empty() && transaction.revoked.is_empty();
         let sent = if empty { Ok(0) } else { self.send_log(lane, transaction, data) };
@@ -283,7 +293,7 @@ impl Committer {
         let written = sent?;
         logged?;
         if !is_broken(Rule::DataFirst) {
-            transaction.ordered.wait()?;
+            transaction.ordered.wait(&lane.crowd)?;
         }
         if empty {
             // There were data only, which nothing in the log leads to.
@@ -300,7 +310,7 @@ impl Committer {
             flush(lane)?;
         }
         let at = self.log.behind(self.log.head(), written);
-        self.write_commit(lane, at, buf, volatile && !is_broken(Rule::Fua))?;
+        self.write_commit(lane, at, buf, volatile && !is_broken(Rule::Fua), overlap.prepare)?;
         self.writer.finish(lane)?;
         let start = self.log.head();
         self.log.take(written + 1);
@@ -332,6 +342,7 @@ impl Commits {
             half_full: AtomicBool::new(false),
             counts: Counts::default(),
             sleepers: AtomicU32::new(0),
+            ended: AtomicU64::new(0),
             progress: Futex::default(),
         }
     }
@@ -369,18 +380,13 @@ impl Commits {
         }
     }
 
-    /// Waits until a leader has ended, or something else is `over`; may end early.
-    fn wait(&self, over: impl Fn() -> bool) {
+    /// Waits until a leader has ended after `ended` others, or something else is `over`; may end early.
+    fn wait(&self, crowd: &Crowd, ended: u64, over: impl Fn() -> bool) {
         for look in 1..=LOOKS {
-            if over() {
+            if over() || self.ended.load(Ordering::Acquire) != ended {
                 return;
             }
-            // The leader may want this CPU.
-            if look % YIELD == 0 {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
+            crowd.pause(look);
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -508,14 +514,17 @@ impl Journal {
             if let Some(error) = self.failure.get() {
                 return Err(error.clone());
             }
+            let ended = self.commits.ended.load(Ordering::Acquire);
             let Some(mut lead) = self.commits.try_lead() else {
                 // The leader may be waiting for these.
                 data.finish(lane);
-                let waiting = self.lanes.waiting();
-                self.commits.wait(is_done);
-                drop(waiting);
+                self.commits.wait(self.lanes.crowd(), ended, is_done);
                 continue;
             };
+            // Those whom the last commit has set free do what they do next, if they have no CPU of their own: it is a part of this one then.
+            if self.lanes.crowd().is_there() {
+                std::thread::yield_now();
+            }
             if self.commits.is_spoilt() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
             }

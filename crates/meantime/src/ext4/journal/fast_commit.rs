@@ -9,6 +9,7 @@
 //! write, has the log begin with it and says that there are no fast commits. Then their first block is zeroed, and it says that there may be some.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Sequence;
@@ -106,7 +107,7 @@ impl Journal {
         if committer.fast.as_ref().is_none_or(|area| area.off) {
             return LedFast::No;
         }
-        let needs_data = {
+        let (needs_data, others) = {
             let open = self.opened();
             let running = &open.running;
             if !open.closed.is_empty() || running.sequence > upto || !running.unsaid.is_sayable() {
@@ -115,10 +116,13 @@ impl Journal {
             if !self.is_replayed_rightly(&running.unsaid) {
                 return LedFast::WhenHome;
             }
-            running.unsaid.reaches_blocks() || !running.ordered.is_done()
+            let ordered = &running.ordered;
+            (running.unsaid.reaches_blocks() || !ordered.is_done(), Arc::clone(ordered))
         };
         if (needs_data || !self.overlap.data) && !is_broken(Rule::DataFirst) {
             data.finish(lane);
+            // Else the whole transaction would be committed because of them.
+            others.wait_a_little(&lane.crowd);
         }
         let Some(said) = self.say(committer, upto) else { return LedFast::No };
         let done = self.write_fast(committer, &said, lane, data);
@@ -157,8 +161,10 @@ impl Journal {
         let blocks = bytes.len() / committer.format.block_bytes();
         // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end. What is behind it in
         // its block are zeroes, as there were before.
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let may_tear = first && used > self.lanes.info().block_bytes as usize;
+        let may_tear = first && {
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            used > self.lanes.info().block_bytes as usize
+        };
         if !open.closed.is_empty() || !area.has_room(at, blocks) || may_tear {
             return None;
         }
@@ -193,6 +199,9 @@ impl Journal {
         }
         let tid = committer.tid;
         let sent = committer.send_fast(said, self.volatile && ordered && !is_broken(Rule::Fua), lane, data);
+        if self.overlap.prepare {
+            committer.writer.warm(lane);
+        }
         // Data that were there before are only overwritten: nothing has to be in order.
         data.finish(lane);
         let written = committer.finish_writing(lane);

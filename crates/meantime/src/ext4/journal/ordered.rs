@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::ext4::Error;
+use crate::ext4::lanes::Crowd;
 use crate::hw::futex::Futex;
 
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 2_000;
 
-/// After so many looks a thread lets others have its CPU, if any want it.
-const YIELD: u32 = 32;
+/// The same of one who need not wait.
+const LOOKS_RUNNING: u32 = 100;
 
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 100_000_000;
@@ -69,22 +70,28 @@ impl Ordered {
     ///
     /// # Errors
     /// The first write that failed; [`Error::Resources`] if nothing ends for a very long time.
-    pub(super) fn wait(&self) -> Result<(), Error> {
-        self.wait_at_most(LONGEST_WAIT)
+    pub(super) fn wait(&self, crowd: &Crowd) -> Result<(), Error> {
+        self.wait_at_most(crowd, LONGEST_WAIT)
     }
 
-    fn wait_at_most(&self, longest: Duration) -> Result<(), Error> {
+    /// Waits until nothing is under way, if that is soon, in a transaction to which more may come.
+    pub(super) fn wait_a_little(&self, crowd: &Crowd) {
+        let _ = (1..=LOOKS_RUNNING).find(|look| {
+            let done = self.is_done();
+            if !done {
+                crowd.pause(*look);
+            }
+            done
+        });
+    }
+
+    fn wait_at_most(&self, crowd: &Crowd, longest: Duration) -> Result<(), Error> {
         let mut looks = 0;
         let mut left = (0, Instant::now());
         while !self.is_done() {
             if looks < LOOKS {
                 looks += 1;
-                // Whose data they are may want this CPU.
-                if looks % YIELD == 0 {
-                    std::thread::yield_now();
-                } else {
-                    std::hint::spin_loop();
-                }
+                crowd.pause(looks);
                 continue;
             }
             let word = self.none_left.get();
@@ -143,7 +150,7 @@ mod tests {
         let ordered = Arc::new(Ordered::default());
         let (first, second) = (ordered.token(), ordered.token());
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| ordered.wait());
+            let waiter = scope.spawn(|| ordered.wait(&Crowd::default()));
             first.end(Ok(()), true);
             assert!(!ordered.is_done() && !ordered.is_unflushed());
             scope.spawn(|| second.end(Ok(()), false));
@@ -156,7 +163,7 @@ mod tests {
     fn what_never_ends_is_an_error() {
         let ordered = Arc::new(Ordered::default());
         std::mem::forget(ordered.token());
-        let waited = ordered.wait_at_most(Duration::from_millis(1));
+        let waited = ordered.wait_at_most(&Crowd::default(), Duration::from_millis(1));
         assert!(matches!(&waited, Err(Error::Resources(what)) if what.contains("never ended")), "{waited:?}");
     }
 
@@ -169,17 +176,17 @@ mod tests {
             panic!("while it has a token");
         });
         assert!(panicked.join().is_err());
-        assert!(matches!(ordered.wait(), Err(Error::Invalid(_))));
+        assert!(matches!(ordered.wait(&Crowd::default()), Err(Error::Invalid(_))));
     }
 
     #[test]
     fn what_was_not_written_is_an_error() {
         let ordered = Arc::new(Ordered::default());
         drop(ordered.token());
-        assert!(matches!(ordered.wait(), Err(Error::Invalid(_))));
+        assert!(matches!(ordered.wait(&Crowd::default()), Err(Error::Invalid(_))));
         let ordered = Arc::new(Ordered::default());
         ordered.token().end(Err(Error::NoAttribute), true);
         ordered.token().end(Err(Error::NotFound), true);
-        assert_eq!(ordered.wait(), Err(Error::NoAttribute));
+        assert_eq!(ordered.wait(&Crowd::default()), Err(Error::NoAttribute));
     }
 }
