@@ -1,10 +1,11 @@
 //! Inodes that somebody works with, or did lately.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use super::error::Error;
-use super::format::Inode;
+use super::format::edit::InodeEdit;
+use super::format::{Inode, Source, SourceError};
 use super::fs::Mount;
 use super::journal::Handle;
 use super::live::{Entered, Live};
@@ -17,6 +18,15 @@ const KEPT_EXTENTS_BYTES: usize = 1024;
 /// How many inodes a mount keeps beside those that are in use.
 pub(super) const NODES_KEPT: usize = 16 << 10;
 
+/// No block of metadata at all: what has to be found elsewhere than in an inode is not found.
+struct Nothing;
+
+impl Source for Nothing {
+    fn read(&self, _: u64, _: usize) -> Result<Arc<[u8]>, SourceError> {
+        Err(SourceError::NotHere)
+    }
+}
+
 /// An inode. There is one for each number at a time.
 pub(super) struct Known {
     pub(super) ino: u32,
@@ -24,10 +34,9 @@ pub(super) struct Known {
     /// Size of the content in bytes, as readers see it.
     size: AtomicU64,
     state: RwLock<Arc<State>>,
-    /// Whether `state` is older than what the file system has.
-    stale: AtomicBool,
-    /// How often `state` has become stale.
+    /// How often the inode was changed; and how often when `state` was what it is. (At least: a change that comes while it is read may be in it.)
     version: AtomicU64,
+    state_version: AtomicU64,
     /// On a mount for writing.
     pub(super) live: Option<Box<Live>>,
 }
@@ -124,8 +133,8 @@ impl Known {
             file_type,
             size: AtomicU64::new(size),
             state: RwLock::new(Arc::new(state)),
-            stale: AtomicBool::new(false),
             version: AtomicU64::new(0),
+            state_version: AtomicU64::new(0),
             live,
         }
     }
@@ -143,8 +152,6 @@ impl Known {
 
     /// Something was changed.
     pub(super) fn outdate(&self) {
-        // In this order: who has the new version finds that the state is old, if he looks.
-        self.stale.store(true, Ordering::Release);
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -152,6 +159,30 @@ impl Known {
     #[inline]
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether `state` is what the file system has.
+    fn is_current(&self) -> bool {
+        self.state_version.load(Ordering::Acquire) == self.version()
+    }
+
+    /// Has the state be `changed`, what a change has made of the inode of a file, which was of version `before` until then: so that nobody has to read it. Work
+    /// for the gap, which waits for nobody and reads nothing: it may also not be done.
+    pub(super) fn renew(&self, mount: &Mount, before: u64, changed: &InodeEdit) {
+        let Ok(inode) = changed.parsed(mount.volume.superblock()) else { return };
+        let Ok(mut state) = self.state.try_write() else { return };
+        // (Nobody else changes it before the change is done, and that makes it one version more.)
+        let version = before + 1;
+        if self.state_version.load(Ordering::Acquire) >= version {
+            return;
+        }
+        let metadata = mount.volume.metadata(&inode);
+        let extents = OnceLock::new();
+        if let Ok(all) = Extents::load(&mount.volume.with_source(Nothing), &inode) {
+            let _ = extents.set(Arc::new(all));
+        }
+        *state = Arc::new(State { metadata, inode, extents, many: Mutex::default() });
+        self.state_version.store(version, Ordering::Release);
     }
 
     /// What it was when it was read last.
@@ -164,24 +195,20 @@ impl Known {
     /// # Errors
     /// Damage, or the device.
     pub(super) fn state(&self, mount: &Mount) -> Result<Arc<State>, Error> {
-        if !self.stale.load(Ordering::Acquire) {
+        if self.is_current() {
             return Ok(self.before());
         }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        if self.stale.swap(false, Ordering::AcqRel) {
-            match State::read(mount, self.ino, false) {
-                Ok(read) => {
-                    // Of what is written to it alone its writers know.
-                    if self.file_type != FileType::Regular || self.live.is_none() {
-                        self.set_size(read.metadata.size);
-                    }
-                    *state = Arc::new(read);
-                }
-                Err(error) => {
-                    self.stale.store(true, Ordering::Release);
-                    return Err(error);
-                }
+        if !self.is_current() {
+            // Before it is read: what changes it from now on makes it old again.
+            let version = self.version();
+            let read = State::read(mount, self.ino, false)?;
+            // Of what is written to it alone its writers know.
+            if self.file_type != FileType::Regular || self.live.is_none() {
+                self.set_size(read.metadata.size);
             }
+            *state = Arc::new(read);
+            self.state_version.store(version, Ordering::Release);
         }
         Ok(Arc::clone(&state))
     }

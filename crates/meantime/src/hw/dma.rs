@@ -22,6 +22,9 @@ pub const MAX_BUFFER: usize = 1 << 30;
 
 const CHUNK: usize = 8 << 20;
 
+/// What a CPU's cache has or has not of memory, in bytes.
+const LINE_BYTES: usize = 64;
+
 /// As a buffer's capacity: it leads to a list of pages (see `scatter`). Other capacities are whole pages.
 pub(super) const SCATTERED: u32 = 1;
 
@@ -299,6 +302,16 @@ impl DmaBuf {
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes do not fit a DMA buffer of {}", self.capacity);
         self.len = len as u32;
+    }
+
+    /// Sets the length to `len`, and has this CPU's cache own the bytes, which are anything then: whoever fills them next does not wait for
+    /// each line, which a device, or another CPU for it, had since. Work for the gap: 4 KiB may take half a microsecond.
+    ///
+    /// # Panics
+    /// Beyond the capacity.
+    pub fn warm(&mut self, len: usize) {
+        self.set_len(len);
+        self.chunks_mut(LINE_BYTES).for_each(|line| line[0] = 0);
     }
 
     /// How long the buffer can be, in bytes; 0 of a scattered one.

@@ -378,6 +378,15 @@ impl PageCache {
         taken
     }
 
+    /// Has the CPU's cache own the page that is taken next. Work for the gap.
+    pub fn warm_page(&self) {
+        let next = lock(&self.pages).pop();
+        if let Some(mut page) = next {
+            page.warm(PAGE_BYTES);
+            lock(&self.pages).push(page);
+        }
+    }
+
     /// Gives pages back.
     pub fn give_pages(&self, pages: impl IntoIterator<Item = DmaBuf>) {
         let fits = |page: &DmaBuf| page.capacity() == PAGE_BYTES && page.is_of(&self.heap);

@@ -236,7 +236,14 @@ impl Committer {
     }
 
     /// Writes the commit block, which was sent when everything it depends on was durable, or is so by its FUA.
-    fn write_commit(&mut self, lane: &mut Lane, at: u32, buf: DmaBuf, fua: bool) -> Result<(), Error> {
+    fn write_commit(
+        &mut self,
+        lane: &mut Lane,
+        at: u32,
+        buf: DmaBuf,
+        fua: bool,
+        prepare: bool,
+    ) -> Result<(), Error> {
         let (place, _) = self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
         let lba = place * self.format.block_bytes() as u64 / u64::from(lane.block_bytes);
         let mut request = Request::write(lba, buf);
@@ -248,6 +255,9 @@ impl Committer {
                 return Err(RequestError::from(rejected.error).into());
             }
         };
+        if prepare {
+            self.writer.warm(lane);
+        }
         let done = lane.wait(ticket);
         self.commit_block = done.buf;
         done.result.map_err(Error::from_io)
@@ -300,7 +310,7 @@ impl Committer {
             flush(lane)?;
         }
         let at = self.log.behind(self.log.head(), written);
-        self.write_commit(lane, at, buf, volatile && !is_broken(Rule::Fua))?;
+        self.write_commit(lane, at, buf, volatile && !is_broken(Rule::Fua), overlap.prepare)?;
         self.writer.finish(lane)?;
         let start = self.log.head();
         self.log.take(written + 1);

@@ -161,8 +161,10 @@ impl Journal {
         let blocks = bytes.len() / committer.format.block_bytes();
         // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end. What is behind it in
         // its block are zeroes, as there were before.
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let may_tear = first && used > self.lanes.info().block_bytes as usize;
+        let may_tear = first && {
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            used > self.lanes.info().block_bytes as usize
+        };
         if !open.closed.is_empty() || !area.has_room(at, blocks) || may_tear {
             return None;
         }
@@ -197,6 +199,9 @@ impl Journal {
         }
         let tid = committer.tid;
         let sent = committer.send_fast(said, self.volatile && ordered && !is_broken(Rule::Fua), lane, data);
+        if self.overlap.prepare {
+            committer.writer.warm(lane);
+        }
         // Data that were there before are only overwritten: nothing has to be in order.
         data.finish(lane);
         let written = committer.finish_writing(lane);

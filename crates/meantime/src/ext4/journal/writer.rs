@@ -13,6 +13,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// So many buffers there may be; who needs more waits for a request to end.
 const BUFFERS_MOST: usize = 16;
 
+/// So much is made ready for the next time, in bytes: a few blocks.
+const WARM_BYTES: usize = 32 << 10;
+
 /// What is under way on a channel besides a writer's requests, and can be taken in so that there is room: false if there is nothing more.
 pub(super) type Room<'a> = &'a mut dyn FnMut(&mut Lane) -> bool;
 
@@ -20,7 +23,8 @@ pub(super) type Room<'a> = &'a mut dyn FnMut(&mut Lane) -> bool;
 pub(super) struct Writer {
     block_bits: u32,
     buffer_bytes: usize,
-    free: Vec<DmaBuf>,
+    /// The one that is used next is the last.
+    free: VecDeque<DmaBuf>,
     /// How many buffers there are.
     made: usize,
     flying: VecDeque<Ticket>,
@@ -34,7 +38,7 @@ impl Writer {
         Self {
             block_bits,
             buffer_bytes: BUFFER_BYTES.max(4 << block_bits),
-            free: Vec::with_capacity(BUFFERS_MOST),
+            free: VecDeque::with_capacity(BUFFERS_MOST),
             made: 0,
             flying: VecDeque::with_capacity(BUFFERS_MOST),
             failed: None,
@@ -54,16 +58,39 @@ impl Writer {
         while self.free.is_empty() && self.made >= BUFFERS_MOST && !self.flying.is_empty() {
             self.land_oldest(lane);
         }
-        let mut buf = match self.free.pop() {
+        let mut buf = match self.free.pop_back() {
             Some(buf) => buf,
             None => {
                 let made = lane.heap.alloc(self.buffer_bytes);
+                let made = made.map_err(|error| Error::Resources(error.to_string()))?;
                 self.made += 1;
-                made.map_err(|error| Error::Resources(error.to_string()))?
+                made
             }
         };
         buf.set_len(blocks << self.block_bits);
         Ok(buf)
+    }
+
+    /// Has the CPU's cache own what the next transaction is copied to, if that is as small as the last one was. Work for the gap.
+    pub(super) fn warm(&mut self, lane: &Lane) {
+        // One at least that is not under way.
+        if self.free.is_empty()
+            && self.made < BUFFERS_MOST / 2
+            && let Ok(mut buf) = lane.heap.alloc(self.buffer_bytes)
+        {
+            buf.set_len(1 << self.block_bits);
+            self.free.push_back(buf);
+            self.made += 1;
+        }
+        let mut left = WARM_BYTES;
+        for buf in self.free.iter_mut().rev() {
+            let bytes = buf.len().min(left);
+            if bytes == 0 {
+                break;
+            }
+            buf.warm(bytes);
+            left -= bytes;
+        }
     }
 
     /// Sends `buf` to block `block` and on; durable when done if `fua`.
@@ -106,7 +133,7 @@ impl Writer {
         let Some(ticket) = self.flying.pop_front() else { return };
         let done = lane.wait(ticket);
         match (done.result, done.buf) {
-            (Ok(()), Some(buf)) => self.free.push(buf),
+            (Ok(()), Some(buf)) => self.free.push_front(buf),
             (result, buf) => {
                 // Given up with its device, unless it came back.
                 self.made -= usize::from(buf.is_none());

@@ -62,6 +62,8 @@ struct Flying {
 #[derive(Default)]
 pub(in crate::ext4) struct Bounce {
     bufs: Vec<DmaBuf>,
+    /// One more, to be filled first.
+    warm: Option<DmaBuf>,
     flying: VecDeque<Flying>,
     made: usize,
     /// The requests into lent memory that are under way, and how many bytes each reads.
@@ -81,7 +83,7 @@ impl Lane {
     /// A buffer for a request of a direct read, if there may be one more; `None`: one has to end first.
     pub(in crate::ext4) fn take_bounce(&mut self) -> Result<Option<DmaBuf>, Error> {
         let bounce = &mut self.scratch.bounce;
-        if let Some(buf) = bounce.bufs.pop() {
+        if let Some(buf) = bounce.warm.take().or_else(|| bounce.bufs.pop()) {
             return Ok(Some(buf));
         }
         if bounce.made == WINDOW {
@@ -90,6 +92,16 @@ impl Lane {
         let buf = self.channel.alloc(CHUNK_BYTES).map_err(|error| Error::Resources(error.to_string()))?;
         bounce.made += 1;
         Ok(Some(buf))
+    }
+
+    /// Has the cache own what the next write is copied to. Work for the gap: another buffer than that which is under way.
+    pub(in crate::ext4) fn warm_bounce(&mut self) {
+        if self.scratch.bounce.warm.is_none()
+            && let Ok(Some(mut buf)) = self.take_bounce()
+        {
+            buf.warm(crate::ext4::cache::PAGE_BYTES);
+            self.scratch.bounce.warm = Some(buf);
+        }
     }
 
     /// Takes back a buffer that was taken for a write.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::error::Error;
-use super::super::format::{Inode, RunState, Volume};
+use super::super::format::{Inode, RunState, Source, Volume};
 use super::super::source::DeviceSource;
 
 /// Where some bytes of a file are.
@@ -63,7 +63,7 @@ impl Extents {
     ///
     /// # Errors
     /// Damage, or the device.
-    pub(in crate::ext4) fn load(volume: &Volume<DeviceSource>, inode: &Inode) -> Result<Self, Error> {
+    pub(in crate::ext4) fn load(volume: &Volume<impl Source>, inode: &Inode) -> Result<Self, Error> {
         let map = volume.extent_map(inode)?;
         let extents = map.extents().iter().map(|extent| Extent {
             first: extent.logical,

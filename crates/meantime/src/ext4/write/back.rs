@@ -15,6 +15,7 @@ use super::super::alloc::{Reservation, Want};
 use super::super::cache::{Hit, PAGE_BYTES};
 use super::super::change::{extents, orphans};
 use super::super::error::Error;
+use super::super::format::edit::InodeEdit;
 use super::super::format::{MappedExtent, RunState};
 use super::super::fs::Mount;
 use super::super::journal::{Follow, OrderedToken};
@@ -102,6 +103,8 @@ pub(in crate::ext4) struct Batch {
     token: Option<OrderedToken>,
     /// Up to here the file reaches, in bytes, once what was set aside is data.
     reaches: Option<u64>,
+    /// What the inode is with that, and which version it had before.
+    changed: Option<(u64, InodeEdit)>,
 }
 
 /// What [`Mount::place`] has found for a batch.
@@ -109,6 +112,7 @@ struct Places {
     stretches: Vec<Stretch>,
     token: Option<OrderedToken>,
     reaches: Option<u64>,
+    changed: Option<(u64, InodeEdit)>,
 }
 
 impl Mount {
@@ -203,8 +207,8 @@ impl Mount {
             return Ok(None);
         }
         match self.place(known, live, &state, &blocks, &mut promised, with_times) {
-            Ok(Places { stretches, token, reaches }) => {
-                Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token, reaches }))
+            Ok(Places { stretches, token, reaches, changed }) => {
+                Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token, reaches, changed }))
             }
             Err(error) => {
                 let mut all = live.pages();
@@ -255,14 +259,12 @@ impl Mount {
             });
             // In place: nothing else of the metadata changes.
             if all {
-                if with_times {
-                    self.store_times(known, live)?;
-                }
-                return Ok(Places { stretches, token: None, reaches: None });
+                let changed = if with_times { self.store_times(known, live)? } else { None };
+                return Ok(Places { stretches, token: None, reaches: None, changed });
             }
         }
         let modified = live.pages().modified;
-        let ((stretches, reaches), token) = self.change_with_data(|handle, allocator| {
+        let ((stretches, reaches, changed), token) = self.change_with_data(|handle, allocator| {
             let mut inode = handle.load_inode(known.ino)?;
             let mut stretches: Vec<Stretch> = Vec::new();
             let mut goal = None;
@@ -320,13 +322,13 @@ impl Mount {
             }
             handle.store_inode(&inode, true)?;
             handle.fast_eligible();
-            Ok((stretches, reaches))
+            Ok((stretches, reaches, (known.version(), inode)))
         })?;
         let mut pages = live.pages();
         if pages.modified == modified {
             pages.modified = None;
         }
-        Ok(Places { stretches, token: Some(token), reaches })
+        Ok(Places { stretches, token: Some(token), reaches, changed: Some(changed) })
     }
 
     /// Writes what is dirty among pages `range` of `known` back, and waits for it. What others have in flight is not waited for.
@@ -616,8 +618,22 @@ impl Sending<'_> {
         true
     }
 
+    /// What would have to be done by the next write, and can be as long as the device is at work.
+    fn use_gap(&mut self, lane: &mut Lane) {
+        if let Some((before, inode)) = self.batch.changed.take() {
+            self.batch.known.renew(self.mount, before, &inode);
+        }
+        lane.warm_bounce();
+        if !self.in_place {
+            self.mount.lanes.cache().warm_page();
+        }
+    }
+
     /// Waits until everything has been written, or has failed.
     pub(in crate::ext4) fn land(&mut self, lane: &mut Lane) {
+        if !self.flying.is_empty() {
+            self.use_gap(lane);
+        }
         while self.land_oldest(lane) {}
         // No commit flushes what is written in place. (Once: this may be called again when there is nothing left.)
         if let Some(live) = &self.batch.known.live

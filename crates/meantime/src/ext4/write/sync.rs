@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::super::cache::PAGE_BYTES;
 use super::super::error::Error;
 use super::super::file::File;
+use super::super::format::edit::InodeEdit;
 use super::super::fs::Mount;
 use super::super::journal::Sequence;
 use super::super::live::Live;
@@ -90,26 +91,30 @@ impl Mount {
         Ok(())
     }
 
-    /// Writes the times of `known` into its inode, if they are newer.
-    pub(in crate::ext4) fn store_times(&self, known: &Known, live: &Live) -> Result<(), Error> {
-        let Some(modified) = live.pages().modified else { return Ok(()) };
-        self.change(|handle, _| {
+    /// Writes the times of `known` into its inode, if they are newer: what it is then, and which version it had before.
+    pub(in crate::ext4) fn store_times(
+        &self,
+        known: &Known,
+        live: &Live,
+    ) -> Result<Option<(u64, InodeEdit)>, Error> {
+        let Some(modified) = live.pages().modified else { return Ok(None) };
+        let changed = self.change(|handle, _| {
             // Its number may be another one's. (It is gone before it is deleted, by changes that come after this one if it is not yet.)
             if live.is_gone() {
-                return Ok(());
+                return Ok(None);
             }
             let mut inode = handle.load_inode(known.ino)?;
             inode.set_modified(modified);
             inode.set_changed(modified);
             handle.store_inode(&inode, false)?;
             handle.fast_eligible();
-            Ok(())
+            Ok(Some((known.version(), inode)))
         })?;
         let mut pages = live.pages();
         if pages.modified == Some(modified) {
             pages.modified = None;
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Writes everything back that is dirty, and waits for it.
@@ -133,7 +138,7 @@ impl Mount {
         match self.settle(known, ALL).and_then(|()| self.store_times(known, live)) {
             // There is nothing to be written of it, whatever was found in its place.
             Err(_) if live.is_gone() => {}
-            written => written?,
+            written => drop(written?),
         }
         // Before it is looked at: whoever makes it dirty from now on keeps it again.
         let kept = writer.let_go(known);
