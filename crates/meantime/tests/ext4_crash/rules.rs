@@ -91,7 +91,8 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
         let (which, warm, ops) = if WHOLE.contains(&number) {
             breaking(number)
         } else {
-            (whole.len() + number % whole.len(), Vec::new(), fast(SUPERSEDED.contains(&number)))
+            let ops = if SUPERSEDED.contains(&number) { superseding() } else { fast() };
+            (whole.len() + number % whole.len(), Vec::new(), ops)
         };
         let base = bases[which].get_or_init(|| make(&configs[which], &[""]).unwrap());
         let scripts = [Script { root: "", warm, ops }];
@@ -147,22 +148,21 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     }
 }
 
-/// Fast commits that go on from one another, of names and of data; `superseded`: now and then the whole transaction, since no fast commit says that a directory
-/// was made or that a file has gone, and fast commits that go on from that.
-fn fast(superseded: bool) -> Vec<Op> {
-    let some = |name: &'static str, other: &'static str| {
-        let ops = [Op::Create(name), Op::Fsync(name), Op::Append(name, 5000), Op::Fsync(name)];
-        ops.into_iter().chain([Op::Append(other, 9000), Op::Write(name, 0, 100), Op::Fsync(other)])
-    };
-    let mut ops: Vec<Op> = some("b", "d/a").collect();
-    if superseded {
-        ops.extend([Op::Mkdir("e"), Op::Fsync("e"), Op::Append("b", 5000), Op::Fsync("b")]);
-        ops.extend([Op::Unlink("a"), Op::Fsync("d")]);
+/// Fast commits that go on from one another, of a name and of data.
+fn fast() -> Vec<Op> {
+    let mut ops = vec![Op::Create("b"), Op::Fsync("b")];
+    for name in ["b", "d/a", "d/s", "b"] {
+        ops.extend([Op::Append(name, 9000), Op::Fsync(name)]);
     }
-    ops.extend(some("d/b", "d/s"));
-    if superseded {
-        ops.push(Op::Sync);
-    }
+    ops
+}
+
+/// The same, then the whole transaction, since no fast commit says that a directory was made or that a file has gone; and fast commits that go on from that.
+fn superseding() -> Vec<Op> {
+    let mut ops = fast();
+    ops.extend([Op::Mkdir("e"), Op::Fsync("e"), Op::Append("b", 5000), Op::Fsync("b")]);
+    ops.extend([Op::Unlink("a"), Op::Fsync("d"), Op::Create("d/b"), Op::Fsync("d/b")]);
+    ops.extend([Op::Append("d/a", 5000), Op::Fsync("d/a"), Op::Sync]);
     ops
 }
 
