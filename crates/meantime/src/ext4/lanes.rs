@@ -1,17 +1,19 @@
 //! The ways of a mount to its device: a few channels, each with pages, of which a thread takes its own.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use super::cache::PageCache;
+use super::crowd::Crowd;
 use super::error::Error;
+use super::flushes::Flushes;
 
 use super::options::Overlap;
 use super::read::request::{InFlight, Scratch};
 use crate::block::{
     BlockChannel, BlockDevice, BlockInfo, Channel, ChannelError, ChannelOptions, Device, Done, Rejected,
-    Request, SubmitError, Ticket,
+    Request, RequestError, SubmitError, Ticket,
 };
 use crate::completion::Policy;
 use crate::hw::user_memory::{Undo, UserMemory};
@@ -25,12 +27,6 @@ const DEPTH: u16 = 64;
 
 /// So often a thread lets others have its CPU before it waits for its device without.
 const YIELDS: u32 = 2_000;
-
-/// After so many turns of one thread alone nobody else is expected.
-const ALONE: u32 = 16;
-
-/// After so many looks a thread lets others have its CPU, though none are known of.
-const LOOKS_ALONE: u32 = 32;
 
 /// The most lanes of a mount.
 pub(super) const LANES_MAX: usize = 64;
@@ -68,48 +64,7 @@ pub(super) struct Lane {
     pub(super) ahead: InFlight,
     /// Those who make things durable.
     pub(super) crowd: Arc<Crowd>,
-}
-
-/// Whether several threads make things durable these days. Then each lets the others have its CPU, if they want it, as long as it waits: what they do
-/// until they have to wait too is done in its device's time, and made durable together. A thread that is alone does not ask for that: a system call is a part of
-/// a microsecond.
-#[repr(align(128))]
-#[derive(Debug, Default)]
-pub(super) struct Crowd {
-    /// The number of the thread that came last.
-    last: AtomicUsize,
-    /// How often it may come again before it counts as alone.
-    left: AtomicU32,
-}
-
-impl Crowd {
-    /// The calling thread makes something durable.
-    pub(super) fn arrive(&self) {
-        let number = thread_number();
-        let left = self.left.load(Ordering::Relaxed);
-        if self.last.load(Ordering::Relaxed) != number {
-            // Whoever is the first is none.
-            let others = self.last.swap(number, Ordering::Relaxed) != 0;
-            self.left.store(if others { ALONE } else { 0 }, Ordering::Relaxed);
-        } else if left > 0 {
-            self.left.store(left - 1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether there are several.
-    pub(super) fn is_there(&self) -> bool {
-        self.left.load(Ordering::Relaxed) > 0
-    }
-
-    /// Look `look` of somebody who waits for another thread, and has found nothing.
-    pub(super) fn pause(&self, look: u32) {
-        // Whom he waits for may want this CPU.
-        if self.is_there() || look % LOOKS_ALONE == 0 {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-    }
+    flushes: Arc<Flushes>,
 }
 
 /// The lanes of a mount. They are made when a thread first finds all others taken.
@@ -126,6 +81,7 @@ pub(super) struct Lanes {
     /// How direct reads take back what they lent.
     undo: Undo,
     crowd: Arc<Crowd>,
+    flushes: Arc<Flushes>,
     device: Device,
 }
 
@@ -212,6 +168,17 @@ impl Lane {
         self.channel.wait(ticket)
     }
 
+    /// Has the device make everything durable that has completed, and waits for it.
+    ///
+    /// # Errors
+    /// It did not; what was not durable before may be lost.
+    pub(super) fn flush(&mut self) -> Result<(), RequestError> {
+        let number = self.flushes.begin();
+        let result = self.channel.flush();
+        self.flushes.end(number, result.is_ok());
+        result
+    }
+
     /// The kernel's kind of polling is one of the channel's: it is changed.
     #[cold]
     #[inline(never)]
@@ -248,14 +215,16 @@ impl Lanes {
         let pool_pages =
             if overlap.pool { POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len())) } else { 0 };
         let undo = if overlap.lazy_unmap { Undo::Lazy } else { Undo::Strict };
-        let (spare, crowd) = (OnceLock::new(), Arc::default());
-        let lanes = Self { slots, spare, limit, options, info, cache, pool_pages, undo, crowd, device };
+        let (spare, crowd, flushes) = (OnceLock::new(), Arc::default(), Arc::default());
+        let lanes =
+            Self { slots, spare, limit, options, info, cache, pool_pages, undo, crowd, flushes, device };
         let lane = lanes.make()?;
         let _ = lanes.slots[0].lane.set(Mutex::new(lane));
         Ok(lanes)
     }
 
     fn make(&self) -> Result<Lane, ChannelError> {
+        self.flushes.channel_made();
         // With an interrupt, if there is a vector left: a read may ask to be waited for so.
         let any_way = ChannelOptions { interrupt: Some(true), ..self.options };
         let channel = match self.device.channel(&any_way) {
@@ -276,6 +245,7 @@ impl Lanes {
             user_memory: UserMemory::new(self.device.heap(), self.undo),
             ahead: InFlight::default(),
             crowd: Arc::clone(&self.crowd),
+            flushes: Arc::clone(&self.flushes),
         };
         lane.refill(&self.cache);
         Ok(lane)
@@ -284,6 +254,11 @@ impl Lanes {
     /// Those who make things durable.
     pub(super) fn crowd(&self) -> &Crowd {
         &self.crowd
+    }
+
+    /// What was flushed.
+    pub(super) fn flushes(&self) -> &Flushes {
+        &self.flushes
     }
 
     /// The device.

@@ -36,7 +36,7 @@ pub(super) struct Live {
     /// The last transaction that changed the inode, and the last that changed what is needed to find its data.
     last: AtomicU64,
     last_data: AtomicU64,
-    /// How often data were written in place, and how many of those times are known to have been flushed.
+    /// The [FLUSH](super::flushes::Flushes) that makes all data durable that were written in place; and the one up to which that was seen to.
     pub(super) landed: AtomicU64,
     pub(super) flushed: AtomicU64,
     failures: Mutex<Failures>,
@@ -76,8 +76,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
-    /// Nothing is dirty; `sequence` is the last transaction that may have changed it.
-    pub(super) fn new(sequence: Sequence) -> Self {
+    /// Nothing is dirty; `sequence` is the last transaction that may have changed it, FLUSH `landed` makes durable what was written in place so far: in a former
+    /// life of the inode, perhaps.
+    pub(super) fn new(sequence: Sequence, landed: u64) -> Self {
         Self {
             writer: Mutex::default(),
             mapping: RwLock::default(),
@@ -85,8 +86,7 @@ impl Live {
             written: Condvar::new(),
             last: AtomicU64::new(sequence.0),
             last_data: AtomicU64::new(sequence.0),
-            // Of a former life of the inode, perhaps.
-            landed: AtomicU64::new(1),
+            landed: AtomicU64::new(landed),
             flushed: AtomicU64::new(0),
             failures: Mutex::default(),
             users: AtomicUsize::new(0),

@@ -22,6 +22,8 @@ pub enum Rule {
     Revoke,
     /// Fast commits do not count any more at the moment when their transaction does (16).
     Supersede,
+    /// Data in place have a FLUSH before `fsync` returns (18).
+    FlushData,
 }
 
 #[cfg(feature = "broken-rules")]
@@ -37,7 +39,7 @@ mod switch {
         BROKEN.store(rule.map_or(0, |rule| rule as u32), Ordering::Relaxed);
     }
 
-    pub(in super::super) fn is_broken(rule: Rule) -> bool {
+    pub(in crate::ext4) fn is_broken(rule: Rule) -> bool {
         BROKEN.load(Ordering::Relaxed) == rule as u32
     }
 }
@@ -45,11 +47,11 @@ mod switch {
 #[cfg(feature = "broken-rules")]
 pub use switch::break_rule;
 #[cfg(feature = "broken-rules")]
-pub(super) use switch::is_broken;
+pub(in crate::ext4) use switch::is_broken;
 
 /// Whether `rule` is not kept.
 #[cfg(not(feature = "broken-rules"))]
 #[inline(always)]
-pub(super) const fn is_broken(_: Rule) -> bool {
+pub(in crate::ext4) const fn is_broken(_: Rule) -> bool {
     false
 }

@@ -39,6 +39,7 @@ mod writer;
 pub use broken::Rule;
 #[cfg(feature = "broken-rules")]
 pub use broken::break_rule;
+pub(in crate::ext4) use broken::is_broken;
 pub(in crate::ext4) use commit::Follow;
 pub use commit::log_piece_blocks;
 pub use counters::JournalCounters;

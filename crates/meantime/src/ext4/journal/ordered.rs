@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::ext4::Error;
-use crate::ext4::lanes::Crowd;
+use crate::ext4::crowd::Crowd;
 use crate::hw::futex::Futex;
 
 /// How often a waiter looks before it sleeps.

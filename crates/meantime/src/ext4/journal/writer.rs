@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::block::{BlockChannel, Rejected, Request, RequestError, SubmitError, Ticket};
+use crate::block::{Rejected, Request, RequestError, SubmitError, Ticket};
 use crate::ext4::Error;
 use crate::ext4::lanes::Lane;
 use crate::hw::DmaBuf;
@@ -210,5 +210,5 @@ impl Writer {
 /// # Errors
 /// It did not.
 pub(super) fn flush(lane: &mut Lane) -> Result<(), Error> {
-    Ok(lane.channel.flush()?)
+    Ok(lane.flush()?)
 }

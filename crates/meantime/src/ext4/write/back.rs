@@ -639,7 +639,7 @@ impl Sending<'_> {
         if let Some(live) = &self.batch.known.live
             && std::mem::take(&mut self.in_place)
         {
-            live.landed.fetch_add(1, Ordering::AcqRel);
+            live.landed.fetch_max(self.mount.lanes.flushes().landed(), Ordering::AcqRel);
         }
         if let Some(token) = self.token.take() {
             token.end(self.error.clone().map_or(Ok(()), Err), false);

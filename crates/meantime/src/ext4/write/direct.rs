@@ -48,7 +48,7 @@ impl File {
                 };
                 // Who read them meanwhile has what was there before, perhaps.
                 cache.invalidate(file, pages);
-                live.landed.fetch_add(1, Ordering::AcqRel);
+                live.landed.fetch_max(mount.lanes.flushes().landed(), Ordering::AcqRel);
                 live.pages().modified = Some(time_now());
                 writer.keep(known);
                 return written.map(|()| data.len());

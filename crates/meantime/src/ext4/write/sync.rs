@@ -7,13 +7,15 @@ use std::sync::atomic::Ordering;
 use super::super::cache::PAGE_BYTES;
 use super::super::error::Error;
 use super::super::file::File;
+use super::super::flushes::Durability;
 use super::super::format::edit::InodeEdit;
 use super::super::fs::Mount;
-use super::super::journal::Sequence;
+use super::super::journal::{Rule, Sequence, is_broken};
 use super::super::live::Live;
 use super::super::node::Known;
 use super::super::read::cached::PAGE;
-use crate::block::BlockChannel;
+use crate::block::IoError;
+use crate::nvme::{CommandError, Op};
 
 /// All pages of a file.
 const ALL: Range<u64> = 0..u64::MAX;
@@ -80,15 +82,29 @@ impl Mount {
         Ok(committed)
     }
 
-    /// What was written in place is not only in the device's cache.
+    /// What was written in place is not only in the device's cache. A commit has flushed it, if there was one.
     fn flush_data(&self, live: &Live) -> Result<(), Error> {
         let landed = live.landed.load(Ordering::Acquire);
-        if !self.lanes.info().volatile_write_cache || live.flushed.load(Ordering::Acquire) >= landed {
+        if !self.lanes.info().volatile_write_cache
+            || live.flushed.load(Ordering::Acquire) >= landed
+            || is_broken(Rule::FlushData)
+        {
             return Ok(());
         }
-        self.lanes.take()?.channel.flush()?;
+        let flushed = match self.lanes.flushes().durability(landed) {
+            Durability::Durable => Ok(()),
+            Durability::Open => self.lanes.take()?.flush().map_err(Error::from),
+            Durability::Unknown => {
+                let kind = CommandError::CacheLost;
+                Err(Error::from_io(IoError { op: Op::Flush, lba: 0, kind }))
+            }
+        };
+        // Once, whatever came of it: everybody who has the file open is told of a failure, and there is nothing to be written again.
         live.flushed.fetch_max(landed, Ordering::AcqRel);
-        Ok(())
+        if let Err(error) = &flushed {
+            live.fail(error.clone());
+        }
+        flushed
     }
 
     /// Writes the times of `known` into its inode, if they are newer: what it is then, and which version it had before.
@@ -172,7 +188,7 @@ impl Mount {
         let written = self.write_back_all();
         self.commit_whole(writer.last_sequence())?;
         if self.lanes.info().volatile_write_cache {
-            self.lanes.take()?.channel.flush()?;
+            self.lanes.take()?.flush()?;
         }
         written
     }

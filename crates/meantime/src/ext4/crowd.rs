@@ -1,0 +1,75 @@
+//! Threads that make things durable at the same time.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::lanes::thread_number;
+
+/// After so many turns of one thread alone nobody else is expected.
+const ALONE: u32 = 16;
+
+/// After so many looks a thread lets others have its CPU, though none are known of.
+const LOOKS_ALONE: u32 = 32;
+
+/// Whether several threads make things durable these days. Then each lets the others have its CPU, if they want it, as long as it waits: what they do
+/// until they have to wait too is done in its device's time, and made durable together. A thread that is alone does not ask for that: a system call is a part of
+/// a microsecond.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// The number of the thread that came last.
+    last: AtomicUsize,
+    /// How often it may come again before it counts as alone.
+    left: AtomicU32,
+}
+
+impl Crowd {
+    /// The calling thread makes something durable.
+    pub(super) fn arrive(&self) {
+        let number = thread_number();
+        let left = self.left.load(Ordering::Relaxed);
+        if self.last.load(Ordering::Relaxed) != number {
+            // Whoever is the first is none.
+            let others = self.last.swap(number, Ordering::Relaxed) != 0;
+            self.left.store(if others { ALONE } else { 0 }, Ordering::Relaxed);
+        } else if left > 0 {
+            self.left.store(left - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are several.
+    pub(super) fn is_there(&self) -> bool {
+        self.left.load(Ordering::Relaxed) > 0
+    }
+
+    /// Look `look` of somebody who waits for another thread, and has found nothing.
+    pub(super) fn pause(&self, look: u32) {
+        // Whom he waits for may want this CPU.
+        if self.is_there() || look % LOOKS_ALONE == 0 {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_are_a_crowd_until_one_is_alone_for_long() {
+        let crowd = Crowd::default();
+        for _ in 0..3 {
+            crowd.arrive();
+            assert!(!crowd.is_there());
+        }
+        std::thread::scope(|scope| scope.spawn(|| crowd.arrive()).join().unwrap());
+        assert!(crowd.is_there());
+        crowd.arrive();
+        for _ in 0..ALONE {
+            assert!(crowd.is_there());
+            crowd.arrive();
+        }
+        assert!(!crowd.is_there());
+    }
+}
