@@ -11,24 +11,20 @@
 //! Figures are medians of alternating turns (`MEANTIME_TURNS`, 9), on a software SSD in memory; ratios are of the same turn.
 
 use std::error::Error;
-use std::process::Command;
-use std::sync::OnceLock;
 
-use meantime::block::{
-    self, AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelOptions, Device, Executor, OpenOptions,
-    Request,
-};
+use meantime::block::{AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelOptions, Executor, Request};
 use meantime::completion::Policy;
 use meantime::ext4::{
     Advice, AsyncFileSystem, File, FileSystem, MountOptions, Overlap, ReadOptions, SegmentKind,
 };
 use meantime::hw::{Clock, DmaBuf, cpu};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+mod common;
+
+use common::{PAGE, Result, device, median, turns};
 
 /// Size of the file that is read.
 const FILE_BYTES: u64 = 96 << 20;
-const PAGE: u64 = 4096;
 const PAGES: u64 = FILE_BYTES / PAGE;
 
 struct Random(u64);
@@ -42,21 +38,6 @@ impl Random {
     }
 }
 
-fn turns() -> usize {
-    std::env::var("MEANTIME_TURNS").ok().and_then(|text| text.parse().ok()).unwrap_or(9)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// The CPU of the software SSD's thread: the last that this process might use before the reader was bound to the first.
-fn last_cpu() -> usize {
-    static LAST: OnceLock<usize> = OnceLock::new();
-    *LAST.get_or_init(|| cpu::allowed().last().copied().unwrap_or_default())
-}
-
 /// An image with one file, `data`.
 fn image() -> Result<Vec<u8>> {
     let dir = tempfile::tempdir()?;
@@ -65,32 +46,7 @@ fn image() -> Result<Vec<u8>> {
     let mut random = Random(99);
     let data: Vec<u8> = (0..FILE_BYTES / 8).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect();
     std::fs::write(root.join("data"), data)?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let made = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-b", "4096", "-d"])
-        .arg(&root)
-        .arg(dir.path().join("image"))
-        .arg("160M")
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-        .status()?;
-    if !made.success() {
-        return Err("mkfs.ext4 failed".into());
-    }
-    Ok(std::fs::read(dir.path().join("image"))?)
-}
-
-/// A device of `model` that holds `image`.
-fn device(image: &[u8], model: &str) -> Result<Device> {
-    let uri = format!("mem:{}?model={model}&cpu={}", image.len(), last_cpu());
-    let device = block::open(&uri, &OpenOptions::default())?;
-    let mut channel = device.channel(&ChannelOptions::default())?;
-    let mut buf = channel.alloc(1 << 20)?;
-    for (n, part) in image.chunks(1 << 20).enumerate() {
-        buf.set_len(part.len());
-        buf.copy_from_slice(part);
-        buf = channel.write(n as u64 * (1 << 20) / u64::from(channel.info().block_bytes), buf)?;
-    }
-    Ok(device)
+    common::image(dir.path(), 160, &["-d", root.to_str().ok_or("a path that is no text")?])
 }
 
 /// A mounted file, and the raw way to the same bytes.
@@ -108,7 +64,7 @@ struct Rig {
 
 impl Rig {
     fn new(image: &[u8], model: &str, options: &MountOptions) -> Result<Self> {
-        let fs = FileSystem::mount(device(image, model)?, options)?;
+        let fs = FileSystem::mount(device(image, model, false)?, options)?;
         let file = fs.open("data")?;
         let raw = fs.device().channel(&ChannelOptions { depth: 32, ..ChannelOptions::default() })?;
         let mut lbas = Vec::new();
@@ -492,16 +448,10 @@ fn scaling(image: &[u8], models: &[String]) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // (cargo adds `--bench`.)
-    let arguments: Vec<String> =
-        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let benches = ["misses", "steps", "sizes", "hits", "stream", "scaling"];
-    let (chosen, mut models): (Vec<_>, Vec<_>) =
-        arguments.into_iter().partition(|argument| benches.contains(&argument.as_str()));
+    let (chosen, mut models) = common::arguments(&benches);
     let chosen = if chosen.is_empty() { benches.map(str::to_owned).to_vec() } else { chosen };
-    let cpus = cpu::allowed();
-    last_cpu();
-    cpu::bind(&cpus[..1])?;
+    let cpus = common::bind()?;
     let image = image()?;
     let given = !models.is_empty();
     for bench in chosen {

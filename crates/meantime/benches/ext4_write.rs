@@ -12,69 +12,25 @@
 
 use std::error::Error;
 use std::ffi::OsStr;
-use std::process::Command;
-use std::sync::OnceLock;
 
-use meantime::block::{
-    self, BlockChannel, BlockDevice, Channel, ChannelOptions, Device, OpenOptions, Request, Ticket,
-};
+use meantime::block::{BlockChannel, BlockDevice, Channel, ChannelOptions, Request, Ticket};
 use meantime::ext4::{self, CommitOverlap, File, FileSystem, MountOptions, NewNode, SegmentKind};
-use meantime::hw::{Clock, DmaBuf, cpu};
+use meantime::hw::{Clock, DmaBuf};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+mod common;
 
-const PAGE: u64 = 4096;
+use common::{PAGE, Result, device, median, turns};
+
 /// Size of the file that is overwritten, and of the one whose blocks are written bare.
 const FILE_PAGES: u64 = 1024;
 /// How often a turn does what it measures.
 const TIMES: u64 = 200;
 
-fn turns() -> usize {
-    std::env::var("MEANTIME_TURNS").ok().and_then(|text| text.parse().ok()).unwrap_or(9)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// The CPU of the software SSD's thread: the last that this process might use before the writer was bound to the first.
-fn last_cpu() -> usize {
-    static LAST: OnceLock<usize> = OnceLock::new();
-    *LAST.get_or_init(|| cpu::allowed().last().copied().unwrap_or_default())
-}
-
 /// An empty file system.
 fn image(fast: bool) -> Result<Vec<u8>> {
     let dir = tempfile::tempdir()?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let made = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"])
-        .args(if fast { &["-O", "fast_commit"][..] } else { &[] })
-        .arg(dir.path().join("image"))
-        .arg("256M")
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-        .status()?;
-    if !made.success() {
-        return Err("mkfs.ext4 failed".into());
-    }
-    Ok(std::fs::read(dir.path().join("image"))?)
-}
-
-/// A device of `model` that holds `image`.
-fn device(image: &[u8], model: &str, cache: bool) -> Result<Device> {
-    let vwc = if cache { "&vwc=1" } else { "" };
-    let uri = format!("mem:{}?model={model}&cpu={}{vwc}", image.len(), last_cpu());
-    let device = block::open(&uri, &OpenOptions::default())?;
-    let mut channel = device.channel(&ChannelOptions::default())?;
-    let mut buf = channel.alloc(1 << 20)?;
-    for (n, part) in image.chunks(1 << 20).enumerate() {
-        buf.set_len(part.len());
-        buf.copy_from_slice(part);
-        buf = channel.write(n as u64 * (1 << 20) / u64::from(channel.info().block_bytes), buf)?;
-    }
-    channel.flush()?;
-    Ok(device)
+    let fast = if fast { &["-O", "fast_commit"][..] } else { &[] };
+    common::image(dir.path(), 256, &[&["-E", "lazy_itable_init=0"], fast].concat())
 }
 
 /// What is measured.
@@ -411,9 +367,6 @@ fn profile(images: &[Vec<u8>; 2], models: &[String], way: Way, what: What) -> Re
 }
 
 fn main() -> Result<()> {
-    // (cargo adds `--bench`.)
-    let arguments: Vec<String> =
-        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let benches = [
         "fsync",
         "cached",
@@ -425,16 +378,13 @@ fn main() -> Result<()> {
         "overwrite-fast",
         "overwrite-data",
     ];
-    let (chosen, mut models): (Vec<_>, Vec<_>) =
-        arguments.into_iter().partition(|argument| benches.contains(&argument.as_str()));
+    let (chosen, mut models) = common::arguments(&benches);
     let chosen = if chosen.is_empty() {
         benches[..4].iter().map(|bench| (*bench).to_owned()).collect()
     } else {
         chosen
     };
-    let cpus = cpu::allowed();
-    last_cpu();
-    cpu::bind(&cpus[..1])?;
+    common::bind()?;
     let images = [image(false)?, image(true)?];
     if models.is_empty() {
         models.push("optane".to_owned());

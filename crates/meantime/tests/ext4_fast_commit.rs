@@ -6,42 +6,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
 
-use meantime::ext4::format::{Inode, RunState, Source, SourceError, Volume, VolumeOptions, journal};
-use meantime::ext4::{FileSystem, FileType, MountOptions};
+use meantime::ext4::FileType;
+use meantime::ext4::format::{Volume, journal};
 
-struct Image(File);
+#[path = "common/ext4_image.rs"]
+mod image;
 
-impl Source for Image {
-    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
-        let mut buf = vec![0; bytes];
-        self.0.read_exact_at(&mut buf, offset).map_err(|_| SourceError::OutOfRange)?;
-        Ok(buf.into())
-    }
-}
-
-/// A mounted image, unmounted when it is dropped.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // Busy for a moment, if another test is just starting a process, which has this one's files until it runs its program.
-        let ended =
-            || Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success());
-        for _ in 0..200 {
-            if ended() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-    }
-}
-
-fn succeeds(program: &str, args: &[&str]) -> bool {
-    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
-}
+use image::{Image, Mounted, content, mkfs, open, run, tools};
 
 struct Random(u64);
 
@@ -151,25 +123,6 @@ fn kernels(root: &Path, below: &Path, tree: &mut Tree) {
     }
 }
 
-fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
-    let block_bytes = volume.block_bytes() as u64;
-    let mut content = vec![0; inode.size() as usize];
-    let mut logical = 0_u64;
-    while logical.saturating_mul(block_bytes) < inode.size() {
-        let run = volume.run_at(inode, logical).unwrap();
-        let written = if run.state == RunState::Written { run.blocks } else { 0 };
-        for n in 0..written {
-            let at = ((logical + n) * block_bytes) as usize;
-            let Some(room) = content.get_mut(at..).filter(|room| !room.is_empty()) else { break };
-            let bytes = volume.block(run.physical + n).unwrap();
-            let len = room.len().min(bytes.len());
-            room[..len].copy_from_slice(&bytes[..len]);
-        }
-        logical = logical.saturating_add(run.blocks);
-    }
-    content
-}
-
 fn ours(volume: &Volume<Image>, ino: u32, below: &Path, tree: &mut Tree) {
     let inode = volume.inode(ino).unwrap();
     let kind = inode.file_type();
@@ -205,11 +158,7 @@ fn ours(volume: &Volume<Image>, ino: u32, below: &Path, tree: &mut Tree) {
 
 /// Mounts `image` for writing and ends that; how many fast commits were replayed.
 fn replay(image: &Path) -> u32 {
-    let uri = format!("file:{}?model=null", image.display());
-    let device = meantime::block::open(&uri, &meantime::block::OpenOptions::default()).unwrap();
-    let options =
-        MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() };
-    let fs = FileSystem::mount(device, &options).unwrap();
+    let fs = image::mount(image, &image::writable());
     let replayed = fs.info().recovered.map_or(0, |recovered| recovered.fast_commits);
     fs.unmount().unwrap();
     replayed
@@ -217,24 +166,17 @@ fn replay(image: &Path) -> u32 {
 
 #[test]
 fn what_the_kernel_committed_fast_is_there() {
+    if !tools() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
-    let (image, point) = (dir.path().join("image"), dir.path().join("mnt"));
-    fs::create_dir(&point).unwrap();
+    let point = dir.path().join("mnt");
     let mut fast_commits = 0;
     let seeds = std::env::var("MEANTIME_FAST_COMMIT_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
     for seed in 1..=seeds {
         let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
-        File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let (path, at) = (image.to_str().unwrap(), point.to_str().unwrap());
-        if !succeeds("mkfs.ext4", &["-q", "-F", "-O", "fast_commit", path]) {
-            println!("skipped: mkfs.ext4 is missing, or knows no fast commits");
-            return;
-        }
-        if !succeeds("mount", &["-o", "loop", path, at]) {
-            println!("skipped: no loop mounts here (root?)");
-            return;
-        }
-        let mounted = Mounted(point.clone());
+        let image = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
+        let Some(mounted) = Mounted::new(&image, &point, "rw") else { return };
         for number in 0..40 {
             step(&point, &mut random, number).unwrap();
         }
@@ -248,9 +190,7 @@ fn what_the_kernel_committed_fast_is_there() {
         fs::copy(&image, &copy).unwrap();
         drop(mounted);
 
-        let bytes = fs::metadata(&copy).unwrap().len();
-        let source = Image(File::open(&copy).unwrap());
-        let mut volume = Volume::open(source, bytes, VolumeOptions::default()).unwrap();
+        let mut volume = open(&copy);
         let recovery = journal::recover(&volume).unwrap();
         let found = recovery.apply(&mut volume).unwrap().fast_commits;
         fast_commits += found;
@@ -266,13 +206,9 @@ fn what_the_kernel_committed_fast_is_there() {
         drop(volume);
 
         // And on the disk, after a mount for writing that replayed it.
-        let copied = copy.to_str().unwrap();
         assert_eq!(replay(&copy), found, "seed {seed}");
-        let output = Command::new("e2fsck").args(["-fn", copied]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "seed {seed}: {said}");
-        assert!(succeeds("mount", &["-o", "loop", copied, at]), "seed {seed}: it cannot be mounted");
-        let mounted = Mounted(point.clone());
+        run("e2fsck", &["-fn", copy.to_str().unwrap()]);
+        let mounted = Mounted::new(&copy, &point, "rw").expect("it was mounted before");
         let mut kept = Tree::new();
         kernels(&point, Path::new(""), &mut kept);
         drop(mounted);

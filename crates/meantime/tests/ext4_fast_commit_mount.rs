@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use meantime::block::{self, OpenOptions as DeviceOptions};
 use meantime::ext4::format::journal::recover;
-use meantime::ext4::{Allocate, File, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags};
+use meantime::ext4::{Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags};
 
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Mounted, mkfs, open, run, run_for, tools};
+use image::{Mounted, READ_WRITE, mkfs, mount, open, run, run_for, tools, writable};
 
 struct Random(u64);
 
@@ -27,9 +26,8 @@ impl Random {
 /// Mode, links and content of each file.
 type Tree = BTreeMap<String, (u16, u32, Vec<u8>)>;
 
-fn mount(path: &Path, options: &MountOptions) -> FileSystem {
-    let uri = format!("file:{}?model=null", path.display());
-    FileSystem::mount(block::open(&uri, &DeviceOptions::default()).unwrap(), options).unwrap()
+fn fast() -> MountOptions {
+    MountOptions { fast_commit: true, ..writable() }
 }
 
 fn tree(fs: &FileSystem) -> Tree {
@@ -60,10 +58,9 @@ fn step(fs: &FileSystem, random: &mut Random, number: usize) {
     let root = fs.root().unwrap();
     let names: Vec<String> = tree(fs).into_keys().collect();
     let new = format!("f{number}");
-    let both = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     if names.len() < 3 || random.below(5) == 0 {
         fs.create(&root, OsStr::new(&new), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
-        let file = fs.open_with(Path::new("/").join(&new), &both).unwrap();
+        let file = fs.open_with(Path::new("/").join(&new), &READ_WRITE).unwrap();
         if random.below(4) > 0 {
             write(&file, random, 0);
         }
@@ -71,7 +68,7 @@ fn step(fs: &FileSystem, random: &mut Random, number: usize) {
     }
     let name = &names[random.below(names.len() as u64) as usize];
     let path = Path::new("/").join(name);
-    let file = fs.open_with(&path, &both).unwrap();
+    let file = fs.open_with(&path, &READ_WRITE).unwrap();
     match random.below(9) {
         0 => write(&file, random, file.size()),
         1 | 2 => write(&file, random, random_below(file.size(), number)),
@@ -105,13 +102,7 @@ fn what_was_committed_fast_survives() {
     for seed in 1..=3_u64 {
         let dir = tempfile::tempdir().unwrap();
         let path = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
-        let options = MountOptions {
-            write: true,
-            background: false,
-            fast_commit: true,
-            cache_bytes: 4 << 20,
-            ..MountOptions::default()
-        };
+        let options = fast();
         let fs = mount(&path, &options);
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for round in 0..12 {
@@ -161,5 +152,127 @@ fn same(found: &Tree, live: &Tree, what: &str) {
         let found = &found[name];
         assert_eq!((found.0, found.1, found.2.len()), (*mode, *links, content.len()), "{what}: {name}");
         assert!(found.2 == *content, "{what}: the content of {name}");
+    }
+}
+
+/// A node of another kind than a file, which no fast commit says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// With its target in the inode.
+    Link,
+    /// With its target in a block.
+    LongLink,
+    Directory,
+    Fifo,
+}
+
+impl Kind {
+    fn target(self) -> String {
+        if self == Self::Link { "f1".to_owned() } else { format!("./{}f1", "d/../".repeat(40)) }
+    }
+
+    fn make(self, fs: &FileSystem, name: &str) -> Node {
+        let (root, name) = (fs.root().unwrap(), OsStr::new(name));
+        let new = NewNode { mode: 0o640, uid: 1, gid: 2 };
+        match self {
+            Self::Link | Self::LongLink => fs.symlink(&root, name, OsStr::new(&self.target()), &new).unwrap(),
+            Self::Directory => fs.mkdir(&root, name, &new).unwrap(),
+            Self::Fifo => fs.mknod(&root, name, &new, FileType::Fifo, (0, 0)).unwrap(),
+        }
+    }
+
+    /// `name` is such a one on the disk `path`, which has nothing to recover, or whose log is read.
+    fn is_there(self, path: &Path, name: &str, what: &str) {
+        let fs = mount(path, &MountOptions::default());
+        let root = fs.root().unwrap();
+        let links = root.metadata().links;
+        assert_eq!(links, 3 + u32::from(self == Self::Directory), "{self:?}, {what}: the root's links");
+        let node = fs.lookup(&root, OsStr::new(name));
+        let node = node.unwrap_or_else(|error| panic!("{self:?}, {what}: {error}"));
+        let metadata = node.metadata();
+        assert_eq!((metadata.mode & 0o777, metadata.uid, metadata.gid), (self.mode(), 1, 2), "{what}");
+        match self {
+            Self::Link | Self::LongLink => {
+                assert_eq!(fs.read_link(&node).unwrap(), Path::new(&self.target()), "{what}");
+            }
+            Self::Directory => {
+                assert_eq!((node.file_type(), metadata.links), (FileType::Directory, 2), "{what}");
+                assert_eq!(fs.read_dir(Path::new("/").join(name)).unwrap().count(), 2, "{what}");
+            }
+            Self::Fifo => assert_eq!(node.file_type(), FileType::Fifo, "{what}"),
+        }
+    }
+
+    fn mode(self) -> u16 {
+        if matches!(self, Self::Link | Self::LongLink) { 0o777 } else { 0o640 }
+    }
+}
+
+/// A link, a directory and a FIFO that are fsynced take their whole transaction with them: what fast commits said of it before, and what they would have said.
+#[test]
+fn what_is_never_said_commits_all() {
+    if !tools() {
+        return;
+    }
+    for kind in [Kind::Link, Kind::LongLink, Kind::Directory, Kind::Fifo] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
+        let fs = mount(&path, &fast());
+        let counts = || {
+            let counters = fs.journal_counters().unwrap();
+            (counters.commits, counters.fast_commits)
+        };
+        let root = fs.root().unwrap();
+        let file = |name: &str, byte: u8| {
+            let node = fs.create(&root, OsStr::new(name), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
+            let file = fs.open_node_with(&node, &READ_WRITE).unwrap();
+            assert_eq!(file.write_at(&[byte; 5000], 0).unwrap(), 5000);
+            file
+        };
+        // (A new image's first fsync commits all, perhaps.)
+        file("f0", 1).sync_all().unwrap();
+        let before = counts();
+        let said = file("f1", 2);
+        said.sync_all().unwrap();
+        assert_eq!(counts(), (before.0, before.1 + 1), "{kind:?}: a file is committed fast");
+        // What is changed, and synced by nobody.
+        fs.create(&root, OsStr::new("f2"), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
+        fs.set_mode(said.node(), 0o600).unwrap();
+        let node = kind.make(&fs, "new");
+        fs.sync_node(&node).unwrap();
+        assert_eq!(counts(), (before.0 + 1, before.1 + 1), "{kind:?}: the transaction has committed");
+        let crashed = dir.path().join("crashed");
+        std::fs::copy(&path, &crashed).unwrap();
+        let live = tree(&fs);
+        // And then they are fast again.
+        let after = file("f3", 3);
+        after.sync_all().unwrap();
+        assert_eq!(counts(), (before.0 + 1, before.1 + 2), "{kind:?}: the next one is fast");
+        let later = dir.path().join("later");
+        std::fs::copy(&path, &later).unwrap();
+        let last = tree(&fs);
+        drop((node, said, after));
+
+        for (cut, live) in [(&crashed, &live), (&later, &last)] {
+            for who in ["here", "e2fsck", "the kernel"] {
+                let copy = dir.path().join("copy");
+                std::fs::copy(cut, &copy).unwrap();
+                kind.is_there(&copy, "new", "in the log");
+                match who {
+                    "here" => mount(&copy, &fast()).unmount().unwrap(),
+                    "e2fsck" => drop(run_for("e2fsck", &["-p", copy.to_str().unwrap()], &[0, 1])),
+                    _ => match Mounted::new(&copy, &dir.path().join("mnt"), "rw") {
+                        Some(mounted) => drop(mounted),
+                        None => continue,
+                    },
+                }
+                run("e2fsck", &["-fn", copy.to_str().unwrap()]);
+                kind.is_there(&copy, "new", who);
+                same(&tree(&mount(&copy, &MountOptions::default())), live, &format!("{kind:?}, {who}"));
+            }
+        }
+        drop(root);
+        fs.unmount().unwrap();
+        run("e2fsck", &["-fn", path.to_str().unwrap()]);
     }
 }

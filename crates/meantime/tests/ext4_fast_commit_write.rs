@@ -11,13 +11,13 @@ use meantime::ext4::format::edit::InodeEdit;
 use meantime::ext4::format::inode::flags;
 use meantime::ext4::format::journal::fast_commit::{Change, Writer};
 use meantime::ext4::format::journal::recover;
-use meantime::ext4::format::{Inode, RunState, Volume};
+use meantime::ext4::format::{RunState, Volume};
 use meantime::ext4::{FileType, Timestamp};
 
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Image, Mounted, debugfs_write, mkfs, open, run, run_for, tools};
+use image::{Image, Mounted, content, debugfs_write, mkfs, open, run, run_for, tools};
 
 /// The transaction that the fast commits are on top of.
 const TID: u32 = 77;
@@ -153,25 +153,6 @@ impl Scene {
 fn raw(edit: &InodeEdit) -> Change {
     let bytes = &edit.as_bytes()[..128 + edit.extra_bytes()];
     Change::Inode { ino: edit.ino(), raw: bytes.to_vec() }
-}
-
-fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
-    let block_bytes = volume.block_bytes() as u64;
-    let mut content = vec![0; inode.size() as usize];
-    let mut logical = 0;
-    while logical * block_bytes < inode.size() {
-        let run = volume.run_at(inode, logical).unwrap();
-        let written = if run.state == RunState::Written { run.blocks } else { 0 };
-        for n in 0..written {
-            let at = ((logical + n) * block_bytes) as usize;
-            let Some(room) = content.get_mut(at..).filter(|room| !room.is_empty()) else { break };
-            let bytes = volume.block(run.physical + n).unwrap();
-            let len = room.len().min(bytes.len());
-            room[..len].copy_from_slice(&bytes[..len]);
-        }
-        logical += run.blocks.min(1 << 32);
-    }
-    content
 }
 
 /// What is compared of each file: mode, links, time of change, blocks, and its content, each run of the same byte as one.

@@ -7,27 +7,18 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use meantime::block::{self, OpenOptions as DeviceOptions};
-use meantime::ext4::{
-    Allocate, Error, File, FileSystem, MountOptions, NewNode, OpenOptions, ReadOptions, WriteOptions,
-};
+use meantime::ext4::{Allocate, Error, File, FileSystem, MountOptions, NewNode, ReadOptions, WriteOptions};
 
 #[path = "common/mod.rs"]
 mod common;
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use common::Rng;
-use image::{Mounted, mkfs, run_for, tools};
+use common::{Rng, setting};
+use image::{Mounted, READ_WRITE, mkfs, run_for, scratch, tools};
 
 /// The file is never larger, in bytes.
 const MOST: u64 = 300 << 10;
-
-fn setting(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")),
-        Err(_) => default,
-    }
-}
 
 struct Exercise {
     fs: Option<FileSystem>,
@@ -39,19 +30,6 @@ struct Exercise {
     /// What was done lately.
     log: Vec<String>,
 }
-
-const READ_WRITE: OpenOptions = OpenOptions {
-    read: true,
-    write: true,
-    create: false,
-    create_new: false,
-    truncate: false,
-    append: false,
-    direct: false,
-    sync: false,
-    dsync: false,
-    mode: 0,
-};
 
 impl Exercise {
     fn new(image: &Path, lba: u32, seed: u64) -> Self {
@@ -238,11 +216,11 @@ fn one_file_is_as_an_array_of_bytes() {
         (&["-b", "16384"], 512),
     ];
     let runs = 10;
-    let each = setting("MEANTIME_FSX_OPS", 20_000) / runs;
+    let each = setting("MEANTIME_FSX_OPS").unwrap_or(20_000) / runs;
     for run in 0..runs {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let dir = scratch();
         let (arguments, lba) = shapes[run as usize % shapes.len()];
-        let seed = setting("MEANTIME_FSX_SEED", 1) * 1000 + run;
+        let seed = setting("MEANTIME_FSX_SEED").unwrap_or(1) * 1000 + run;
         println!("{arguments:?}, seed {seed}");
         // (A journal has 1,024 blocks at least.)
         let (size, journal) = if arguments[1] == "16384" { ("64M", "size=16") } else { ("24M", "size=4") };
@@ -276,13 +254,9 @@ fn a_full_disk_loses_nothing() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let dir = scratch();
     let image = mkfs(dir.path(), "image", "8M", &["-b", "1024", "-J", "size=1"]);
-    let device =
-        block::open(&format!("file:{}?model=null", image.display()), &DeviceOptions::default()).unwrap();
-    let options =
-        MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() };
-    let fs = FileSystem::mount(device, &options).unwrap();
+    let fs = image::mount(&image, &image::writable());
     let root = fs.root().unwrap();
     let mut written: Vec<(String, Vec<u8>)> = Vec::new();
     let mut full = 0;

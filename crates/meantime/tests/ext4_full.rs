@@ -3,42 +3,18 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use meantime::block::{self, OpenOptions as DeviceOptions};
 use meantime::ext4::{
-    Allocate, Error, FileSystem, MountOptions, NewNode, Node, OpenOptions, RenameFlags, ReservedBlocks,
-    SetAttribute,
+    Allocate, Error, FileSystem, MountOptions, NewNode, Node, RenameFlags, ReservedBlocks, SetAttribute,
 };
 
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Mounted, mkfs, run_for, tools};
+use image::{Mounted, READ_WRITE, mkfs, run_for, scratch, tools};
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 1000 };
-const READ_WRITE: OpenOptions = OpenOptions {
-    read: true,
-    write: true,
-    create: false,
-    create_new: false,
-    truncate: false,
-    append: false,
-    direct: false,
-    sync: false,
-    dsync: false,
-    mode: 0,
-};
-
 fn mount(image: &Path, reserved: ReservedBlocks) -> FileSystem {
-    let uri = format!("file:{}?model=null", image.display());
-    let device = block::open(&uri, &DeviceOptions::default()).unwrap();
-    let options = MountOptions {
-        write: true,
-        background: false,
-        cache_bytes: 8 << 20,
-        reserved,
-        ..MountOptions::default()
-    };
-    FileSystem::mount(device, &options).unwrap()
+    image::mount(image, &MountOptions { cache_bytes: 8 << 20, reserved, ..image::writable() })
 }
 
 /// Writes all of `data` to the end of `node`.
@@ -85,7 +61,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
         return;
     }
     for (block, journal) in [("1024", "size=1"), ("4096", "size=4")] {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let dir = scratch();
         let image = mkfs(dir.path(), "image", "20M", &["-b", block, "-J", journal, "-N", "2000", "-m", "5"]);
         let fs = mount(&image, ReservedBlocks::Keep);
         let root = fs.root().unwrap();

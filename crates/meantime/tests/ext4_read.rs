@@ -3,8 +3,7 @@
 use std::fs;
 use std::io::{IoSliceMut, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use meantime::block::{
     self, AsyncChannel, BlockChannel as _, BlockDevice as _, ChannelOptions, Executor, OpenOptions, Request,
@@ -14,6 +13,11 @@ use meantime::ext4::{
     Advice, AsyncFile, AsyncFileSystem, Error, File, FileDevice, FileDeviceOptions, FileSystem, MountOptions,
     Overlap, ReadOptions, SegmentKind,
 };
+
+#[path = "common/ext4_filled.rs"]
+mod filled;
+
+use filled::{Image, Random};
 
 const PAGE: u64 = 4096;
 
@@ -25,57 +29,6 @@ fn byte(seed: u64, at: u64) -> u8 {
 
 fn content(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| byte(seed, at)).collect()
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-/// An image, in a directory that goes with it.
-struct Image {
-    dir: tempfile::TempDir,
-}
-
-impl Image {
-    /// An image made by mkfs.ext4 with `options`, of what `fill` puts into a directory. `None`, and a word about it: there is no mkfs.ext4.
-    fn make(options: &[&str], megabytes: u32, fill: impl FnOnce(&Path)) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("root");
-        fs::create_dir(&root).unwrap();
-        fill(&root);
-        let made = Command::new("mkfs.ext4")
-            .args(["-q", "-F", "-d"])
-            .arg(&root)
-            .args(options)
-            .arg(dir.path().join("image"))
-            .arg(format!("{megabytes}M"))
-            .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
-            .output();
-        let Ok(made) = made else {
-            println!("skipped: there is no mkfs.ext4 (package e2fsprogs)");
-            return None;
-        };
-        assert!(made.status.success(), "mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr));
-        fs::remove_dir_all(&root).unwrap();
-        Some(Self { dir })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn mount(&self, query: &str, options: &MountOptions) -> FileSystem {
-        let uri = format!("file:{}?model=null{query}", self.path("image").display());
-        let device = block::open(&uri, &OpenOptions::default()).unwrap();
-        FileSystem::mount(device, options).unwrap()
-    }
 }
 
 /// A file `data` of `bytes`.

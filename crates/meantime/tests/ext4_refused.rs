@@ -1,20 +1,16 @@
 //! What is not mounted for writing, by name, and without a byte written: whatever could not be kept right.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use meantime::block::{self, OpenOptions as DeviceOptions};
 use meantime::ext4::{FileSystem, MountError, MountOptions, NewNode};
 
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Mounted, debugfs_write, mkfs, run, run_for, tools};
+use image::{Mounted, debugfs_write, mkfs, mount_after_kernel, run, run_for, tools, try_mount, writable};
 
 fn mount(path: &Path, write: bool) -> Result<FileSystem, MountError> {
-    let uri = format!("file:{}?model=null", path.display());
-    let options = MountOptions { write, background: false, cache_bytes: 4 << 20, ..MountOptions::default() };
-    FileSystem::mount(block::open(&uri, &DeviceOptions::default()).unwrap(), &options)
+    try_mount(path, &MountOptions { write, ..writable() })
 }
 
 /// A mount of `path` for writing fails, and says `what`; not a byte of it is another one afterwards.
@@ -214,16 +210,7 @@ fn one_that_the_kernel_has_mounted() {
     assert!(mount(&path, false).is_ok());
     drop(mounted);
     // (Until the loop device is gone, too.)
-    let begun = std::time::Instant::now();
-    let fs = loop {
-        match mount(&path, true) {
-            Ok(fs) => break fs,
-            Err(MountError::InUse { .. }) if begun.elapsed().as_secs() < 30 => {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-            Err(error) => panic!("{error}"),
-        }
-    };
+    let fs = mount_after_kernel(&path, &writable());
     fs.unmount().unwrap();
 }
 
@@ -235,5 +222,7 @@ fn one_that_others_may_have() {
     let dir = tempfile::tempdir().unwrap();
     let path = mkfs(dir.path(), "image", "32M", &["-O", "mmp"]);
     refused(&path, "mmp");
-    assert!(Command::new("e2fsck").args(["-fn", path.to_str().unwrap()]).output().unwrap().status.success());
+    refused(&path, "tune2fs -O ^mmp");
+    run("e2fsck", &["-fn", path.to_str().unwrap()]);
+    mount(&path, false).unwrap();
 }

@@ -26,22 +26,15 @@ mod tree;
 
 use std::ffi::OsStr;
 
-use common::Rng;
+use common::{Rng, setting};
 use device::{Config, e2fsck, make};
 use drive::{Kernels, Ours};
-use image::Mounted;
+use image::{Mounted, scratch};
 use meantime::block;
 use meantime::ext4::{Error, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags};
 use model::Model;
 use ops::{Op, Shown, random};
 use tree::Tree;
-
-fn setting(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")),
-        Err(_) => default,
-    }
-}
 
 fn mount(image: &std::path::Path, background: bool) -> FileSystem {
     let uri = format!("file:{}?model=null&lba=512", image.display());
@@ -124,12 +117,12 @@ fn trees_from_four_threads() {
     let roots = ["t0", "t1", "t2", "t3", "shared"];
     for (round, config) in [Config::PLAIN, Config { block_bytes: 1024, ..Config::PLAIN }].iter().enumerate() {
         let Some(base) = make(config, &roots) else { return };
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let dir = scratch();
         let image = dir.path().join("image");
         std::fs::write(&image, base.bytes).unwrap();
         let fs = mount(&image, round == 0);
-        let count = setting("MEANTIME_TREE_OPS", 400);
-        let seed = setting("MEANTIME_TREE_SEED", 1) * 1000;
+        let count = setting("MEANTIME_TREE_OPS").unwrap_or(400);
+        let seed = setting("MEANTIME_TREE_SEED").unwrap_or(1) * 1000;
         let models: Vec<Model> = std::thread::scope(|scope| {
             let fs = &fs;
             let threads: Vec<_> = (0..4u64)
@@ -186,10 +179,10 @@ fn trees_from_four_threads() {
 fn taking_turns_with_the_kernel() {
     let config = Config::PLAIN;
     let Some(base) = make(&config, &[""]) else { return };
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let dir = scratch();
     let image = dir.path().join("image");
-    for seed in 0..setting("MEANTIME_TREE_TURNS", 6) {
-        let mut rng = Rng(setting("MEANTIME_TREE_SEED", 1) * 7919 + seed);
+    for seed in 0..setting("MEANTIME_TREE_TURNS").unwrap_or(6) {
+        let mut rng = Rng(setting("MEANTIME_TREE_SEED").unwrap_or(1) * 7919 + seed);
         std::fs::write(&image, &base.bytes).unwrap();
         let mut model = Model::new(config.block_bytes as u64);
         for turn in 0..4 {

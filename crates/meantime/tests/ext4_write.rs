@@ -1,79 +1,16 @@
 //! Writing files: what was written is read, by us, by e2fsck and by debugfs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use meantime::block::{self, OpenOptions as DeviceOptions};
 use meantime::ext4::{
     Allocate, Error, File, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags, SetAttribute,
     WriteOptions,
 };
 
-struct Random(u64);
+#[path = "common/ext4_filled.rs"]
+mod filled;
 
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-/// An image, in a directory that goes with it.
-struct Image {
-    dir: tempfile::TempDir,
-}
-
-impl Image {
-    /// An image made by mkfs.ext4 with `options`, of what `fill` puts into a directory. `None`, and a word about it: there is no mkfs.ext4.
-    fn make(options: &[&str], megabytes: u32, fill: impl FnOnce(&Path)) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("root");
-        fs::create_dir(&root).unwrap();
-        fill(&root);
-        let made = Command::new("mkfs.ext4")
-            .args(["-q", "-F", "-d"])
-            .arg(&root)
-            .args(options)
-            .arg(dir.path().join("image"))
-            .arg(format!("{megabytes}M"))
-            .output();
-        let Ok(made) = made else {
-            println!("skipped: there is no mkfs.ext4 (package e2fsprogs)");
-            return None;
-        };
-        assert!(made.status.success(), "mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr));
-        Some(Self { dir })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn mount(&self, options: &MountOptions) -> FileSystem {
-        let uri = format!("file:{}?model=null", self.path("image").display());
-        let device = block::open(&uri, &DeviceOptions::default()).unwrap();
-        FileSystem::mount(device, options).unwrap()
-    }
-
-    /// e2fsck has nothing to say.
-    fn check(&self) {
-        let output = Command::new("e2fsck").arg("-fn").arg(self.path("image")).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "e2fsck: {said}");
-    }
-
-    /// What debugfs has of file `name`.
-    fn dump(&self, name: &str) -> Vec<u8> {
-        let to = self.path("dumped");
-        let request = format!("dump {name} {}", to.display());
-        let output = Command::new("debugfs").arg("-R").arg(request).arg(self.path("image")).output().unwrap();
-        assert!(output.status.success());
-        fs::read(to).unwrap()
-    }
-}
+use filled::{Image, Random};
 
 fn writable() -> MountOptions {
     MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() }
@@ -174,7 +111,7 @@ fn exercise(options: &[&str], megabytes: u32, seed: u64, steps: u64) {
     let mut model = Vec::new();
     let mut done = Vec::new();
     for _ in 0..3 {
-        let fs = image.mount(&writable());
+        let fs = image.mount("", &writable());
         let file = fs.open_with("/f", &read_write()).unwrap();
         compare(&file, &model, &format!("{options:?}: after a mount, {done:?}"));
         for n in 0..steps {
@@ -188,7 +125,7 @@ fn exercise(options: &[&str], megabytes: u32, seed: u64, steps: u64) {
         fs.unmount().unwrap();
         image.check();
         assert!(image.dump("/f") == model, "{options:?}, seed {seed}: debugfs reads something else");
-        let reader = image.mount(&MountOptions::default());
+        let reader = image.mount("", &MountOptions::default());
         compare(&reader.open("/f").unwrap(), &model, "mounted for reading");
     }
 }
@@ -224,7 +161,7 @@ fn names(fs: &FileSystem, path: &str) -> Vec<String> {
 #[test]
 fn names_come_and_go() {
     let Some(image) = Image::make(&[], 32, |_| {}) else { return };
-    let fs = image.mount(&writable());
+    let fs = image.mount("", &writable());
     let root = fs.root().unwrap();
     let new = NewNode { mode: 0o755, uid: 7, gid: 8 };
     let dir = fs.mkdir(&root, "dir".as_ref(), &new).unwrap();
@@ -273,7 +210,7 @@ fn names_come_and_go() {
     fs.unmount().unwrap();
     drop((nameless, root));
     image.check();
-    let fs = image.mount(&MountOptions::default());
+    let fs = image.mount("", &MountOptions::default());
     assert_eq!(names(&fs, "/").len(), 150 + 3);
     assert_eq!(fs.metadata("/kept").unwrap().mode & 0o777, 0o600);
 }
@@ -281,7 +218,7 @@ fn names_come_and_go() {
 #[test]
 fn threads_write_and_read() {
     let Some(image) = Image::make(&[], 64, |_| {}) else { return };
-    let fs = image.mount(&MountOptions { background: true, commit_interval_ms: 20, ..writable() });
+    let fs = image.mount("", &MountOptions { background: true, commit_interval_ms: 20, ..writable() });
     let root = fs.root().unwrap();
     let shared = fs.create(&root, "shared".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0 }).unwrap();
     std::thread::scope(|scope| {
@@ -326,7 +263,7 @@ fn threads_write_and_read() {
 #[test]
 fn a_full_disk_says_so_and_is_sound() {
     let Some(image) = Image::make(&["-b", "1024"], 8, |_| {}) else { return };
-    let fs = image.mount(&writable());
+    let fs = image.mount("", &writable());
     let root = fs.root().unwrap();
     let node = fs.create(&root, "large".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0 }).unwrap();
     let file = fs.open_node_with(&node, &read_write()).unwrap();

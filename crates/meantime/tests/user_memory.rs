@@ -2,12 +2,14 @@
 //! the caller's stays mapped longer than it should.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use meantime::block::{self, OpenOptions};
 use meantime::ext4::{Error, File, FileSystem, MountOptions, Overlap, ReadOptions, SegmentKind};
 use meantime::hw::DmaHeap;
+
+#[path = "common/ext4_filled.rs"]
+mod filled;
 
 const FILE_BYTES: usize = (2 << 20) + 777;
 
@@ -19,35 +21,23 @@ fn content() -> Vec<u8> {
     (0..FILE_BYTES).map(byte).collect()
 }
 
-/// An image with one file. `None`, and a word about it: there is no mkfs.ext4.
+/// An image with one file.
 struct Image {
-    dir: tempfile::TempDir,
+    filled: filled::Image,
     content: Vec<u8>,
 }
 
 impl Image {
     fn make() -> Option<Self> {
-        let (dir, content) = (tempfile::tempdir().unwrap(), content());
-        let root = dir.path().join("root");
-        std::fs::create_dir(&root).unwrap();
-        std::fs::write(root.join("data"), &content).unwrap();
-        let made = Command::new("mkfs.ext4")
-            .args(["-q", "-F", "-b", "4096", "-d"])
-            .arg(&root)
-            .arg(dir.path().join("image"))
-            .arg("16M")
-            .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
-            .output();
-        let Ok(made) = made else {
-            println!("skipped: there is no mkfs.ext4 (package e2fsprogs)");
-            return None;
-        };
-        assert!(made.status.success(), "mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr));
-        Some(Self { dir, content })
+        let content = content();
+        let filled = filled::Image::make(&["-b", "4096"], 16, |root| {
+            std::fs::write(root.join("data"), &content).unwrap();
+        })?;
+        Some(Self { filled, content })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.filled.path(name)
     }
 
     fn mount(&self, query: &str, lazy_unmap: bool) -> (FileSystem, DmaHeap) {

@@ -44,7 +44,7 @@ impl Crowd {
     /// Look `look` of somebody who waits for another thread, and has found nothing.
     pub(super) fn pause(&self, look: u32) {
         // Whom he waits for may want this CPU.
-        if self.is_there() || look % LOOKS_ALONE == 0 {
+        if self.is_there() || look.is_multiple_of(LOOKS_ALONE) {
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();

@@ -9,7 +9,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use meantime::ext4::format::{Source, SourceError, Volume, VolumeOptions};
+use std::time::{Duration, Instant};
+
+use meantime::block::{self, Device};
+use meantime::ext4::format::{Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions};
+use meantime::ext4::{FileSystem, MountError, MountOptions, OpenOptions};
 
 /// An image file, with a count of what was read.
 pub struct Image {
@@ -26,10 +30,14 @@ impl Source for Image {
     }
 }
 
-pub fn open_with(path: &Path, options: VolumeOptions) -> Volume<Image> {
+pub fn try_open(path: &Path, options: VolumeOptions) -> Result<Volume<Image>, OpenFailure> {
     let file = std::fs::File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
-    Volume::open(Image { file, reads: AtomicUsize::new(0) }, bytes, options).unwrap()
+    Volume::open(Image { file, reads: AtomicUsize::new(0) }, bytes, options)
+}
+
+pub fn open_with(path: &Path, options: VolumeOptions) -> Volume<Image> {
+    try_open(path, options).unwrap()
 }
 
 pub fn open(path: &Path) -> Volume<Image> {
@@ -38,8 +46,9 @@ pub fn open(path: &Path) -> Volume<Image> {
 
 /// Whether e2fsprogs are there.
 pub fn tools() -> bool {
-    let all =
-        ["mkfs.ext4", "debugfs", "e2fsck"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    let all = ["mkfs.ext4", "debugfs", "e2fsck", "dumpe2fs"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("-V").output().is_ok());
     if !all {
         println!("skipped: e2fsprogs are not installed");
     }
@@ -70,11 +79,64 @@ pub fn mkfs(dir: &Path, name: &str, size: &str, args: &[&str]) -> PathBuf {
     image
 }
 
-/// Several requests to debugfs, which may write.
+/// Several requests that write, in one go: debugfs writes group descriptors only when it is left.
 pub fn debugfs_write(image: &Path, requests: &[String]) {
     let script = image.with_extension("debugfs");
     std::fs::write(&script, requests.join("\n")).unwrap();
     run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+}
+
+/// A directory that goes when it is dropped: in memory, where that can be.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// How files are opened to be read and written.
+pub const READ_WRITE: OpenOptions = OpenOptions {
+    read: true,
+    write: true,
+    create: false,
+    create_new: false,
+    truncate: false,
+    append: false,
+    direct: false,
+    sync: false,
+    dsync: false,
+    mode: 0,
+};
+
+/// The image `path` as a device, which takes no time.
+pub fn device(path: &Path) -> Device {
+    let uri = format!("file:{}?model=null", path.display());
+    block::open(&uri, &block::OpenOptions::default()).unwrap()
+}
+
+/// Mounts image `path` here.
+pub fn try_mount(path: &Path, options: &MountOptions) -> Result<FileSystem, MountError> {
+    FileSystem::mount(device(path), options)
+}
+
+pub fn mount(path: &Path, options: &MountOptions) -> FileSystem {
+    try_mount(path, options).unwrap()
+}
+
+/// The same, when the kernel has let go of the image: its loop device stays for a moment when its mount has gone.
+pub fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
+    let begun = Instant::now();
+    loop {
+        match try_mount(path, options) {
+            Ok(fs) => return fs,
+            Err(MountError::InUse { .. }) if begun.elapsed() < Duration::from_secs(30) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Options of mounts for writing, with a small cache, and with nothing done that was not asked for.
+pub fn writable() -> MountOptions {
+    MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() }
 }
 
 /// A file system that the kernel has mounted, until it is dropped.
@@ -108,7 +170,7 @@ impl Drop for Mounted {
             if ended.is_ok_and(|output| output.status.success()) {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
@@ -134,4 +196,24 @@ pub fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
     }
     volume.check_index(&dir).unwrap();
     found
+}
+
+/// The content of a file, block by block.
+pub fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
+    let block_bytes = volume.block_bytes() as u64;
+    let mut content = vec![0; inode.size() as usize];
+    let mut logical = 0_u64;
+    while logical.saturating_mul(block_bytes) < inode.size() {
+        let run = volume.run_at(inode, logical).unwrap();
+        let written = if run.state == RunState::Written { run.blocks } else { 0 };
+        for n in 0..written {
+            let at = ((logical + n) * block_bytes) as usize;
+            let Some(room) = content.get_mut(at..).filter(|room| !room.is_empty()) else { break };
+            let bytes = volume.block(run.physical + n).unwrap();
+            let len = room.len().min(bytes.len());
+            room[..len].copy_from_slice(&bytes[..len]);
+        }
+        logical = logical.saturating_add(run.blocks);
+    }
+    content
 }

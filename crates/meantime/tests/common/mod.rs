@@ -40,6 +40,11 @@ pub fn device(controller: &Arc<Controller>) -> NvmeDevice {
     NvmeDevice::new(Arc::clone(controller), 1, "stepped".into()).expect("namespace 1")
 }
 
+/// The number that the environment has for `name`, if any.
+pub fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
+}
+
 /// SplitMix64: small, and good enough to choose by.
 pub struct Rng(pub u64);
 

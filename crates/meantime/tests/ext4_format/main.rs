@@ -1,65 +1,19 @@
 //! The format layer against e2fsprogs: images by mkfs.ext4 and debugfs, and what dumpe2fs and debugfs say of them.
 
 mod damage;
+#[path = "../common/ext4_image.rs"]
+mod image;
 
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
 
-use meantime::ext4::format::{
-    OpenFailure, ROOT_INO, Run, RunState, Source, SourceError, Volume, VolumeOptions,
-};
+use image::{Image, Mounted, debugfs_write, open, run, tools, try_open};
+use meantime::ext4::format::{ROOT_INO, Run, RunState, Volume};
 use meantime::ext4::{Corruption, Defect, Error, FileType};
 use tempfile::TempDir;
 
-struct Image(std::fs::File);
-
-impl Source for Image {
-    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
-        let mut buf = vec![0; bytes];
-        self.0.read_exact_at(&mut buf, offset).map_err(|_| SourceError::OutOfRange)?;
-        Ok(buf.into())
-    }
-}
-
-fn try_open(path: &Path, options: VolumeOptions) -> Result<Volume<Image>, OpenFailure> {
-    let file = std::fs::File::open(path).unwrap();
-    let bytes = file.metadata().unwrap().len();
-    Volume::open(Image(file), bytes, options)
-}
-
-fn open(path: &Path) -> Volume<Image> {
-    try_open(path, VolumeOptions::default()).unwrap()
-}
-
-/// Whether e2fsprogs are there.
-fn tools() -> bool {
-    let all =
-        ["mkfs.ext4", "debugfs", "dumpe2fs"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
-    if !all {
-        println!("skipped: e2fsprogs are not installed");
-    }
-    all
-}
-
-fn run(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {args:?}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 fn debugfs(image: &Path, request: &str) -> String {
     run("debugfs", &["-R", request, image.to_str().unwrap()])
-}
-
-/// Several requests that write, in one go: debugfs writes group descriptors only when it is left.
-fn debugfs_write(image: &Path, requests: &[String]) {
-    let script = image.with_extension("debugfs");
-    std::fs::write(&script, requests.join("\n")).unwrap();
-    run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
 }
 
 /// Bytes that are different everywhere.
@@ -95,15 +49,12 @@ fn tree(dir: &Path) -> PathBuf {
 }
 
 fn mkfs(dir: &Path, name: &str, args: &[&str], size: &str, tree: Option<&Path>) -> PathBuf {
-    let image = dir.join(name);
-    let mut all = vec!["-q", "-F", "-E", "lazy_itable_init=0,nodiscard"];
+    let mut all = vec!["-E", "lazy_itable_init=0,nodiscard"];
     all.extend(args);
     if let Some(tree) = tree {
         all.extend(["-d", tree.to_str().unwrap()]);
     }
-    all.extend([image.to_str().unwrap(), size]);
-    run("mkfs.ext4", &all);
-    image
+    image::mkfs(dir, name, size, &all)
 }
 
 /// The inode number that debugfs has for `path`.
@@ -426,23 +377,6 @@ fn special_inodes_and_times_are_as_debugfs_says() {
     assert!(matches!(volume.run_at(&link, 0), Err(Error::Invalid(_))));
 }
 
-/// Unmounts when it goes.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // Busy for a moment, if another test is just starting a process, which has this one's files until it runs its program.
-        let ended =
-            || Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success());
-        for _ in 0..200 {
-            if ended() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-    }
-}
-
 #[test]
 fn usage_is_what_the_kernel_says() {
     if !tools() {
@@ -463,13 +397,7 @@ fn usage_is_what_the_kernel_says() {
     for (name, args, size) in shapes {
         let image = mkfs(dir.path(), name, args, size, Some(&tree));
         let at = dir.path().join("mounted");
-        std::fs::create_dir_all(&at).unwrap();
-        let mount = Command::new("mount").args(["-o", "loop,ro"]).args([&image, &at]).output().unwrap();
-        if !mount.status.success() {
-            println!("skipped {name}: cannot mount: {}", String::from_utf8_lossy(&mount.stderr));
-            continue;
-        }
-        let mounted = Mounted(at.clone());
+        let Some(mounted) = Mounted::new(&image, &at, "ro") else { continue };
         let said = run("stat", &["-f", "-c", "%S %b %f %a %c %d %i", at.to_str().unwrap()]);
         drop(mounted);
         let usage = open(&image).usage().unwrap();

@@ -17,16 +17,12 @@ mod writer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use common::Rng;
+use common::{Rng, setting};
 use compare::{Comparison, Tally};
 use lab::Lab;
 use meantime::ext4::MountError;
 use shape::Shape;
 use writer::{Amount, Writer};
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
-}
 
 /// How an image was left by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::Rng;
+use common::{Rng, setting};
 use ext4::memory::Memory;
 use ext4::regions::{Base, Kind, Region};
 use ext4::walk::{Walk, walk};
@@ -39,10 +39,6 @@ use writer::{Amount, Writer};
 
 /// More than this no walk holds at once: the values of attributes may be 16 MiB, and a map a million extents.
 const HELD_BYTES_MAX: i64 = 96 << 20;
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
-}
 
 /// An image that the kernel wrote and, if it has a journal, was stopped in.
 fn written(lab: &Lab, seed: u64) -> Result<Base, String> {

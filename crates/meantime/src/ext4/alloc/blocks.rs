@@ -103,40 +103,22 @@ impl Allocator {
     /// others; as for [`blocks`](Self::blocks).
     pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         handle.fast_ineligible();
-        let superblock = self.superblock();
-        let wrong = |defect, block| Err(Corruption::new(defect).in_block(block).into());
-        if blocks.is_empty() {
-            return Ok(());
-        }
-        if !superblock.holds(blocks.start, blocks.end - blocks.start) {
-            return wrong(Defect::BlockPointer, blocks.start);
-        }
-        if let Some(own) = self.zones.within(blocks.clone()).next() {
-            return wrong(Defect::BlockShared, own.start);
-        }
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let number = superblock.group_of(at);
-            let start = superblock.group_start(number);
-            let end = blocks.end.min(start + superblock.blocks_per_group());
-            let taken = (at - start) as u32..(end - start) as u32;
+        self.by_groups(blocks, |number, bits, blocks| {
             let group = handle.volume().group(number)?;
-            let bits = self.block_bits(handle, number, &group)?;
-            let used = bitmap::first_used(&bits, taken.clone());
-            if used < taken.end {
-                return wrong(Defect::BlockShared, start + u64::from(used));
+            let used = bitmap::first_used(&self.block_bits(handle, number, &group)?, bits.clone());
+            if used < bits.end {
+                let shared = blocks.start + u64::from(used - bits.start);
+                return Err(Corruption::new(Defect::BlockShared).in_block(shared).into());
             }
-            drop(bits);
             let promised = Promised::Change(Arc::clone(&self.pool));
-            let blocks = self.pool.promise(Who::Need, end - at)?;
-            handle.space().take(promised, blocks);
-            if blocks < end - at {
+            let wanted = blocks.end - blocks.start;
+            let taken = self.pool.promise(Who::Need, wanted)?;
+            handle.space().take(promised, taken);
+            if taken < wanted {
                 return Err(Error::NoSpace);
             }
-            self.take(handle, number, taken)?;
-            at = end;
-        }
-        Ok(())
+            self.mark_blocks(handle, number, &group, bits, true)
+        })
     }
 
     /// Frees `blocks`, all of which are in use. Nobody gets them before the change has committed. Whoever frees blocks of metadata
@@ -146,32 +128,44 @@ impl Allocator {
     /// [`Defect::BlockPointer`], [`Defect::BlockShared`], [`Defect::BlockUnmarked`] if they cannot be freed: beyond the end, the file system's own,
     /// free already; as for [`blocks`](Self::blocks).
     pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
+        self.by_groups(blocks, |number, bits, blocks| {
+            let group = handle.volume().group(number)?;
+            let free = bitmap::first_free(&self.block_bits(handle, number, &group)?, bits.clone());
+            if free < bits.end {
+                let unmarked = blocks.start + u64::from(free - bits.start);
+                return Err(Corruption::new(Defect::BlockUnmarked).in_block(unmarked).into());
+            }
+            self.mark_blocks(handle, number, &group, bits, false)?;
+            handle.hold(blocks);
+            Ok(())
+        })
+    }
+
+    /// Changes `blocks`, if they are such as a file may have, one group after another: its number, which of its bits, and which blocks those are.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, or the file system's own; what `change` says.
+    fn by_groups(
+        &self,
+        blocks: Range<u64>,
+        mut change: impl FnMut(u32, Range<u32>, Range<u64>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let superblock = self.superblock();
-        let wrong = |defect, block| Err(Corruption::new(defect).in_block(block).into());
         if blocks.is_empty() {
             return Ok(());
         }
         if !superblock.holds(blocks.start, blocks.end - blocks.start) {
-            return wrong(Defect::BlockPointer, blocks.start);
+            return Err(Corruption::new(Defect::BlockPointer).in_block(blocks.start).into());
         }
         if let Some(own) = self.zones.within(blocks.clone()).next() {
-            return wrong(Defect::BlockShared, own.start);
+            return Err(Corruption::new(Defect::BlockShared).in_block(own.start).into());
         }
         let mut at = blocks.start;
         while at < blocks.end {
             let number = superblock.group_of(at);
             let start = superblock.group_start(number);
             let end = blocks.end.min(start + superblock.blocks_per_group());
-            let freed = (at - start) as u32..(end - start) as u32;
-            let group = handle.volume().group(number)?;
-            let bits = self.block_bits(handle, number, &group)?;
-            let free = bitmap::first_free(&bits, freed.clone());
-            if free < freed.end {
-                return wrong(Defect::BlockUnmarked, start + u64::from(free));
-            }
-            drop(bits);
-            self.mark_blocks(handle, number, &group, freed, false)?;
-            handle.hold(at..end);
+            change(number, (at - start) as u32..(end - start) as u32, at..end)?;
             at = end;
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Who may do it (permissions, the sticky bit) is asked before; only immutable and append-only inodes are seen to here.
 
-use super::{attributes, directory, new_inode, orphans};
+use super::{attributes, directory, new_inode, orphans, truncate};
 use crate::ext4::alloc::Allocator;
 use crate::ext4::error::Error;
 use crate::ext4::format::dirent::NAME_BYTES_MAX;
@@ -290,7 +290,11 @@ pub fn link(
         return Err(Error::TooManyLinks);
     }
     if inode.links() == 0 {
-        orphans::remove(handle, &mut inode)?;
+        // Whoever is cutting it off has it be none in the end.
+        if !truncate::is_under_way(handle, &inode)? {
+            orphans::remove(handle, &mut inode)?;
+        }
+        handle.fast_ineligible();
     }
     inode.set_links(inode.links() + 1);
     inode.set_changed(handle.now());

@@ -2,8 +2,10 @@
 
 use super::{Progress, extents, orphans};
 use crate::ext4::alloc::Allocator;
+use crate::ext4::format::RunState;
 use crate::ext4::format::block_map::{DIRECT, span};
 use crate::ext4::format::edit::InodeEdit;
+use crate::ext4::format::extents::LOGICAL_BLOCKS;
 use crate::ext4::format::features::ro_compat;
 use crate::ext4::format::inode::flags;
 use crate::ext4::journal::Handle;
@@ -93,6 +95,27 @@ pub fn set_size(
     handle.store_inode(&inode, true)?;
     handle.fast_eligible();
     Ok(progress)
+}
+
+/// Whether the file has data behind its size: it is being cut off there, and has to stay an orphan until it is. (What was only set aside there may stay.)
+///
+/// # Errors
+/// Damage, or the device.
+pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<bool, Error> {
+    if inode.flags() & (flags::EXTENTS | flags::INLINE_DATA) != flags::EXTENTS {
+        return Ok(false);
+    }
+    let parsed = inode.parsed(handle.superblock())?;
+    let volume = handle.volume();
+    let mut from = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
+    while from < LOGICAL_BLOCKS {
+        let run = volume.run_at(&parsed, from)?;
+        if run.state == RunState::Written {
+            return Ok(true);
+        }
+        from = from.saturating_add(run.blocks.max(1));
+    }
+    Ok(false)
 }
 
 /// Goes on with the truncation that [`set_size`] began, whether the file still has names or not: the inode itself stays. The same must be said

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use super::{Bench, Model};
-use crate::ext4::change::{Progress, extents, fallocate, orphans, truncate};
+use crate::ext4::change::{Progress, extents, fallocate, names, orphans, truncate};
 use crate::ext4::format::ROOT_INO;
 use crate::ext4::format::edit::{InodeEdit, NodeEdit};
 use crate::ext4::format::inode::flags;
@@ -137,6 +137,47 @@ fn whatever_an_inode_is_it_can_go() {
             .unwrap();
         assert_eq!((bench.allocator.usage().free_blocks, bench.allocator.usage().free_inodes), before);
         bench.image.fsck();
+    }
+}
+
+/// A file without names gets its first one while it is being cut off: after a crash it has nothing behind its size, and what was set aside there only if it
+/// was not being cut off.
+#[test]
+fn a_name_comes_in_the_middle_of_a_truncation() {
+    for features in FEATURES {
+        for is_cut_off in [true, false] {
+            let Some(mut bench) = Bench::with_features("8M", features) else { return };
+            bench.ino = bench.orphan(REGULAR);
+            let mut model = Model::new();
+            for block in 0..300 {
+                bench.insert(&mut model, 2 * block..2 * block + 1, false);
+            }
+            bench
+                .edit(|_, inode| {
+                    inode.set_size(599 << 10);
+                    Ok(())
+                })
+                .unwrap();
+            bench.insert(&mut model, 700..720, true);
+            if is_cut_off {
+                assert_eq!(bench.set_size(5000, 1), Progress::More);
+            }
+            bench.change(|handle| names::link(handle, &bench.allocator, bench.ino, ROOT_INO, b"g")).unwrap();
+            let crashed = bench.crashed();
+            assert_eq!(crashed.is_orphan(), is_cut_off);
+            crashed.recover();
+            if is_cut_off {
+                model.retain(|block, _| *block < 5);
+            }
+            assert_eq!((crashed.model(), crashed.is_orphan()), (model, false), "{features}");
+            crashed.image.fsck();
+            while is_cut_off
+                && bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 8)).unwrap()
+                    == Progress::More
+            {}
+            assert_eq!((bench.model(), bench.is_orphan()), (crashed.model(), false), "{features}");
+            bench.image.fsck();
+        }
     }
 }
 
