@@ -23,7 +23,7 @@ const RULE: &str = "MEANTIME_CRASH_BREAK";
 const NONE: &str = "none";
 
 /// Each rule, and in which runs its absence must be noticed.
-const RULES: [(&str, Rule, Range<usize>); 12] = [
+const RULES: [(&str, Rule, Range<usize>); 13] = [
     ("log-first", Rule::LogFirst, WHOLE),
     ("data-first", Rule::DataFirst, WHOLE),
     ("flush-first", Rule::FlushFirst, WHOLE),
@@ -33,16 +33,19 @@ const RULES: [(&str, Rule, Range<usize>); 12] = [
     ("held", Rule::Held, WHOLE),
     ("revoke", Rule::Revoke, WHOLE),
     ("supersede", Rule::Supersede, SUPERSEDED),
+    ("flush-data", Rule::FlushData, IN_PLACE),
     // The same for a fast commit as for a commit block (15).
     ("data-first of fast commits", Rule::DataFirst, FAST),
     ("flush-first of fast commits", Rule::FlushFirst, FAST),
     ("fua of fast commits", Rule::Fua, FAST),
 ];
 
-/// Runs with whole commits only; those in which whole commits follow fast ones; those with fast ones only.
+/// Runs with whole commits only; those in which whole commits follow fast ones; those with fast ones only; those
+/// with no change of metadata that anybody waits for.
 const WHOLE: Range<usize> = 0..36;
 const SUPERSEDED: Range<usize> = 36..40;
 const FAST: Range<usize> = 40..44;
+const IN_PLACE: Range<usize> = 44..48;
 
 const NOTICED: &str = "noticed";
 const CLEAN: &str = "clean";
@@ -52,7 +55,7 @@ fn broken_rules_are_noticed() {
     if let Ok(name) = std::env::var(RULE) {
         let broken = RULES.into_iter().find(|(known, ..)| *known == name);
         assert!(broken.is_some() || name == NONE, "{name}: no rule");
-        let (rule, runs) = broken.map_or((None, 0..FAST.end), |(_, rule, runs)| (Some(rule), runs));
+        let (rule, runs) = broken.map_or((None, 0..IN_PLACE.end), |(_, rule, runs)| (Some(rule), runs));
         break_rule(rule);
         println!("{name}: {}", all_runs(runs, rule.is_none()));
         return;
@@ -90,6 +93,8 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
         let number = runs.start + number;
         let (which, warm, ops) = if WHOLE.contains(&number) {
             breaking(number)
+        } else if IN_PLACE.contains(&number) {
+            (number % whole.len(), Vec::new(), in_place())
         } else {
             let ops = if SUPERSEDED.contains(&number) { superseding() } else { fast() };
             (whole.len() + number % whole.len(), Vec::new(), ops)
@@ -157,7 +162,14 @@ fn fast() -> Vec<Op> {
     ops
 }
 
-/// The same, then the whole transaction, since no fast commit says that a directory was made or that a file has gone; and fast commits that go on from that.
+/// Data over data that are there.
+fn in_place() -> Vec<Op> {
+    let write = |at| [Op::Write("d/a", at, 4096), Op::Fdatasync("d/a")];
+    let direct = |at| [Op::Direct("d/a", at, 4096), Op::Fdatasync("d/a")];
+    [write(0), write(4096), direct(8192), write(0), direct(4096)].concat()
+}
+
+/// Fast commits, then the whole transaction, since no fast commit says that a directory was made or that a file has gone; and fast commits that go on from that.
 fn superseding() -> Vec<Op> {
     let mut ops = fast();
     ops.extend([Op::Mkdir("e"), Op::Fsync("e"), Op::Append("b", 5000), Op::Fsync("b")]);
