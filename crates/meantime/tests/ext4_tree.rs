@@ -13,7 +13,7 @@ mod drive;
 #[path = "common/ext4_image.rs"]
 mod image;
 #[allow(dead_code)]
-#[path = "ext4_crash/model.rs"]
+#[path = "ext4_crash/model/mod.rs"]
 mod model;
 #[allow(dead_code)]
 #[path = "ext4_crash/ops.rs"]

@@ -1,6 +1,8 @@
 //! SSDs with a file system on them.
 
+use std::fs::Permissions;
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use meantime::nvme::{Controller, ControllerOptions};
 use meantime_ssd::record::CutOptions;
 use meantime_ssd::{Medium, Model, SsdConfig, SteppedSsd};
 
-use crate::model::{beginning_id, content};
+use crate::model::{DIRECTORY_MODE, FILE_MODE, beginning_id, content};
 use crate::ops::BEGINNING;
 
 /// What kind of device and mount.
@@ -54,6 +56,15 @@ impl Config {
 
     pub fn cut(&self) -> CutOptions {
         CutOptions { volatile: self.volatile, unit_bytes: self.unit_bytes, ..CutOptions::default() }
+    }
+
+    /// Whether there are fast commits: they are wanted, and neither made without checksums, which e2fsck 1.47.0 gets wrong, nor by a thread of the journal's.
+    pub fn makes_fast_commits(&self) -> bool {
+        self.fast_commit && self.commit_overlap.direct && !self.features.contains("^metadata_csum")
+    }
+
+    pub fn has_orphan_file(&self) -> bool {
+        self.features.contains("orphan_file")
     }
 
     pub fn mount_options(&self) -> MountOptions {
@@ -122,7 +133,10 @@ pub fn make(config: &Config, roots: &[&str]) -> Option<Base> {
                 Some(size) => std::fs::write(top.join(name), content(beginning_id(name), 0, size)).unwrap(),
                 None => std::fs::create_dir(top.join(name)).unwrap(),
             }
+            let mode = u32::from(if size.is_some() { FILE_MODE } else { DIRECTORY_MODE });
+            std::fs::set_permissions(top.join(name), Permissions::from_mode(mode)).unwrap();
         }
+        std::fs::set_permissions(&top, Permissions::from_mode(u32::from(DIRECTORY_MODE))).unwrap();
     }
     let image = dir.path().join("image");
     // (mkfs takes whole MiB for a log. What fast commits have comes on top.)

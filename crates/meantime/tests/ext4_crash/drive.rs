@@ -7,7 +7,7 @@ use meantime::ext4::{
     Allocate, Error, File, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute,
 };
 
-use crate::model::{Model, content, target, value};
+use crate::model::{Fail, Model, content, target, value};
 use crate::ops::Op;
 
 /// Our file system, below directory `root`.
@@ -17,6 +17,21 @@ pub struct Ours<'a> {
 }
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0 };
+
+/// `error` in the model's words; `None`: the model knows of none like it.
+pub fn failed(error: &Error) -> Option<Fail> {
+    match error {
+        Error::NotFound => Some(Fail::NotFound),
+        Error::Exists => Some(Fail::Exists),
+        Error::NotDirectory => Some(Fail::NotDirectory),
+        Error::IsDirectory => Some(Fail::IsDirectory),
+        Error::NotEmpty => Some(Fail::NotEmpty),
+        Error::Invalid(_) => Some(Fail::Invalid),
+        Error::NoAttribute => Some(Fail::NoAttribute),
+        Error::Special | Error::NotPermitted => Some(Fail::Other),
+        _ => None,
+    }
+}
 
 impl Ours<'_> {
     fn path(&self, name: &str) -> PathBuf {
@@ -84,6 +99,10 @@ impl Ours<'_> {
             }
             Op::Rename(old, new) | Op::Exchange(old, new) => {
                 let (from, old) = self.place(old)?;
+                // As a path is gone along, before the other is looked at.
+                if from.file_type() != FileType::Directory {
+                    return Err(Error::NotDirectory);
+                }
                 let (to, new) = self.place(new)?;
                 let exchange = matches!(op, Op::Exchange(..));
                 fs.rename(&from, old, &to, new, RenameFlags { exchange, ..RenameFlags::default() })

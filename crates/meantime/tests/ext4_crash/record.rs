@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use meantime::ext4::FileSystem;
+use meantime::ext4::{Error, FileSystem};
 use meantime_ssd::FaultPlan;
 use meantime_ssd::record::History;
 
 use crate::device::{Attached, Base, Config, attach};
-use crate::drive::Ours;
-use crate::model::Model;
+use crate::drive::{Ours, failed};
+use crate::model::{Fail, Model};
 use crate::ops::{Op, Shown};
 use crate::place::Place;
 use crate::recovery::{Kind, Violation};
@@ -49,12 +49,35 @@ fn workload(why: impl Into<String>) -> Violation {
     Violation::new(Kind::Workload, why)
 }
 
-/// The model and the file system must be of one mind.
-pub fn compare(model: &mut Model, op: &Op, done: Result<(), String>) -> Result<(), String> {
+/// Why a call failed.
+pub struct Failed {
+    /// In the model's words; `None`: for a reason that it knows nothing of.
+    fail: Option<Fail>,
+    text: String,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { fail: failed(&error), text: error.to_string() }
+    }
+}
+
+impl From<String> for Failed {
+    fn from(text: String) -> Self {
+        Self { fail: None, text }
+    }
+}
+
+/// The model and the file system must be of one mind, of why something cannot be done as well.
+pub fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> Result<(), String> {
     let number = model.len() + 1;
     match (model.apply(op), done) {
-        (Ok(()), Ok(())) | (Err(_), Err(_)) => Ok(()),
-        (Ok(()), Err(error)) => Err(format!("operation {number}, {op:?}: {error}")),
+        (Ok(()), Ok(())) => Ok(()),
+        (Err(fail), Err(Failed { fail: Some(found), .. })) if found == fail => Ok(()),
+        (Err(fail), Err(Failed { text, .. })) => {
+            Err(format!("operation {number}, {op:?}: {text}, instead of {fail:?}"))
+        }
+        (Ok(()), Err(Failed { text, .. })) => Err(format!("operation {number}, {op:?}: {text}")),
         (Err(fail), Ok(())) => Err(format!("operation {number}, {op:?}: done, instead of {fail:?}")),
     }
 }
@@ -99,7 +122,7 @@ fn record(
         let mut model = Model::new(config.block_bytes as u64);
         for op in script.warm.iter().chain([&Op::Sync]).filter(|op| **op != Op::Remount) {
             let done = Ours { fs: &fs, root: script.root }.apply(op, &model);
-            compare(&mut model, op, done.map_err(|error| error.to_string())).map_err(workload)?;
+            compare(&mut model, op, done.map_err(Failed::from)).map_err(workload)?;
         }
         let warm = model.len();
         tracks.push(Track { root: script.root.into(), model, warm, marks: Vec::new() });
@@ -123,7 +146,7 @@ fn record(
                     let begun = position();
                     let done = Ours { fs, root: script.root }.apply(op, &track.model);
                     track.marks.push((begun, position()));
-                    compare(&mut track.model, op, done.map_err(|error| error.to_string()))?;
+                    compare(&mut track.model, op, done.map_err(Failed::from))?;
                 }
                 Ok(())
             };
@@ -163,9 +186,9 @@ fn alone(
     for op in &script.ops {
         let begun = position();
         let mounted = fs.take().expect("mounted");
-        let done = if *op == Op::Remount {
+        let mut done = if *op == Op::Remount {
             let unmounted = mounted.unmount().map_err(|error| format!("unmount: {error}"));
-            unmounted.and_then(|()| {
+            unmounted.map_err(Failed::from).and_then(|()| {
                 let again = FileSystem::mount(attached.device(), &config.mount_options());
                 fs = Some(again.map_err(|error| format!("mount: {error}"))?);
                 Ok(())
@@ -173,10 +196,17 @@ fn alone(
         } else {
             let done = Ours { fs: &mounted, root: script.root }.apply(op, &track.model);
             fs = Some(mounted);
-            done.map_err(|error| error.to_string())
+            done.map_err(Failed::from)
         };
-        let is_excused = is_faulty && has_failed() && done.is_err() && track.model.would_do(op);
-        if !is_excused {
+        let refused = track.model.would_fail(op);
+        let is_faulty = is_faulty && has_failed();
+        if !(is_faulty && done.is_err() && refused.is_none()) {
+            // What could not have been done either way may also fail for what the device did.
+            if let Err(Failed { fail: fail @ None, .. }) = &mut done
+                && is_faulty
+            {
+                *fail = refused;
+            }
             track.marks.push((begun, position()));
             compare(&mut track.model, op, done)?;
             continue;

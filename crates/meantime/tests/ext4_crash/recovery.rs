@@ -62,14 +62,6 @@ pub struct Task<'a> {
     pub failed: bool,
 }
 
-/// What became of a state.
-pub enum Outcome {
-    Trees(Vec<Tree>),
-    /// The same, but not by e2fsck 1.47.0: recovering fast commits it takes groups whose descriptors have no checksums for such that have, as with disks that the kernel has
-    /// written. The kernel's recovery came to the same as ours, and left nothing for `e2fsck -fn` to say.
-    Known(Vec<Tree>),
-}
-
 fn trees(fs: &FileSystem, roots: &[&str]) -> Result<Vec<Tree>, Violation> {
     let tree = |root: &&str| {
         Tree::ours(fs, root).map_err(|error| Violation::new(Kind::Refused, format!("reading: {error}")))
@@ -87,30 +79,32 @@ pub fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
     }
 }
 
+/// What e2fsck says of a file of orphans that is empty, if the superblock says that it is in use. It is so while the file system is mounted; e2fsck takes that away when it
+/// checks everything, and not when it only recovers the journal.
+const ORPHANS_LEFT: &str = "Feature orphan_present is set but orphan file is clean.";
+
 /// The lines among `said` by e2fsck -p that tell of more than what is left to do for every mount after a crash.
-fn unexpected(said: &[String], failed: bool) -> Vec<&String> {
-    const EXPECTED: [&str; 4] =
-        ["recovering journal", "Clearing orphaned inode", "Truncating orphaned inode", "Clearing orphan"];
-    let mut about_orphans = false;
-    let is_expected = |line: &&String| {
-        // The file of orphans was in use, which it was: e2fsck empties it, and says so in one line or two.
-        let answer = std::mem::replace(&mut about_orphans, line.to_lowercase().contains("orphan file"));
-        let is_mark = failed
-            && [
-                "contains a file system with errors, check forced",
-                "Journal superblock has an unknown error",
-            ]
-            .iter()
-            .any(|mark| line.contains(mark));
-        // (A line of figures.)
+fn unexpected<'a>(said: &'a [String], task: &Task<'_>) -> Vec<&'a String> {
+    let mut cleared = false;
+    let mut is_expected = |line: &str| {
+        // The answer to what was said before.
+        let may_clear = std::mem::replace(&mut cleared, false);
+        if may_clear && line == "CLEARED." {
+            return true;
+        }
+        // A device that failed: the file system is marked, so that all of it is checked.
+        if task.failed && line.ends_with("contains a file system with errors, check forced.") {
+            return true;
+        }
+        if task.failed && task.config.has_orphan_file() && line.ends_with(ORPHANS_LEFT) {
+            cleared = true;
+            return true;
+        }
+        // Whose last name was gone, but not yet its blocks. And figures.
+        let is_orphan = line.contains(": Clearing orphaned inode ");
         let is_summary = line.contains(": clean, ") && line.ends_with(" blocks");
-        is_summary
-            || EXPECTED.iter().any(|expected| line.contains(expected))
-            || about_orphans
-            || answer && line.trim() == "CLEARED."
-            || is_mark
+        line.ends_with(": recovering journal") || is_orphan || is_summary
     };
-    let mut is_expected = is_expected;
     said.iter().filter(|line| !is_expected(line)).collect()
 }
 
@@ -155,14 +149,14 @@ fn same(ours: &[Tree], theirs: &[Tree], whose: &str) -> Result<(), Violation> {
     }
 }
 
-/// Recovers what is `on` the run's base. If that fails, the place is no more what it says it is.
+/// Recovers what is `on` the run's base by everybody, who must come to the same trees: those. If that fails, the place is no more what it says it is.
 pub fn recover(
     place: &mut Place,
     on: &[&State],
     task: &Task<'_>,
     seen: &mut Seen,
     counts: &mut Counts,
-) -> Result<Outcome, Violation> {
+) -> Result<Vec<Tree>, Violation> {
     place.put(on);
     let (ours, marked, _) = ours(place, task, "null")?;
     counts.ours += 1;
@@ -170,21 +164,11 @@ pub fn recover(
         counts.silent += 1;
         silent(place.image(), "our recovery")?;
     }
-    if let Err(violation) = by_e2fsck(place, on, task, &ours, seen, counts) {
-        if !(task.config.fast_commit && task.config.features.contains("^metadata_csum")) {
-            return Err(violation);
-        }
-        place.spoil();
-        let agreed = by_kernel(place, on, task, &ours, counts);
-        return match agreed {
-            Ok(()) => Ok(Outcome::Known(ours)),
-            Err(other) => Err(other.before(&format!("{}; and", violation.why))),
-        };
-    }
+    by_e2fsck(place, on, task, &ours, seen, counts)?;
     if task.kernel {
         by_kernel(place, on, task, &ours, counts)?;
     }
-    Ok(Outcome::Trees(ours))
+    Ok(ours)
 }
 
 /// The same by e2fsck -p.
@@ -199,7 +183,8 @@ fn by_e2fsck(
     place.put(on);
     let (code, said) = e2fsck(place.image(), "-p");
     counts.e2fsck += 1;
-    if code > 1 || !unexpected(&said, task.failed).is_empty() {
+    // (1: it has mended something. What it does after a crash is not that.)
+    if code > i32::from(task.failed) || code < 0 || !unexpected(&said, task).is_empty() {
         return Err(Violation::new(Kind::Unclean, format!("e2fsck -p: {code}, {said:?}")));
     }
     place.find_changes(false);
@@ -231,17 +216,19 @@ fn by_kernel(
     Ok(())
 }
 
-/// That `e2fsck -fn` has nothing to say after e2fsck -p, but that this has left a mark that there are orphans: where there are no backups of the superblock, it does so
-/// with file systems that the kernel has written, too.
+/// That `e2fsck -fn` has nothing to say after e2fsck -p, but that this has left the mark that there are orphans, as it does with file systems that the kernel has
+/// written, too.
 fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<(), Violation> {
-    const LEFT: [&str; 3] = [
-        "Feature orphan_present is set but orphan file is clean.",
-        "Filesystem still has errors",
-        "Clear? no",
-    ];
     let (code, said) = e2fsck(place.image(), "-fn");
-    let is_left = |line: &String| LEFT.iter().any(|left| line.contains(left));
-    if code == 0 && said.is_empty() || config.features.contains("orphan_file") && said.iter().all(is_left) {
+    let is_left = match &said[..] {
+        [] => code == 0,
+        [what, answer, end] => {
+            let is_all = what == ORPHANS_LEFT && answer == "Clear? no";
+            config.has_orphan_file() && is_all && end.contains("WARNING: Filesystem still has errors")
+        }
+        _ => false,
+    };
+    if is_left {
         return Ok(());
     }
     Err(Violation::new(Kind::Unclean, format!("e2fsck -fn after e2fsck's recovery: {code}, {said:?}")))

@@ -1,7 +1,8 @@
 //! Rules of docs/ordering.md that are not kept any more are noticed, each one.
 
+use std::ops::Range;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use meantime::ext4::journal::{Rule, break_rule};
 
@@ -21,19 +22,30 @@ const RULE: &str = "MEANTIME_CRASH_BREAK";
 /// No rule: the same runs must be clean.
 const NONE: &str = "none";
 
-const RULES: [(&str, Rule); 8] = [
-    ("log-first", Rule::LogFirst),
-    ("data-first", Rule::DataFirst),
-    ("flush-first", Rule::FlushFirst),
-    ("fua", Rule::Fua),
-    ("home-before-tail", Rule::HomeBeforeTail),
-    ("tail-before-reuse", Rule::TailBeforeReuse),
-    ("held", Rule::Held),
-    ("revoke", Rule::Revoke),
+/// Each rule, and in which runs its absence must be noticed.
+const RULES: [(&str, Rule, Range<usize>); 13] = [
+    ("log-first", Rule::LogFirst, WHOLE),
+    ("data-first", Rule::DataFirst, WHOLE),
+    ("flush-first", Rule::FlushFirst, WHOLE),
+    ("fua", Rule::Fua, WHOLE),
+    ("home-before-tail", Rule::HomeBeforeTail, WHOLE),
+    ("tail-before-reuse", Rule::TailBeforeReuse, WHOLE),
+    ("held", Rule::Held, WHOLE),
+    ("revoke", Rule::Revoke, WHOLE),
+    ("supersede", Rule::Supersede, SUPERSEDED),
+    ("flush-data", Rule::FlushData, IN_PLACE),
+    // The same for a fast commit as for a commit block (15).
+    ("data-first of fast commits", Rule::DataFirst, FAST),
+    ("flush-first of fast commits", Rule::FlushFirst, FAST),
+    ("fua of fast commits", Rule::Fua, FAST),
 ];
 
-/// Runs that each rule's absence must be noticed in.
-const RUNS: usize = 36;
+/// Runs with whole commits only; those in which whole commits follow fast ones; those with fast ones only; those
+/// with no change of metadata that anybody waits for.
+const WHOLE: Range<usize> = 0..36;
+const SUPERSEDED: Range<usize> = 36..40;
+const FAST: Range<usize> = 40..44;
+const IN_PLACE: Range<usize> = 44..48;
 
 const NOTICED: &str = "noticed";
 const CLEAN: &str = "clean";
@@ -41,17 +53,18 @@ const CLEAN: &str = "clean";
 #[test]
 fn broken_rules_are_noticed() {
     if let Ok(name) = std::env::var(RULE) {
-        let rule = RULES.into_iter().find(|(known, _)| *known == name).map(|(_, rule)| rule);
-        assert!(rule.is_some() || name == NONE, "{name}: no rule");
+        let broken = RULES.into_iter().find(|(known, ..)| *known == name);
+        assert!(broken.is_some() || name == NONE, "{name}: no rule");
+        let (rule, runs) = broken.map_or((None, 0..IN_PLACE.end), |(_, rule, runs)| (Some(rule), runs));
         break_rule(rule);
-        println!("{name}: {}", all_runs(rule.is_none()));
+        println!("{name}: {}", all_runs(runs, rule.is_none()));
         return;
     }
     if !image::tools() {
         return;
     }
     let mut wrong = Vec::new();
-    for (name, expected) in RULES.iter().map(|(name, _)| (*name, NOTICED)).chain([(NONE, CLEAN)]) {
+    for (name, expected) in RULES.iter().map(|(name, ..)| (*name, NOTICED)).chain([(NONE, CLEAN)]) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "rules::broken_rules_are_noticed", "--nocapture"]).env(RULE, name);
         let output = command.output().unwrap();
@@ -66,19 +79,29 @@ fn broken_rules_are_noticed() {
     assert!(wrong.is_empty(), "broken and not noticed, or kept and not clean: {wrong:?}");
 }
 
-/// Runs workloads until the loss of a rule shows, or (`all`) all of them; what was found. What goes wrong before any power cut does not count: it is told.
-fn all_runs(all: bool) -> String {
+/// Does `runs` until the loss of a rule shows, or (`all`) all of them; what was found. What goes wrong before any power cut does not count: it is told.
+fn all_runs(runs: Range<usize>, all: bool) -> String {
     let campaign = Campaign::new("rules");
     let plain = Config::PLAIN;
     let small = Config { block_bytes: 1024, lba_bytes: 512, ..plain };
-    let configs = [Config { volatile: true, ..plain }, plain, Config { volatile: true, ..small }, small];
-    let bases: Vec<Base> = configs.iter().map(|config| make(config, &[""]).unwrap()).collect();
+    let whole = [Config { volatile: true, ..plain }, plain, Config { volatile: true, ..small }, small];
+    let configs = [whole, whole.map(|config| Config { fast_commit: true, ..config })].concat();
+    let bases: Vec<OnceLock<Base>> = configs.iter().map(|_| OnceLock::new()).collect();
     let effort = Effort { per_cut: 20, per_run: 60, kernel: 0, again: 0 };
     let found: Mutex<Option<String>> = Mutex::new(None);
-    in_parallel(RUNS, |number, place: &mut Place| {
-        let (which, warm, ops) = breaking(number);
+    in_parallel(runs.len(), |number, place: &mut Place| {
+        let number = runs.start + number;
+        let (which, warm, ops) = if WHOLE.contains(&number) {
+            breaking(number)
+        } else if IN_PLACE.contains(&number) {
+            (number % whole.len(), Vec::new(), in_place())
+        } else {
+            let ops = if SUPERSEDED.contains(&number) { superseding() } else { fast() };
+            (whole.len() + number % whole.len(), Vec::new(), ops)
+        };
+        let base = bases[which].get_or_init(|| make(&configs[which], &[""]).unwrap());
         let scripts = [Script { root: "", warm, ops }];
-        let run = run(place, &bases[which], &configs[which], &scripts, None, number as u64);
+        let run = run(place, base, &configs[which], &scripts, None, number as u64);
         campaign.look(run, &configs[which], "rules", &effort, place, number as u64);
         let noticed = campaign.violations().into_iter().find(|violation| violation.kind != Kind::Workload);
         let mut found = found.lock().unwrap();
@@ -128,6 +151,31 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
             (2 + usize::from(!volatile), warm, ops)
         }
     }
+}
+
+/// Fast commits that go on from one another, of a name and of data.
+fn fast() -> Vec<Op> {
+    let mut ops = vec![Op::Create("b"), Op::Fsync("b")];
+    for name in ["b", "d/a", "d/s", "b"] {
+        ops.extend([Op::Append(name, 9000), Op::Fsync(name)]);
+    }
+    ops
+}
+
+/// Data over data that are there.
+fn in_place() -> Vec<Op> {
+    let write = |at| [Op::Write("d/a", at, 4096), Op::Fdatasync("d/a")];
+    let direct = |at| [Op::Direct("d/a", at, 4096), Op::Fdatasync("d/a")];
+    [write(0), write(4096), direct(8192), write(0), direct(4096)].concat()
+}
+
+/// Fast commits, then the whole transaction, since no fast commit says that a directory was made or that a file has gone; and fast commits that go on from that.
+fn superseding() -> Vec<Op> {
+    let mut ops = fast();
+    ops.extend([Op::Mkdir("e"), Op::Fsync("e"), Op::Append("b", 5000), Op::Fsync("b")]);
+    ops.extend([Op::Unlink("a"), Op::Fsync("d"), Op::Create("d/b"), Op::Fsync("d/b")]);
+    ops.extend([Op::Append("d/a", 5000), Op::Fsync("d/a"), Op::Sync]);
+    ops
 }
 
 fn changing_hands(rng: &mut Rng) -> Vec<Op> {

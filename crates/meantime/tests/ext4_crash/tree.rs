@@ -32,6 +32,7 @@ pub struct Tree {
     pub inodes: BTreeMap<u64, Inode>,
 }
 
+/// What mkfs has made, which is not counted.
 const LOST_AND_FOUND: &str = "lost+found";
 
 fn joined(above: &str, name: &str) -> String {
@@ -51,6 +52,7 @@ impl Tree {
                 continue;
             }
             let metadata = node.metadata();
+            let mut links = metadata.links;
             let kind = match node.file_type() {
                 FileType::Directory => Kind::Directory,
                 FileType::Symlink => Kind::Symlink(fs.read_link(&node)?.as_os_str().as_bytes().to_vec()),
@@ -72,7 +74,11 @@ impl Tree {
                 for entry in fs.entries(&node)? {
                     let entry = entry?;
                     let name = entry.name.to_str().expect("a name of ours").to_owned();
-                    if name == "." || name == ".." || (path.is_empty() && name == LOST_AND_FOUND) {
+                    if path.is_empty() && name == LOST_AND_FOUND {
+                        links -= 1;
+                        continue;
+                    }
+                    if name == "." || name == ".." {
                         continue;
                     }
                     let child = fs.lookup(&node, &entry.name)?;
@@ -80,7 +86,7 @@ impl Tree {
                     nodes.push((joined(&path, &name), child));
                 }
             }
-            let inode = Inode { kind, mode: metadata.mode & 0o7777, links: metadata.links, attribute };
+            let inode = Inode { kind, mode: metadata.mode & 0o7777, links, attribute };
             tree.inodes.insert(ino, inode);
         }
         Ok(tree)
@@ -98,13 +104,16 @@ impl Tree {
                 continue;
             }
             let file_type = metadata.file_type();
+            let mut links = metadata.nlink() as u32;
             let kind = if file_type.is_dir() {
                 for entry in std::fs::read_dir(&full)? {
                     let name = entry?.file_name();
                     let name = name.to_str().expect("a name of ours");
-                    if !(path.is_empty() && name == LOST_AND_FOUND) {
-                        paths.push((joined(&path, name), full.join(name)));
+                    if path.is_empty() && name == LOST_AND_FOUND {
+                        links -= 1;
+                        continue;
                     }
+                    paths.push((joined(&path, name), full.join(name)));
                 }
                 Kind::Directory
             } else if file_type.is_symlink() {
@@ -120,7 +129,7 @@ impl Tree {
                 Err(_) => None,
             };
             let mode = (metadata.permissions().mode() & 0o7777) as u16;
-            tree.inodes.insert(ino, Inode { kind, mode, links: metadata.nlink() as u32, attribute });
+            tree.inodes.insert(ino, Inode { kind, mode, links, attribute });
         }
         Ok(tree)
     }

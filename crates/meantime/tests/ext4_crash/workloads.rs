@@ -78,7 +78,8 @@ impl Bases {
             return None;
         }
         let configs = covering();
-        let fast: Vec<Config> = configs.iter().filter(|config| config.fast_commit).copied().collect();
+        let fast: Vec<Config> =
+            configs.iter().filter(|config| config.makes_fast_commits()).copied().collect();
         let torn = [
             TORN,
             Config { volatile: true, ..TORN },
@@ -194,7 +195,7 @@ impl Bases {
             _ => wanted(rng, false),
         };
         let ops: Vec<Op> = (0..12).map(|n| op(&mut rng, n)).filter(|op| !matches!(op, Op::Read(_))).collect();
-        let effort = Effort { per_cut: 8, per_run: 50, kernel: 0, again: 0 };
+        let effort = Effort { per_cut: 8, per_run: 50, kernel: 0, again: 31 };
         let run = run(place, base, config, &one(ops), Some(plan), seed);
         campaign.look(run, config, "failures", &effort, place, seed)
     }

@@ -1,0 +1,103 @@
+//! Whether a tree that was found may be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Model;
+use super::data::value;
+use super::moment::{Content, Moment};
+use crate::tree::{Inode, Kind, Tree};
+
+impl Model {
+    /// Whether `tree` may be what is found after a crash when `begun` operations had begun and `returned` of them had returned; else why not.
+    ///
+    /// Which prefix it is.
+    pub fn check(&self, tree: &Tree, begun: usize, returned: usize) -> Result<usize, String> {
+        let floor = self.synced[..=returned].iter().map(|synced| synced.floor).max().unwrap_or(0);
+        let mut why = Vec::new();
+        // The newest first: that is what it most often is.
+        for prefix in (floor..=begun).rev() {
+            match self.check_prefix(tree, prefix, begun, returned) {
+                Ok(()) => return Ok(prefix),
+                Err(reason) => why.push(format!("not the state after {prefix}: {reason}")),
+            }
+        }
+        let most = why.len().min(12);
+        Err(format!("{begun} begun, {returned} returned, {floor} synced: {}", why[..most].join("; ")))
+    }
+
+    fn check_prefix(&self, tree: &Tree, prefix: usize, begun: usize, returned: usize) -> Result<(), String> {
+        let moment = &self.moments[prefix];
+        let expected: Vec<&str> = moment.names.keys().map(String::as_str).collect();
+        let found: Vec<&str> = tree.names.keys().map(String::as_str).collect();
+        if expected != found {
+            return Err(format!("names {found:?}, not {expected:?}"));
+        }
+        let mut inodes: BTreeMap<u32, u64> = BTreeMap::new();
+        for (name, object) in &moment.names {
+            let ino = tree.names[name];
+            if *inodes.entry(*object).or_insert(ino) != ino {
+                return Err(format!("{name}: another inode than its other names"));
+            }
+        }
+        let distinct: BTreeSet<u64> = inodes.values().copied().collect();
+        if distinct.len() != inodes.len() {
+            return Err("one inode for two files".into());
+        }
+        for (name, object) in &moment.names {
+            let inode = &tree.inodes[&tree.names[name]];
+            self.check_object(moment, *object, inode, prefix, begun, returned)
+                .map_err(|why| format!("{name:?}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_object(
+        &self,
+        moment: &Moment,
+        number: u32,
+        inode: &Inode,
+        prefix: usize,
+        begun: usize,
+        returned: usize,
+    ) -> Result<(), String> {
+        let object = &moment.objects[&number];
+        let links = moment.links(number);
+        if inode.links != links {
+            return Err(format!("{} links, not {links}", inode.links));
+        }
+        if inode.mode != object.mode {
+            return Err(format!("mode {:o}, not {:o}", inode.mode, object.mode));
+        }
+        let attribute = object.attribute.map(value);
+        if inode.attribute != attribute {
+            let bytes = |value: &Option<Vec<u8>>| value.as_ref().map(Vec::len);
+            return Err(format!(
+                "attribute of {:?} bytes, not {:?}",
+                bytes(&inode.attribute),
+                bytes(&attribute)
+            ));
+        }
+        match (&object.content, &inode.kind) {
+            (Content::Directory, Kind::Directory) => Ok(()),
+            (Content::Symlink(target), Kind::Symlink(found)) if target.as_bytes() == found => Ok(()),
+            (Content::File(data), Kind::File(found)) => {
+                let mut data = data.clone();
+                // What was synced then, or later without having been changed between.
+                for synced in self.synced.get(prefix..=returned).unwrap_or_default() {
+                    for (_, range) in synced.objects.iter().filter(|(object, _)| *object == number) {
+                        data.sync(range);
+                    }
+                }
+                for effect in self.effects[prefix + 1..=begun].iter().flatten() {
+                    if effect.object == number {
+                        data.may.change(effect.range.clone(), |ids| {
+                            ids.insert(effect.id);
+                        });
+                    }
+                }
+                data.check(found)
+            }
+            _ => Err("of another kind".into()),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What may be in files, byte by byte.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::ops::BEGINNING;
+use crate::ranges::Ranges;
+
+/// What is cached: smaller holes are made by writing zeroes, in bytes.
+const PAGE: u64 = 4096;
+
+/// What byte `at` of write `id` is; 0 is no write, but zeroes.
+pub fn byte(id: u32, at: u64) -> u8 {
+    if id == 0 {
+        return 0;
+    }
+    let word = (at / 8).wrapping_add(u64::from(id) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let byte = ((word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (at % 8 * 8)) as u8;
+    // Zeroes are told from everything that was written.
+    if byte == 0 { 0x5A } else { byte }
+}
+
+/// The bytes of write `id` from `at` on.
+pub fn content(id: u32, at: u64, bytes: u64) -> Vec<u8> {
+    (at..at + bytes).map(|at| byte(id, at)).collect()
+}
+
+/// The value of attribute `user.x` of so many bytes.
+pub fn value(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7 + bytes) as u8).collect()
+}
+
+/// Where the symbolic link called `name` leads to.
+pub fn target(name: &str) -> String {
+    // Some fit into the inode, others do not.
+    format!("{}/{name}", if name.len() > 2 { "x".repeat(100) } else { "y".into() })
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Data {
+    pub(super) size: u64,
+    /// The write whose byte a program sees.
+    pub(super) now: Ranges<u32>,
+    /// The writes whose byte may be on the disk.
+    pub(super) may: Ranges<BTreeSet<u32>>,
+    /// The size on the disk is one of these.
+    least: u64,
+    most: u64,
+}
+
+impl Data {
+    pub(super) fn new(size: u64, id: u32) -> Self {
+        let (mut now, mut may) = (Ranges::new(0), Ranges::new(BTreeSet::from([0])));
+        now.set(0..size, id);
+        may.set(0..size, BTreeSet::from([id]));
+        Self { size, now, may, least: size, most: size }
+    }
+
+    pub(super) fn write(&mut self, range: Range<u64>, id: u32) {
+        self.now.set(range.clone(), id);
+        self.may.change(range.clone(), |ids| {
+            ids.insert(id);
+        });
+        self.size = self.size.max(range.end);
+        self.most = self.most.max(range.end);
+    }
+
+    pub(super) fn resize(&mut self, size: u64) {
+        if size < self.size {
+            self.now.set(size..u64::MAX, 0);
+            self.may.set(size..u64::MAX, BTreeSet::from([0]));
+        }
+        // A change of metadata, whatever was written and is not on the disk.
+        (self.size, self.least, self.most) = (size, size, size);
+    }
+
+    /// Zeroes: at once where whole pages go, and otherwise as a write: in what is left of a page, zeroes are written to the cache, so that they reach the disk when
+    /// what is written there does. No standard says more of a hole than of a write that was not synced, and nobody sees but what was in this file before. (The kernel
+    /// has the zeroes on the disk before the transaction commits: this would be stricter.) What is zeroed as by a write, which may be there before anything else is.
+    pub(super) fn zero(&mut self, range: Range<u64>) -> [Range<u64>; 2] {
+        self.now.set(range.clone(), 0);
+        let whole = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
+        let ends = if whole.start < whole.end {
+            self.may.set(whole.clone(), BTreeSet::from([0]));
+            [range.start..whole.start, whole.end..range.end]
+        } else {
+            [range.clone(), range.end..range.end]
+        };
+        for end in &ends {
+            self.may.change(end.clone(), |ids| {
+                ids.insert(0);
+            });
+        }
+        ends
+    }
+
+    pub(super) fn grow(&mut self, size: u64) {
+        if size > self.size {
+            self.resize(size);
+        }
+    }
+
+    pub(super) fn sync(&mut self, range: &Range<u64>) {
+        let pieces: Vec<_> = self.now.pieces(range.clone()).map(|(piece, id)| (piece, *id)).collect();
+        for (piece, id) in pieces {
+            self.may.set(piece, BTreeSet::from([id]));
+        }
+        self.least = self.least.max(self.size.min(range.end));
+        if range.end >= self.size {
+            self.most = self.size;
+        }
+    }
+
+    /// Why a file of bytes `found` cannot be what is on the disk.
+    pub(super) fn check(&self, found: &[u8]) -> Result<(), String> {
+        let size = found.len() as u64;
+        if !(self.least..=self.most).contains(&size) {
+            return Err(format!("{size} bytes, not {} to {}", self.least, self.most));
+        }
+        for (range, ids) in self.may.pieces(0..size) {
+            for at in range.clone() {
+                let is = found[at as usize];
+                if !ids.iter().any(|id| byte(*id, at) == is) {
+                    let end = (at as usize + 8).min(found.len());
+                    let seen = &found[at as usize..end];
+                    return Err(format!(
+                        "byte {at} of {size} is {is:#x} ({seen:02x?}), from none of {ids:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The "write" that made what is in file `name` in the beginning.
+pub fn beginning_id(name: &str) -> u32 {
+    let place = BEGINNING.iter().position(|(other, _)| *other == name).expect("one of the beginning");
+    1_000_000 + place as u32
+}
