@@ -327,7 +327,11 @@ fn group(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
             let files = (0..8).map(|n| new_file(&fs, &format!("file{n}"))).collect::<Result<Vec<_>>>()?;
             let mut took = Vec::new();
             for turn in 0..turns() + 1 {
-                let row = (many(&fs, &files[..1], 400)?, many(&fs, &files, 100)?);
+                for file in &files {
+                    file.set_len(0)?;
+                    file.sync_all()?;
+                }
+                let row = (many(&fs, &files[..1], 1600)?, many(&fs, &files, 200)?);
                 if turn > 0 {
                     took.push(row);
                 }

@@ -7,6 +7,9 @@ use super::lanes::thread_number;
 /// After so many turns of one thread alone nobody else is expected.
 const ALONE: u32 = 16;
 
+/// After so many commits one waiter less is believed.
+const SLOWNESS: u32 = 16;
+
 /// After so many looks a thread lets others have its CPU, though none are known of.
 const LOOKS_ALONE: u32 = 32;
 
@@ -20,6 +23,18 @@ pub(super) struct Crowd {
     last: AtomicUsize,
     /// How often it may come again before it counts as alone.
     left: AtomicU32,
+    /// How many wait for a commit of another thread's; and how many did at most when one of the last ended, in parts of [`SLOWNESS`].
+    waiting: AtomicU32,
+    waited: AtomicU32,
+}
+
+/// A thread waits for another one's commit as long as it has this.
+pub(super) struct Waiting<'a>(&'a Crowd);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Crowd {
@@ -41,6 +56,29 @@ impl Crowd {
         self.left.load(Ordering::Relaxed) > 0
     }
 
+    /// The calling thread waits for another one's commit, until it drops this.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(self)
+    }
+
+    /// A commit has ended.
+    pub(super) fn committed(&self) {
+        let waiting = self.waiting.load(Ordering::Relaxed) * SLOWNESS;
+        let waited = self.waited.load(Ordering::Relaxed);
+        // Fewer are believed slowly: who finds few and does not let the others have the CPU finds few again.
+        let now = waiting.max(waited.saturating_sub(1));
+        if now != waited {
+            self.waited.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are any who have something to do while one waits for the device: as many as waited for the last commit wait for this one's, else.
+    pub(super) fn is_busy(&self) -> bool {
+        let waited = self.waited.load(Ordering::Relaxed).max(1);
+        self.is_there() && self.waiting.load(Ordering::Relaxed) * SLOWNESS < waited
+    }
+
     /// Look `look` of somebody who waits for another thread, and has found nothing.
     pub(super) fn pause(&self, look: u32) {
         // Whom he waits for may want this CPU.
@@ -55,6 +93,27 @@ impl Crowd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_busy_when_all_wait_who_waited_before() {
+        let crowd = Crowd::default();
+        crowd.arrive();
+        assert!(!crowd.is_busy());
+        std::thread::scope(|scope| scope.spawn(|| crowd.arrive()).join().unwrap());
+        assert!(crowd.is_busy());
+        let (one, two) = (crowd.waiting(), crowd.waiting());
+        assert!(!crowd.is_busy());
+        crowd.committed();
+        assert!(!crowd.is_busy());
+        drop(one);
+        for _ in 0..SLOWNESS {
+            assert!(crowd.is_busy());
+            crowd.committed();
+        }
+        assert!(!crowd.is_busy());
+        drop(two);
+        assert!(crowd.is_busy());
+    }
 
     #[test]
     fn two_are_a_crowd_until_one_is_alone_for_long() {

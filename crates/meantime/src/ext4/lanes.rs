@@ -156,7 +156,7 @@ impl Lane {
     /// Waits for a request; in a [crowd](Crowd), with others on this CPU in between.
     pub(super) fn wait(&mut self, mut ticket: Ticket) -> Done {
         let mut yields = 0;
-        while self.crowd.is_there() && yields < YIELDS && self.channel.policy() != Policy::Interrupt {
+        while self.crowd.is_busy() && yields < YIELDS && self.channel.policy() != Policy::Interrupt {
             self.channel.poll();
             match self.channel.try_take(ticket) {
                 Ok(done) => return done,

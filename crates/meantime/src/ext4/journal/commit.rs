@@ -30,6 +30,9 @@ const LOOKS: u32 = 500;
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 50_000_000;
 
+/// So often a leader lets others have its CPU, before it closes the transaction.
+const GATHERING: u32 = 4;
+
 /// The caller's own requests, on the channel that a commit is made with: they are under way while the journal's are.
 ///
 /// What fails among them is their owner's to know, and its transaction's by the [token](super::OrderedToken).
@@ -519,13 +522,15 @@ impl Journal {
             let Some(mut lead) = self.commits.try_lead() else {
                 // The leader may be waiting for these.
                 data.finish(lane);
+                let waiting = self.lanes.crowd().waiting();
                 self.commits.wait(self.lanes.crowd(), ended, is_done);
+                drop(waiting);
                 continue;
             };
             // Those whom the last commit has set free do what they do next, if they have no CPU of their own: it is a part of this one then.
-            if self.lanes.crowd().is_there() {
-                std::thread::yield_now();
-            }
+            let crowd = self.lanes.crowd();
+            let gathers = |turn: &u32| if *turn == 0 { crowd.is_there() } else { crowd.is_busy() };
+            (0..GATHERING).take_while(gathers).for_each(|_| std::thread::yield_now());
             if self.commits.is_spoilt() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
             }
@@ -613,6 +618,7 @@ impl Journal {
         }
         // Release: who sees it sees what was released, too.
         self.commits.durable.store(transaction.sequence.0, Ordering::Release);
+        self.lanes.crowd().committed();
         Ok(Led::Done)
     }
 }

@@ -20,6 +20,7 @@ use super::running::Journal;
 use super::writer::flush;
 use crate::ext4::Error;
 use crate::ext4::format::features::incompat;
+use crate::ext4::format::journal::fast_commit::Writer;
 use crate::ext4::lanes::Lane;
 
 /// The blocks of the journal that fast commits are written to.
@@ -95,6 +96,11 @@ struct Said {
     reaches_blocks: bool,
 }
 
+/// How many bytes are there before there are only zeroes.
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
 impl Journal {
     /// Makes the running transaction durable as it is by a fast commit, if there is one in it.
     pub(super) fn lead_fast(
@@ -136,6 +142,7 @@ impl Journal {
             return LedFast::No;
         }
         self.commits.fast.store(said.changes, Ordering::Release);
+        self.lanes.crowd().committed();
         LedFast::Done
     }
 
@@ -152,20 +159,19 @@ impl Journal {
             return None;
         }
         let (at, first) = area.at(committer.tid);
-        let bytes = if running.unsaid.is_empty() {
-            Vec::new()
-        } else {
-            running.unsaid.write(self.volume.superblock(), &running.blocks, committer.tid, first).ok()?
-        };
+        let superblock = self.volume.superblock();
+        let write = |first| running.unsaid.write(superblock, &running.blocks, committer.tid, first);
+        let mut bytes = if running.unsaid.is_empty() { Vec::new() } else { write(first).ok()? };
+        // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end. What is behind it in
+        // its block are zeroes, as there were before. So one that is longer than what cannot tear comes behind one that says nothing: without that it does not
+        // count, and half of it is the end.
+        if first && used(&bytes) > self.lanes.info().block_bytes as usize {
+            bytes = Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
+            bytes.extend(write(false).ok()?);
+        }
         let reaches_blocks = running.unsaid.reaches_blocks();
         let blocks = bytes.len() / committer.format.block_bytes();
-        // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end. What is behind it in
-        // its block are zeroes, as there were before.
-        let may_tear = first && {
-            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            used > self.lanes.info().block_bytes as usize
-        };
-        if !open.closed.is_empty() || !area.has_room(at, blocks) || may_tear {
+        if !open.closed.is_empty() || !area.has_room(at, blocks) {
             return None;
         }
         open.running.unsaid = Unsaid::default();
