@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use meantime::ext4::{FileSystem, MountError};
 use meantime_ssd::record::{History, State};
@@ -200,6 +202,9 @@ fn by_e2fsck(
     same(ours, &seen.theirs[&print], "e2fsck")
 }
 
+/// Whether the kernel has mounted any state: then it is not for want of loop devices, or rights, that it does not mount another.
+static KERNEL_MOUNTS: AtomicBool = AtomicBool::new(false);
+
 fn by_kernel(
     place: &mut Place,
     on: &[&State],
@@ -208,9 +213,25 @@ fn by_kernel(
     counts: &mut Counts,
 ) -> Result<(), Violation> {
     place.put(on);
-    if let Some(kernels) = kernel(place, task.roots)? {
-        counts.kernel += 1;
-        same(ours, &kernels, "the kernel")?;
+    let mut kernels = kernel(place, task.roots)?;
+    // A loop device may be somebody else's for a moment.
+    for _ in 0..50 {
+        if kernels.is_some() || !KERNEL_MOUNTS.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        kernels = kernel(place, task.roots)?;
+    }
+    match kernels {
+        Some(kernels) => {
+            KERNEL_MOUNTS.store(true, Ordering::Relaxed);
+            counts.kernel += 1;
+            same(ours, &kernels, "the kernel")?;
+        }
+        None if KERNEL_MOUNTS.load(Ordering::Relaxed) => {
+            return Err(Violation::new(Kind::Refused, "the kernel does not mount it, which mounted others"));
+        }
+        None => {}
     }
     place.find_changes(true);
     Ok(())
