@@ -23,18 +23,9 @@ pub(super) struct Crowd {
     last: AtomicUsize,
     /// How often it may come again before it counts as alone.
     left: AtomicU32,
-    /// How many wait for a commit of another thread's; and how many did at most when one of the last ended, in parts of [`SLOWNESS`].
+    /// How many have come to wait for another thread's commit since the last one; and at most how many did for one of the last, in parts of [`SLOWNESS`].
     waiting: AtomicU32,
     waited: AtomicU32,
-}
-
-/// A thread waits for another one's commit as long as it has this.
-pub(super) struct Waiting<'a>(&'a Crowd);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Crowd {
@@ -56,18 +47,20 @@ impl Crowd {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// The calling thread waits for another one's commit, until it drops this.
-    pub(super) fn waiting(&self) -> Waiting<'_> {
+    /// The calling thread waits for another one's commit.
+    pub(super) fn wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(self)
     }
 
-    /// A commit has ended.
+    /// A commit has ended, which nobody knows yet.
     pub(super) fn committed(&self) {
-        let waiting = self.waiting.load(Ordering::Relaxed) * SLOWNESS;
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting > 0 {
+            self.waiting.store(0, Ordering::Relaxed);
+        }
         let waited = self.waited.load(Ordering::Relaxed);
         // Fewer are believed slowly: who finds few and does not let the others have the CPU finds few again.
-        let now = waiting.max(waited.saturating_sub(1));
+        let now = (waiting * SLOWNESS).max(waited.saturating_sub(1));
         if now != waited {
             self.waited.store(now, Ordering::Relaxed);
         }
@@ -101,18 +94,17 @@ mod tests {
         assert!(!crowd.is_busy());
         std::thread::scope(|scope| scope.spawn(|| crowd.arrive()).join().unwrap());
         assert!(crowd.is_busy());
-        let (one, two) = (crowd.waiting(), crowd.waiting());
+        (crowd.wait(), crowd.wait());
         assert!(!crowd.is_busy());
         crowd.committed();
-        assert!(!crowd.is_busy());
-        drop(one);
+        assert!(crowd.is_busy());
+        crowd.wait();
         for _ in 0..SLOWNESS {
             assert!(crowd.is_busy());
             crowd.committed();
+            crowd.wait();
         }
         assert!(!crowd.is_busy());
-        drop(two);
-        assert!(crowd.is_busy());
     }
 
     #[test]

@@ -168,6 +168,15 @@ impl Lane {
         self.channel.wait(ticket)
     }
 
+    /// What came of a request, if it has ended; or its ticket, if it has not.
+    pub(super) fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
+        if self.channel.policy() == Policy::Interrupt {
+            return Ok(self.channel.wait(ticket));
+        }
+        self.channel.poll();
+        self.channel.try_take(ticket)
+    }
+
     /// Has the device make everything durable that has completed, and waits for it.
     ///
     /// # Errors

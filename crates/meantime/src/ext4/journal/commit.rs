@@ -17,7 +17,6 @@ use super::transaction::Transaction;
 use super::writer::{Writer, flush};
 use crate::block::{Request, RequestError};
 use crate::ext4::Error;
-use crate::ext4::crowd::Crowd;
 use crate::ext4::format::journal::{Copied, JournalFormat};
 use crate::ext4::lanes::Lane;
 use crate::ext4::options::CommitOverlap;
@@ -39,11 +38,16 @@ const GATHERING: u32 = 4;
 pub(in crate::ext4) trait Follow {
     /// Waits until all of them have ended, and ends their tokens. Called once, or more often: then there is nothing left.
     fn finish(&mut self, lane: &mut Lane);
+
+    /// Sees to those that have ended, and waits for none.
+    fn poll(&mut self, lane: &mut Lane);
 }
 
 /// No requests.
 impl Follow for () {
     fn finish(&mut self, _: &mut Lane) {}
+
+    fn poll(&mut self, _: &mut Lane) {}
 }
 
 /// How many blocks of the log go into one request, of `blocks` that can be written at once: a few requests that a device does side by side are done
@@ -289,6 +293,10 @@ impl Committer {
         let sent = if empty { Ok(0) } else { self.send_log(lane, transaction, data) };
         self.parts.clear();
         let prepared = (overlap.prepare && !empty).then(|| self.prepare(lane)).transpose();
+        // Whose data are waited for sees to them meanwhile, if he has no CPU of his own.
+        if overlap.data && lane.crowd.is_there() && !transaction.ordered.is_done() {
+            std::thread::yield_now();
+        }
         // From here on nothing is left under way, whatever happens.
         if !is_broken(Rule::DataFirst) {
             data.finish(lane);
@@ -384,14 +392,17 @@ impl Commits {
         }
     }
 
-    /// Waits until a leader has ended after `ended` others, or something else is `over`; may end early.
-    fn wait(&self, crowd: &Crowd, ended: u64, over: impl Fn() -> bool) {
+    /// Waits until a leader has ended after `ended` others, or something else is `over`; may end early. The leader may be waiting for `data`.
+    fn wait(&self, lane: &mut Lane, data: &mut impl Follow, ended: u64, over: impl Fn() -> bool) {
+        let over = || over() || self.ended.load(Ordering::Acquire) != ended;
         for look in 1..=LOOKS {
-            if over() || self.ended.load(Ordering::Acquire) != ended {
+            data.poll(lane);
+            if over() {
                 return;
             }
-            crowd.pause(look);
+            lane.crowd.pause(look);
         }
+        data.finish(lane);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let word = self.progress.get();
@@ -520,11 +531,12 @@ impl Journal {
             }
             let ended = self.commits.ended.load(Ordering::Acquire);
             let Some(mut lead) = self.commits.try_lead() else {
-                // The leader may be waiting for these.
-                data.finish(lane);
-                let waiting = self.lanes.crowd().waiting();
-                self.commits.wait(self.lanes.crowd(), ended, is_done);
-                drop(waiting);
+                // (A fast commit is not written before all data are there: it is not begun before that either.)
+                if !self.overlap.data || self.fast {
+                    data.finish(lane);
+                }
+                self.lanes.crowd().wait();
+                self.commits.wait(lane, data, ended, is_done);
                 continue;
             };
             // Those whom the last commit has set free do what they do next, if they have no CPU of their own: it is a part of this one then.
@@ -616,9 +628,9 @@ impl Journal {
         if let Some(sequence) = release {
             self.held.release(sequence);
         }
+        self.lanes.crowd().committed();
         // Release: who sees it sees what was released, too.
         self.commits.durable.store(transaction.sequence.0, Ordering::Release);
-        self.lanes.crowd().committed();
         Ok(Led::Done)
     }
 }

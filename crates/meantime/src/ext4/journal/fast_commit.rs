@@ -141,8 +141,8 @@ impl Journal {
             self.opened().running.unsaid.bar();
             return LedFast::No;
         }
-        self.commits.fast.store(said.changes, Ordering::Release);
         self.lanes.crowd().committed();
+        self.commits.fast.store(said.changes, Ordering::Release);
         LedFast::Done
     }
 

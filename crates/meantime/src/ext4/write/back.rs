@@ -24,7 +24,7 @@ use super::super::live::Live;
 use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
-use crate::block::{Request, RequestError, SubmitError, Ticket};
+use crate::block::{Done, Request, RequestError, SubmitError, Ticket};
 
 /// The most pages of a batch.
 const BATCH_PAGES: usize = 1024;
@@ -423,8 +423,18 @@ impl Mount {
         let all = 0..u64::MAX;
         let failed = Vec::from([all]);
         let flying = VecDeque::new();
-        Sending { mount: self, batch, hits, token: None, in_place: false, flying, failed, error: Some(error) }
-            .complete()
+        Sending {
+            mount: self,
+            batch,
+            hits,
+            token: None,
+            in_place: false,
+            gap_used: true,
+            flying,
+            failed,
+            error: Some(error),
+        }
+        .complete()
     }
 
     /// Sends the pages of `batch`.
@@ -444,6 +454,7 @@ impl Mount {
             hits,
             in_place: token.is_none(),
             token,
+            gap_used: false,
             flying: VecDeque::new(),
             failed: Vec::new(),
             error: None,
@@ -500,6 +511,8 @@ pub(in crate::ext4) struct Sending<'a> {
     /// No transaction waits for it, and it has not landed yet.
     in_place: bool,
     token: Option<OrderedToken>,
+    /// What can be done in the device's time has been.
+    gap_used: bool,
     flying: VecDeque<Flying>,
     /// Bytes of the file that were not written, and why.
     failed: Vec<Range<u64>>,
@@ -509,6 +522,17 @@ pub(in crate::ext4) struct Sending<'a> {
 impl Follow for Sending<'_> {
     fn finish(&mut self, lane: &mut Lane) {
         self.land(lane);
+    }
+
+    fn poll(&mut self, lane: &mut Lane) {
+        self.use_gap(lane);
+        while let Some(Flying { ticket, bytes }) = self.flying.pop_front() {
+            match lane.try_take(ticket) {
+                Ok(done) => self.take_in(lane, done, bytes),
+                Err(ticket) => return self.flying.push_front(Flying { ticket, bytes }),
+            }
+        }
+        self.landed();
     }
 }
 
@@ -608,6 +632,12 @@ impl Sending<'_> {
     fn land_oldest(&mut self, lane: &mut Lane) -> bool {
         let Some(Flying { ticket, bytes }) = self.flying.pop_front() else { return false };
         let done = lane.wait(ticket);
+        self.take_in(lane, done, bytes);
+        true
+    }
+
+    /// The request that wrote `bytes` has ended.
+    fn take_in(&mut self, lane: &mut Lane, done: Done, bytes: Range<u64>) {
         match done.buf {
             Some(buf) => lane.give_bounce(buf),
             None => lane.lose_bounce(),
@@ -615,11 +645,13 @@ impl Sending<'_> {
         if let Err(error) = done.result {
             self.fail(bytes, Error::from_io(error));
         }
-        true
     }
 
     /// What would have to be done by the next write, and can be as long as the device is at work.
     fn use_gap(&mut self, lane: &mut Lane) {
+        if self.flying.is_empty() || std::mem::replace(&mut self.gap_used, true) {
+            return;
+        }
         if let Some((before, inode)) = self.batch.changed.take() {
             self.batch.known.renew(self.mount, before, &inode);
         }
@@ -631,10 +663,13 @@ impl Sending<'_> {
 
     /// Waits until everything has been written, or has failed.
     pub(in crate::ext4) fn land(&mut self, lane: &mut Lane) {
-        if !self.flying.is_empty() {
-            self.use_gap(lane);
-        }
+        self.use_gap(lane);
         while self.land_oldest(lane) {}
+        self.landed();
+    }
+
+    /// Everything has been written, or has failed.
+    fn landed(&mut self) {
         // No commit flushes what is written in place. (Once: this may be called again when there is nothing left.)
         if let Some(live) = &self.batch.known.live
             && std::mem::take(&mut self.in_place)
