@@ -60,7 +60,7 @@ impl Crowd {
         }
         let waited = self.waited.load(Ordering::Relaxed);
         // Fewer are believed slowly: who finds few and does not let the others have the CPU finds few again.
-        let now = (waiting * SLOWNESS).max(waited.saturating_sub(1));
+        let now = waiting.saturating_mul(SLOWNESS).max(waited.saturating_sub(1));
         if now != waited {
             self.waited.store(now, Ordering::Relaxed);
         }
@@ -69,7 +69,7 @@ impl Crowd {
     /// Whether there are any who have something to do while one waits for the device: as many as waited for the last commit wait for this one's, else.
     pub(super) fn is_busy(&self) -> bool {
         let waited = self.waited.load(Ordering::Relaxed).max(1);
-        self.is_there() && self.waiting.load(Ordering::Relaxed) * SLOWNESS < waited
+        self.is_there() && self.waiting.load(Ordering::Relaxed).saturating_mul(SLOWNESS) < waited
     }
 
     /// Look `look` of somebody who waits for another thread, and has found nothing.

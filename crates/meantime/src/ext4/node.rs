@@ -176,7 +176,7 @@ impl Known {
         let Ok(mut state) = self.state.try_write() else { return };
         // (Nobody else changes it before the change is done, and that makes it one version more.)
         let version = before + 1;
-        if self.state_version.load(Ordering::Acquire) >= version {
+        if self.version() != version || self.is_current() {
             return;
         }
         let metadata = mount.volume.metadata(&inode);
