@@ -120,8 +120,11 @@ fn keep(place: &mut Place, on: &[&State]) -> String {
     }
     place.put(on);
     let path = std::path::Path::new(&directory).join(format!("crash-{number}.img"));
-    std::fs::write(&path, place.bytes()).unwrap();
-    format!("\n    kept as {}", path.display())
+    // A run of many minutes does not end for want of room for an image.
+    match std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, place.bytes())) {
+        Ok(()) => format!("\n    kept as {}", path.display()),
+        Err(error) => format!("\n    not kept as {}: {error}", path.display()),
+    }
 }
 
 /// A device whose unit is smaller may tear a superblock, which is at its own size.

@@ -115,12 +115,14 @@ impl Model {
             Op::Write(name, at, bytes) | Op::Direct(name, at, bytes) | Op::WriteSync(name, at, bytes) => {
                 let id = number as u32;
                 let (object, data) = next.file(name)?;
+                let grows = at + bytes > data.size;
                 data.write(at..at + bytes, id);
                 effects.push(Effect { object, range: at..at + bytes, id });
                 if let Op::WriteSync(..) = op {
                     *synced = Synced { floor: number, objects: vec![(object, at..at + bytes)] };
                 }
-                next.touch(&[object], number, true);
+                // In place, only data are written: what a sync of data demands of them stands apart from its floor.
+                next.touch(&[object], number, grows);
             }
             Op::Append(name, bytes) => {
                 let id = number as u32;

@@ -82,18 +82,21 @@ impl Model {
             (Content::Symlink(target), Kind::Symlink(found)) if target.as_bytes() == found => Ok(()),
             (Content::File(data), Kind::File(found)) => {
                 let mut data = data.clone();
-                // What was synced then, or later without having been changed between.
-                for synced in self.synced.get(prefix..=returned).unwrap_or_default() {
-                    for (_, range) in synced.objects.iter().filter(|(object, _)| *object == number) {
-                        data.sync(range);
+                // What was written later may be there. If it was synced it must be, though the state is an older one: a
+                // sync of data does not make durable what else was changed before it.
+                for later in prefix..=begun {
+                    if later > prefix {
+                        for effect in self.effects[later].iter().filter(|effect| effect.object == number) {
+                            data.may_be(effect.range.clone(), effect.id);
+                        }
                     }
-                }
-                for effect in self.effects[prefix + 1..=begun].iter().flatten() {
-                    if effect.object == number {
-                        data.may.change(effect.range.clone(), |ids| {
-                            ids.insert(effect.id);
-                        });
-                    }
+                    let Content::File(then) = &self.moments[later].objects[&number].content else { continue };
+                    let synced =
+                        self.synced[..=returned].get(later).map_or(&[][..], |synced| &synced.objects);
+                    synced
+                        .iter()
+                        .filter(|(of, _)| *of == number)
+                        .for_each(|(_, range)| data.sync(then, range));
                 }
                 data.check(found)
             }

@@ -58,9 +58,7 @@ impl Data {
 
     pub(super) fn write(&mut self, range: Range<u64>, id: u32) {
         self.now.set(range.clone(), id);
-        self.may.change(range.clone(), |ids| {
-            ids.insert(id);
-        });
+        self.may_be(range.clone(), id);
         self.size = self.size.max(range.end);
         self.most = self.most.max(range.end);
     }
@@ -87,9 +85,7 @@ impl Data {
             [range.clone(), range.end..range.end]
         };
         for end in &ends {
-            self.may.change(end.clone(), |ids| {
-                ids.insert(0);
-            });
+            self.may_be(end.clone(), 0);
         }
         ends
     }
@@ -100,14 +96,21 @@ impl Data {
         }
     }
 
-    pub(super) fn sync(&mut self, range: &Range<u64>) {
-        let pieces: Vec<_> = self.now.pieces(range.clone()).map(|(piece, id)| (piece, *id)).collect();
-        for (piece, id) in pieces {
-            self.may.set(piece, BTreeSet::from([id]));
+    /// Write `id` may be on the disk.
+    pub(super) fn may_be(&mut self, range: Range<u64>, id: u32) {
+        self.may.change(range, |ids| {
+            ids.insert(id);
+        });
+    }
+
+    /// What a program saw `then`, in `range`, is on the disk.
+    pub(super) fn sync(&mut self, then: &Self, range: &Range<u64>) {
+        for (piece, id) in then.now.pieces(range.clone()) {
+            self.may.set(piece, BTreeSet::from([*id]));
         }
-        self.least = self.least.max(self.size.min(range.end));
-        if range.end >= self.size {
-            self.most = self.size;
+        self.least = self.least.max(then.size.min(range.end));
+        if range.end >= then.size {
+            self.most = then.size;
         }
     }
 

@@ -1,7 +1,8 @@
 //! What a file system in ordered mode, with delayed allocation, may be after a crash, from what POSIX and ext4 promise.
 //!
 //! - Changes of metadata are atomic and come in order: what is found is the state after some prefix of the operations, which is no shorter than what was
-//!   synced: a sync of a file makes everything durable up to the last operation that changed it.
+//!   synced: a sync of a file makes everything durable up to the last operation that changed it; a sync of data,
+//!   up to the last that changed more than bytes within its size. The data are there in any case.
 //! - Data that were not synced may be there or not, byte by byte; the size of a file to which was written may be that before or after, or between. But a
 //!   byte is only ever something that was written to it, or zero where there was nothing: whatever is in blocks before a file has them is nobody's to see, and what was
 //!   truncated does not come back.

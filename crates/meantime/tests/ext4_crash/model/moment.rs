@@ -78,7 +78,8 @@ impl Moment {
     pub(super) fn sync(&mut self, objects: &[(u32, Range<u64>)]) {
         for (object, range) in objects {
             if let Content::File(data) = &mut self.objects.get_mut(object).expect("an object").content {
-                data.sync(range);
+                let then = data.clone();
+                data.sync(&then, range);
             }
         }
     }
