@@ -243,14 +243,15 @@ impl Committer {
         Ok(buf)
     }
 
-    /// Writes the commit block, which was sent when everything it depends on was durable, or is so by its FUA.
+    /// Writes the commit block, which was sent when everything it depends on was durable, or is so by its FUA; and does meanwhile what the next transaction
+    /// would wait for.
     fn write_commit(
         &mut self,
         lane: &mut Lane,
         at: u32,
         buf: DmaBuf,
         fua: bool,
-        prepare: bool,
+        gap: Option<impl FnOnce()>,
     ) -> Result<(), Error> {
         let (place, _) = self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
         let lba = place * self.format.block_bytes() as u64 / u64::from(lane.block_bytes);
@@ -263,8 +264,9 @@ impl Committer {
                 return Err(RequestError::from(rejected.error).into());
             }
         };
-        if prepare {
+        if let Some(gap) = gap {
             self.writer.warm(lane);
+            gap();
         }
         let done = lane.wait(ticket);
         self.commit_block = done.buf;
@@ -276,7 +278,7 @@ impl Committer {
         self.plan(transaction).log_blocks() <= self.log.free() as usize
     }
 
-    /// Writes `transaction` and its commit block, in the order of rules 1 to 3; how many blocks of the log that took.
+    /// Writes `transaction` and its commit block, in the order of rules 1 to 3, and does `gap` while the device is at work; how many blocks of the log that took.
     pub(super) fn commit(
         &mut self,
         lane: &mut Lane,
@@ -284,6 +286,7 @@ impl Committer {
         data: &mut impl Follow,
         overlap: CommitOverlap,
         volatile: bool,
+        gap: impl FnOnce(),
     ) -> Result<u32, Error> {
         if !overlap.data {
             data.finish(lane);
@@ -322,7 +325,8 @@ impl Committer {
             flush(lane)?;
         }
         let at = self.log.behind(self.log.head(), written);
-        self.write_commit(lane, at, buf, volatile && !is_broken(Rule::Fua), overlap.prepare)?;
+        let fua = volatile && !is_broken(Rule::Fua);
+        self.write_commit(lane, at, buf, fua, overlap.prepare.then_some(gap))?;
         self.writer.finish(lane)?;
         let start = self.log.head();
         self.log.take(written + 1);
@@ -617,7 +621,8 @@ impl Journal {
         if let Supersede::Apart(place) = supersede {
             committer.end_log_with(place, lane)?;
         }
-        let blocks = committer.commit(lane, &transaction, data, self.overlap, self.volatile)?;
+        let blocks =
+            committer.commit(lane, &transaction, data, self.overlap, self.volatile, || self.make_spares())?;
         if blocks > 0 {
             self.commits.counts.commit(blocks);
         }

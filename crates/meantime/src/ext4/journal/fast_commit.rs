@@ -207,6 +207,7 @@ impl Journal {
         let sent = committer.send_fast(said, self.volatile && ordered && !is_broken(Rule::Fua), lane, data);
         if self.overlap.prepare {
             committer.writer.warm(lane);
+            self.make_spares();
         }
         // Data that were there before are only overwritten: nothing has to be in order.
         data.finish(lane);

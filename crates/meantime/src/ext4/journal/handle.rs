@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 use super::fast::{self, FastChanges};
 use super::held::Held;
 use super::orphans::{OrphanPlace, Orphans};
+use super::spares::Copies;
 use crate::ext4::alloc::SpaceChanges;
 use crate::ext4::format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use crate::ext4::format::journal::fast_commit::Change;
@@ -55,6 +56,7 @@ pub struct Handle<'a> {
     orphans: &'a Orphans,
     now: Timestamp,
     changes: Changes,
+    copies: Copies,
 }
 
 impl<'a> Handle<'a> {
@@ -66,7 +68,12 @@ impl<'a> Handle<'a> {
         orphans: &'a Orphans,
         now: Timestamp,
     ) -> Self {
-        Self { volume, base, held, orphans, now, changes: Changes::default() }
+        Self { volume, base, held, orphans, now, changes: Changes::default(), copies: Copies::default() }
+    }
+
+    /// With `copies` of blocks that may be changed by it.
+    pub fn with_copies(self, copies: Copies) -> Self {
+        Self { copies, ..self }
     }
 
     /// The file system as it is with what was changed so far.
@@ -102,7 +109,7 @@ impl<'a> Handle<'a> {
     pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
         if !self.changes.blocks.contains_key(&block) {
             let content = self.block(block)?;
-            self.changes.blocks.insert(block, content);
+            self.changes.blocks.insert(block, self.copies.instead_of(content));
         }
         let content = self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
         Ok(Arc::make_mut(content))

@@ -29,6 +29,7 @@ mod orphans;
 mod pending;
 mod recover;
 mod running;
+mod spares;
 #[cfg(test)]
 pub(in crate::ext4) mod testing;
 #[cfg(test)]

@@ -123,7 +123,14 @@ impl Replacement {
         beginner.write(*superblock, committer.format.block())?;
         beginner.write(before.1, &vec![0; committer.format.block_bytes()])?;
         let (tid, start) = (committer.tid, committer.log.head());
-        committer.commit(beginner.lane, transaction, &mut (), CommitOverlap::NONE, beginner.volatile)?;
+        committer.commit(
+            beginner.lane,
+            transaction,
+            &mut (),
+            CommitOverlap::NONE,
+            beginner.volatile,
+            || (),
+        )?;
         // Here it does, and they do not.
         committer.format.set_fast_commits(false)?;
         committer.format.set_tail(tid, start)?;

@@ -12,6 +12,7 @@ use super::held::Held;
 use super::ordered::OrderedToken;
 use super::orphans::Orphans;
 use super::pending::Pending;
+use super::spares::{Copies, Spares};
 use super::transaction::Transaction;
 use super::writer::Writer;
 use crate::ext4::format::Volume;
@@ -38,6 +39,8 @@ pub(super) struct Open {
     pub(super) running: Transaction,
     /// How many changes there have been.
     pub(super) changes: u64,
+    /// For the next one.
+    spares: Spares,
 }
 
 /// The journal of a file system that is mounted for writing.
@@ -115,7 +118,8 @@ impl Journal {
             &self.held,
             &self.orphans,
             time_now(),
-        );
+        )
+        .with_copies(open.spares.take());
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
         let untouched = changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
@@ -146,6 +150,7 @@ impl Journal {
         if let Some(observer) = observer {
             observer.done(&changes);
         }
+        open.spares.changed(changes.blocks);
         let token = with_data.then(|| open.running.ordered.token());
         let closed = !open.closed.is_empty();
         drop(open);
@@ -153,6 +158,15 @@ impl Journal {
             self.relieve();
         }
         Ok((result, sequence, token))
+    }
+
+    /// Makes the next change quicker, if it is like the last one. Work for the gap.
+    pub(super) fn make_spares(&self) {
+        let wanted = self.opened().spares.wanted();
+        if !wanted.is_empty() {
+            let copies = Copies::of(wanted);
+            self.opened().spares.put(copies);
+        }
     }
 
     /// What has not committed.
@@ -193,7 +207,12 @@ impl Journal {
 impl Open {
     /// No transaction has committed yet.
     pub(super) fn new() -> Self {
-        Self { closed: VecDeque::new(), running: Transaction::new(Sequence(1)), changes: 0 }
+        Self {
+            closed: VecDeque::new(),
+            running: Transaction::new(Sequence(1)),
+            changes: 0,
+            spares: Spares::default(),
+        }
     }
 
     /// Nothing more goes into the running transaction.
