@@ -271,13 +271,14 @@ impl Mount {
             for range in blocks {
                 let mut at = range.start;
                 while at < range.end {
-                    let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, at)?;
+                    let parsed = inode.parsed(handle.superblock())?;
+                    let run = handle.volume().run_at(&parsed, at)?;
                     let mut blocks = run.blocks.min(range.end - at);
                     let mut physical = run.physical;
                     if run.state == RunState::Hole {
                         let before = at.checked_sub(1).filter(|_| goal.is_none());
                         if let Some(before) = before {
-                            let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, before)?;
+                            let run = handle.volume().run_at(&parsed, before)?;
                             goal = (run.state != RunState::Hole).then_some(run.physical + 1);
                         }
                         let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
