@@ -399,7 +399,8 @@ impl Commits {
     /// Waits until a leader has ended after `ended` others, or something else is `over`; may end early. The leader may be waiting for `data`.
     fn wait(&self, lane: &mut Lane, data: &mut impl Follow, ended: u64, over: impl Fn() -> bool) {
         let over = || over() || self.ended.load(Ordering::Acquire) != ended;
-        for look in 1..=LOOKS {
+        let looks = if lane.may_look() { LOOKS } else { 0 };
+        for look in 1..=looks {
             data.poll(lane);
             if over() {
                 return;
