@@ -64,6 +64,7 @@ fn say(path: &Path, state: MmpState) -> Vec<u8> {
 }
 
 /// What `look` finds, sooner or later.
+#[track_caller]
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -73,6 +74,16 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
         assert!(begun.elapsed() < Duration::from_secs(60), "it does not come");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Does `test` for all of `cases` at a time, each with a directory of its own: most of it is waiting.
+fn each<T: Sync>(cases: &[T], test: impl Fn(&Path, &T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            let test = &test;
+            scope.spawn(move || test(tempfile::tempdir().unwrap().path(), case));
+        }
+    });
 }
 
 fn create(fs: &FileSystem, name: &str) -> Result<(), Error> {
@@ -98,48 +109,49 @@ fn it_is_said_again_and_again_and_at_the_end_that_nobody_has_it() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    for (args, query) in [
-        (&["-b", "4096"][..], "vwc=1"),
-        (&["-b", "1024", "-O", "^metadata_csum,^64bit"][..], "vwc=0"),
-        (&["-b", "1024", "-O", "metadata_csum_seed"][..], "vwc=1"),
-    ] {
-        let path = protected(dir.path(), "image", args);
-        let before = std::fs::read(&path).unwrap();
-        // A mount for reading takes no part.
-        let fs = mount(&path, &MountOptions::default());
-        assert_eq!(fs.multiple_mount_protection().unwrap().unwrap().state, MmpState::Clean);
-        drop(fs);
-        assert!(before == std::fs::read(&path).unwrap());
+    each(
+        &[
+            (&["-b", "4096"][..], "vwc=1"),
+            (&["-b", "1024", "-O", "^metadata_csum,^64bit"][..], "vwc=0"),
+            (&["-b", "1024", "-O", "metadata_csum_seed"][..], "vwc=1"),
+        ],
+        |dir, (args, query)| {
+            let path = protected(dir, "image", args);
+            let before = std::fs::read(&path).unwrap();
+            // A mount for reading takes no part.
+            let fs = mount(&path, &MountOptions::default());
+            assert_eq!(fs.multiple_mount_protection().unwrap().unwrap().state, MmpState::Clean);
+            drop(fs);
+            assert!(before == std::fs::read(&path).unwrap());
 
-        let uri = format!("file:{}?model=null&{query}", path.display());
-        let device = block::open(&uri, &block::OpenOptions::default()).unwrap();
-        let fs = FileSystem::mount(device, &writable()).unwrap();
-        let first = said(&path);
-        assert!(matches!(first.state, MmpState::InUse(_)));
-        assert_eq!((first.device.as_slice(), first.check_interval_s), (&b"image"[..], 5));
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        assert_eq!(first.node, host.trim().as_bytes());
-        let own = fs.multiple_mount_protection().unwrap().unwrap();
-        assert!(matches!(own.state, MmpState::InUse(_)));
-        let second = until(|| Some(said(&path)).filter(|said| said.state != first.state));
-        until(|| Some(said(&path)).filter(|said| said.state != second.state));
-        // What others make of it. (-m: of the block itself.)
-        let text = run("dumpe2fs", &["-m", path.to_str().unwrap()]);
-        assert!(text.contains(&format!("node_name: {}", host.trim())), "{text}");
-        assert!(text.contains("device_name: image") && text.contains("check_interval: 5"), "{text}");
-        let text = run("debugfs", &["-R", "dump_mmp", path.to_str().unwrap()]);
-        assert!(text.contains("magic: 0x4d4d50") && text.contains("device_name: image"), "{text}");
-        create(&fs, "file").unwrap();
-        fs.unmount().unwrap();
-        assert_eq!(said(&path).state, MmpState::Clean);
-        fsck(&path);
-        // And the next one does not wait.
-        let options = MountOptions { on_wait: Some(|_| panic!("it waits")), ..writable() };
-        mount(&path, &options).unmount().unwrap();
-        assert_eq!(said(&path).state, MmpState::Clean);
-        std::fs::remove_file(&path).unwrap();
-    }
+            let uri = format!("file:{}?model=null&{query}", path.display());
+            let device = block::open(&uri, &block::OpenOptions::default()).unwrap();
+            let fs = FileSystem::mount(device, &writable()).unwrap();
+            let first = said(&path);
+            assert!(matches!(first.state, MmpState::InUse(_)));
+            assert_eq!((first.device.as_slice(), first.check_interval_s), (&b"image"[..], 5));
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+            assert_eq!(first.node, host.trim().as_bytes());
+            let own = fs.multiple_mount_protection().unwrap().unwrap();
+            assert!(matches!(own.state, MmpState::InUse(_)));
+            let second = until(|| Some(said(&path)).filter(|said| said.state != first.state));
+            until(|| Some(said(&path)).filter(|said| said.state != second.state));
+            // What others make of it. (-m: dumpe2fs looks whether somebody has it.)
+            let looked = Command::new("dumpe2fs").args(["-m", path.to_str().unwrap()]).output().unwrap();
+            let text = String::from_utf8_lossy(&looked.stderr);
+            assert!(text.contains("currently active") && text.contains(host.trim()), "{text}");
+            let text = run("debugfs", &["-R", "dump_mmp", path.to_str().unwrap()]);
+            assert!(text.contains("magic: 0x4d4d50") && text.contains("device_name: image"), "{text}");
+            create(&fs, "file").unwrap();
+            fs.unmount().unwrap();
+            assert_eq!(said(&path).state, MmpState::Clean);
+            fsck(&path);
+            // And the next one does not wait.
+            let options = MountOptions { on_wait: Some(|_| panic!("it waits")), ..writable() };
+            mount(&path, &options).unmount().unwrap();
+            assert_eq!(said(&path).state, MmpState::Clean);
+        },
+    );
 }
 
 #[test]
@@ -210,10 +222,9 @@ fn who_loses_it_writes_nothing_more() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
     // Another host, e2fsck, somebody who says that nobody has it, and garbage.
-    for number in 0..4 {
-        let path = protected(dir.path(), &format!("image{number}"), &[]);
+    each(&[0, 1, 2, 3], |dir, number| {
+        let path = protected(dir, "image", &[]);
         let fs = mount(&path, &writable());
         create(&fs, "before").unwrap();
         let (root, new) = (fs.root().unwrap(), NEW);
@@ -243,7 +254,7 @@ fn who_loses_it_writes_nothing_more() {
         assert!(!matches!(error, Error::Io(_)), "{error}");
         assert!(before == std::fs::read(&path).unwrap(), "{number}: it was written to");
         assert!(read(&path) == theirs);
-    }
+    });
 }
 
 #[test]
@@ -251,12 +262,11 @@ fn who_cannot_say_so_for_too_long_writes_nothing_more() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let path = protected(dir.path(), "image", &["-b", "4096"]);
-    let lba = place(&path) / 512;
     // The first two are the mount's.
-    for (times, ends) in [("times = 2", false), ("", true)] {
-        let plan = dir.path().join("plan.toml");
+    each(&[("times = 2", false), ("", true)], |dir, (times, ends)| {
+        let path = protected(dir, "image", &["-b", "4096"]);
+        let lba = place(&path) / 512;
+        let plan = dir.join("plan.toml");
         let rule = format!(
             "[[fault]]\nfault = \"status\"\ndnr = true\nstatus = \"write-fault\"\nopcode = \"write\"\nlba = {lba}\nfrom = 4\n{times}\n"
         );
@@ -264,7 +274,7 @@ fn who_cannot_say_so_for_too_long_writes_nothing_more() {
         let uri = format!("file:{}?model=null&lba=512&faults={}", path.display(), plan.display());
         let device = block::open(&uri, &block::OpenOptions::default()).unwrap();
         let fs = FileSystem::mount(device, &writable()).unwrap();
-        if ends {
+        if *ends {
             let root = fs.root().unwrap();
             until(|| matches!(fs.mkdir(&root, "x".as_ref(), &NEW), Err(Error::Aborted)).then_some(()));
             assert!(fs.unmount().is_err());
@@ -278,7 +288,7 @@ fn who_cannot_say_so_for_too_long_writes_nothing_more() {
             fs.unmount().unwrap();
             assert_eq!(said(&path).state, MmpState::Clean);
         }
-    }
+    });
 }
 
 #[test]
@@ -297,6 +307,7 @@ fn after_a_crash_it_is_waited_for_whether_somebody_is_alive() {
         std::fs::copy(&path, copy).unwrap();
     }
     fs.unmount().unwrap();
+    let before = said(&late).state;
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -318,22 +329,18 @@ fn after_a_crash_it_is_waited_for_whether_somebody_is_alive() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        let off = scope.spawn(|| {
+        scope.spawn(|| {
             let text = kept_off(&alive);
             ended.store(true, SeqCst);
             assert!(text.contains("elsewhere") && text.contains("sdz") && text.contains("77 s"), "{text}");
         });
-        let before = said(&late).state;
-        scope.spawn(|| {
-            let theirs = {
-                until(|| Some(said(&late).state).filter(|state| *state != before));
-                say(&late, MmpState::InUse(5))
-            };
-            until(|| off.is_finished().then_some(()));
-            assert!(read(&late) == theirs);
+        let theirs = scope.spawn(|| {
+            until(|| Some(said(&late).state).filter(|state| *state != before));
+            say(&late, MmpState::InUse(5))
         });
         let text = kept_off(&late);
         assert!(text.contains("elsewhere"), "{text}");
+        assert!(read(&late) == theirs.join().unwrap());
     });
 }
 
@@ -350,6 +357,7 @@ impl Elsewhere {
             .args([path, at])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn();
         let Ok(mut child) = child else {
             println!("skipped: no unshare");

@@ -139,18 +139,21 @@ impl Shared {
             return Err(Error::Taken(format!("somebody else has mounted it too ({by})")));
         }
         let now = Instant::now();
-        mmp.state = state(mmp.state);
-        mmp.seconds = u64::try_from(time_now().seconds).unwrap_or(0);
         let took = now.duration_since(*since).max(self.interval);
-        mmp.check_interval_s = check_interval_s(took.as_secs());
-        let mut next = found.clone();
-        mmp.write(&self.place.superblock, &mut next)?;
+        let next = Mmp {
+            state: state(mmp.state),
+            seconds: u64::try_from(time_now().seconds).unwrap_or(0),
+            check_interval_s: check_interval_s(took.as_secs()),
+            ..mmp.clone()
+        };
+        let mut bytes = found.clone();
+        next.write(&self.place.superblock, &mut bytes)?;
         // If that fails, one of the two is there.
         *block = found;
-        let tried = tried.insert(next);
+        let tried = tried.insert(bytes);
         self.place.write(writer, tried)?;
         std::mem::swap(block, tried);
-        *since = now;
+        (*mmp, *since) = (next, now);
         said.tried = None;
         Ok(())
     }
@@ -263,7 +266,6 @@ impl Protection {
         };
         mmp.write(superblock, &mut block).map_err(|corruption| failed(corruption.into()))?;
         let mut writer = Writer::new(superblock.block_bits());
-        let since = Instant::now();
         place.write(&mut writer, &block).map_err(failed)?;
         std::thread::sleep(wait);
         let (now, found) = read()?;
@@ -271,7 +273,8 @@ impl Protection {
             return Err(taken(&now));
         }
 
-        let said = Said { mmp, block, tried: None, since, writer };
+        // The wait was none between updates, and nobody could have taken it in it.
+        let said = Said { mmp, block, tried: None, since: Instant::now(), writer };
         let shared = Arc::new(Shared {
             place,
             interval: Duration::from_secs(u64::from(update_interval_s)),
