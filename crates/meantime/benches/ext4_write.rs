@@ -1,7 +1,8 @@
 //! What `fsync` costs beyond the device: `cargo bench -p meantime --bench ext4_write [BENCH...] [MODEL]`.
 //!
 //! - `fsync`: 4 KiB appended and fsynced, overwritten and fsynced, overwritten and fdatasynced: with every wait in its classic place, each step
-//!   alone, all of them, and by fast commits; beside the device's own time for the same writes, sent bare.
+//!   alone, all of them, and by fast commits; beside the device's own time for the same writes, sent bare. What is overwritten is in the CPU's
+//!   cache (256 KiB of a file), or, `cold`, is not (4 MiB of each of six files in turn): then a copy of 4 KiB takes as long as the memory does.
 //! - `cached`: the same on a device with a volatile cache, where a commit needs a FLUSH and FUA.
 //! - `sizes`: 4 to 128 KiB appended and fsynced, classic, overlapped, bare.
 //! - `group`: eight threads that append and fsync, each to a file of its own, against one; fsyncs a commit; how long each took.
@@ -23,6 +24,8 @@ use common::{PAGE, Result, device, median, turns};
 
 /// Size of the file that is overwritten, and of the one whose blocks are written bare.
 const FILE_PAGES: u64 = 1024;
+/// So much of it is overwritten if it is to be in the CPU's cache.
+const WARM_PAGES: u64 = 64;
 /// How often a turn does what it measures.
 const TIMES: u64 = 200;
 
@@ -39,6 +42,24 @@ enum What {
     Append,
     Overwrite,
     OverwriteData,
+    OverwriteCold,
+    OverwriteDataCold,
+}
+
+impl What {
+    fn is_cold(self) -> bool {
+        matches!(self, What::OverwriteCold | What::OverwriteDataCold)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            What::Append => "append",
+            What::Overwrite => "overwrite",
+            What::OverwriteData => "overwrite, data",
+            What::OverwriteCold => "overwrite, cold",
+            What::OverwriteDataCold => "data, cold",
+        }
+    }
 }
 
 /// A way to do it: its name, which waits are moved, and whether there are fast commits.
@@ -122,10 +143,11 @@ impl Rig {
                     self.appended.append(&data)?;
                     self.appended.sync_all()?;
                 }
-                What::Overwrite | What::OverwriteData => {
-                    let page = (self.round * 7919 + n * 104_729) % (FILE_PAGES - bytes as u64 / PAGE);
+                _ => {
+                    let pages = if what.is_cold() { FILE_PAGES } else { WARM_PAGES };
+                    let page = (self.round * 7919 + n * 104_729) % (pages - bytes as u64 / PAGE);
                     self.overwritten.write_at(&data, page * PAGE)?;
-                    if what == What::Overwrite {
+                    if matches!(what, What::Overwrite | What::OverwriteCold) {
                         self.overwritten.sync_all()?;
                     } else {
                         self.overwritten.sync_data()?;
@@ -205,7 +227,9 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
         );
         let mut rigs =
             ways.iter().map(|way| Rig::new(images, model, *way, has_cache)).collect::<Result<Vec<_>>>()?;
-        for what in [What::Append, What::Overwrite, What::OverwriteData] {
+        for what in
+            [What::Append, What::Overwrite, What::OverwriteData, What::OverwriteCold, What::OverwriteDataCold]
+        {
             let mut took: Vec<Vec<(Took, f64)>> = rigs.iter().map(|_| Vec::new()).collect();
             for turn in 0..turns() + 1 {
                 for (rig, took) in rigs.iter_mut().zip(&mut took) {
@@ -221,8 +245,8 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
             for (n, rig) in rigs.iter().enumerate() {
                 let column = |f: &dyn Fn(usize) -> f64| median((0..turns()).map(f).collect());
                 println!(
-                    "  {:<14} {:<24} {:>9.2} {:>8.2} {:>9.2} {:>6.2} {:>7.2} {:>6}",
-                    format!("{what:?}"),
+                    "  {:<16} {:<22} {:>9.2} {:>8.2} {:>9.2} {:>6.2} {:>7.2} {:>6}",
+                    what.name(),
                     rig.way.0,
                     column(&|t| took[n][t].0.ns / 1e3),
                     column(&|t| took[n][t].0.ns / took[0][t].0.ns),

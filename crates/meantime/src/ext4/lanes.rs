@@ -156,7 +156,7 @@ impl Lane {
     /// Waits for a request; in a [crowd](Crowd), with others on this CPU in between.
     pub(super) fn wait(&mut self, mut ticket: Ticket) -> Done {
         let mut yields = 0;
-        while self.crowd.is_busy() && yields < YIELDS && self.channel.policy() != Policy::Interrupt {
+        while self.crowd.is_busy() && yields < YIELDS && self.may_look() {
             self.channel.poll();
             match self.channel.try_take(ticket) {
                 Ok(done) => return done,
@@ -168,9 +168,14 @@ impl Lane {
         self.channel.wait(ticket)
     }
 
+    /// Whether who waits with it may use his CPU meanwhile: under the policy that sleeps for each request he may not.
+    pub(super) fn may_look(&self) -> bool {
+        self.channel.policy() != Policy::Interrupt
+    }
+
     /// What came of a request, if it has ended; or its ticket, if it has not.
     pub(super) fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
-        if self.channel.policy() == Policy::Interrupt {
+        if !self.may_look() {
             return Ok(self.channel.wait(ticket));
         }
         self.channel.poll();

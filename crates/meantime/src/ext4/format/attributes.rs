@@ -71,7 +71,7 @@ impl<S: Source> Volume<S> {
         let block = self.block(number)?;
         let superblock = self.superblock();
         let right = !superblock.has_checksums() || block_checksum_is_right(&block, number, superblock.seed());
-        self.verify(right, wrong(Defect::AttributeChecksum))?;
+        self.verify(right, || wrong(Defect::AttributeChecksum))?;
         Ok(block)
     }
 
@@ -88,7 +88,7 @@ impl<S: Source> Volume<S> {
         let is_lustre = metadata.modified.seconds as u32 == owner.ino()
             && metadata.generation == owner.metadata().generation;
         if hash != value_hash(&value, self.superblock().seed()) && !is_lustre {
-            self.verify(false, corruption(Defect::AttributeChecksum, &inode, None))?;
+            self.verify(false, || corruption(Defect::AttributeChecksum, &inode, None))?;
         }
         Ok(value)
     }

@@ -159,8 +159,8 @@ impl<'a, S: Source> Directory<'a, S> {
                 (leaf_checksum_is_right(&bytes, seed), Defect::DirectoryChecksum)
             };
             if !is_right {
-                self.volume
-                    .verify(false, Corruption::new(defect).in_inode(self.inode.ino()).in_block(number))?;
+                let wrong = || Corruption::new(defect).in_inode(self.inode.ino()).in_block(number);
+                self.volume.verify(false, wrong)?;
             }
         }
         Ok(Ok(Block { bytes, number, is_index }))

@@ -80,6 +80,8 @@ const GOOD_OLD_BYTES: usize = size_of::<RawInode>();
 const EXTRA_BYTES: usize = size_of::<RawInodeExtra>();
 const CHECKSUM_LO_AT: usize = std::mem::offset_of!(RawInode, checksum_lo);
 const CHECKSUM_HI_AT: usize = GOOD_OLD_BYTES + std::mem::offset_of!(RawInodeExtra, checksum_hi);
+/// The size that mkfs gives inodes.
+const USUAL_BYTES: usize = 256;
 
 const _: () = {
     assert!(GOOD_OLD_BYTES == 128);
@@ -140,6 +142,13 @@ fn file_type(mode: u16) -> Result<Option<FileType>, Defect> {
 
 /// The checksum that `bytes`, inode `ino`, should have, and the bits of it that there is room for, in the form of `lo | hi << 16`.
 fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> (u32, u32) {
+    // As most are: in one piece, that takes a third of the time.
+    if has_high && let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
+        for at in [CHECKSUM_LO_AT, CHECKSUM_HI_AT] {
+            whole[at..at + 2].fill(0);
+        }
+        return (crc32c(seed, &whole), u32::MAX);
+    }
     let state = crc32c(seed, &bytes[..CHECKSUM_LO_AT]);
     let state = crc32c(crc32c(state, &[0; 2]), &bytes[CHECKSUM_LO_AT + 2..GOOD_OLD_BYTES]);
     if !has_high {

@@ -325,7 +325,7 @@ impl<S: Source> Volume<S> {
             // Without a place for one the header is wrong, and says so below unless it merely leaves no room.
             let right = extents::checksum_is_right(seed, bytes);
             let defect = if right.is_none() { Defect::ExtentHeader } else { Defect::ExtentChecksum };
-            self.verify(right == Some(true), wrong(defect))?;
+            self.verify(right == Some(true), || wrong(defect))?;
         }
         Node::parse(self.superblock(), bytes, place).map_err(|defect| wrong(defect).into())
     }

@@ -107,15 +107,15 @@ impl<S> Volume<S> {
     }
 
     /// Fails with `wrong` unless `right`, or counts it if checksums are ignored.
-    pub(super) fn verify(&self, right: bool, wrong: Corruption) -> Result<(), Error> {
+    pub(super) fn verify(&self, right: bool, wrong: impl FnOnce() -> Corruption) -> Result<(), Error> {
         if right {
             return Ok(());
         }
         if !self.shared.ignore_checksums {
-            return Err(wrong.into());
+            return Err(wrong().into());
         }
         self.shared.ignored.fetch_add(1, Ordering::Relaxed);
-        tracing::debug!(%wrong, "ignored");
+        tracing::debug!(wrong = %wrong(), "ignored");
         Ok(())
     }
 
@@ -213,12 +213,12 @@ impl<S: Source> Volume<S> {
             return Ok(Arc::clone(newer));
         }
         let bytes = self.block_bytes();
-        let wrong = Corruption::new(Defect::BlockPointer).in_block(block);
+        let wrong = || Corruption::new(Defect::BlockPointer).in_block(block);
         if block >= self.block_count() {
-            return Err(wrong.into());
+            return Err(wrong().into());
         }
         let found = self.source.read(block << self.superblock().block_bits(), bytes)?;
-        if found.len() == bytes { Ok(found) } else { Err(wrong.into()) }
+        if found.len() == bytes { Ok(found) } else { Err(wrong().into()) }
     }
 
     /// The block of descriptors that has group `number`'s, and where in it that is.
@@ -231,10 +231,9 @@ impl<S: Source> Volume<S> {
         let wrong = |defect| Corruption::new(defect).in_block(u64::from(number));
         let bytes = block.get(at..at + usize::from(self.superblock().descriptor_bytes));
         let bytes = bytes.ok_or_else(|| wrong(Defect::GroupPointer))?;
-        self.verify(
-            Group::checksum_is_right(self.superblock(), number, bytes),
-            wrong(Defect::GroupChecksum),
-        )?;
+        self.verify(Group::checksum_is_right(self.superblock(), number, bytes), || {
+            wrong(Defect::GroupChecksum)
+        })?;
         Ok(Group::parse(self.superblock(), number, bytes)?)
     }
 
@@ -284,8 +283,8 @@ impl<S: Source> Volume<S> {
         checksum: u32,
         mask: u32,
     ) -> Result<(), Error> {
-        let wrong = Corruption::new(Defect::BitmapChecksum).in_block(block);
-        let covered = bytes.get(..bits as usize / 8).ok_or(wrong)?;
+        let wrong = || Corruption::new(Defect::BitmapChecksum).in_block(block);
+        let covered = bytes.get(..bits as usize / 8).ok_or_else(wrong)?;
         let superblock = self.superblock();
         let right = !superblock.has_checksums()
             || (super::checksum::crc32c(superblock.seed(), covered) ^ checksum) & mask == 0;
@@ -350,14 +349,23 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// [`Defect::InodeNumber`], [`Defect::InodeChecksum`], [`Defect::InodeField`]; as [`group`](Self::group).
     pub fn inode(&self, ino: u32) -> Result<Inode, Error> {
+        self.inode_in_table(ino).map(|(inode, ..)| inode)
+    }
+
+    /// The same, and the block of the table that it is in, and where.
+    ///
+    /// # Errors
+    /// As [`inode`](Self::inode).
+    pub(in crate::ext4) fn inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize), Error> {
         let (block, at) = self.inode_place(ino)?;
         let table = self.block(block)?;
         let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(block);
         let bytes = table.get(at..at + self.superblock().inode_bytes() as usize);
         let bytes = bytes.ok_or_else(|| wrong(Defect::InodeNumber))?;
         let right = Inode::checksum_is_right(self.superblock(), ino, bytes);
-        self.verify(right, wrong(Defect::InodeChecksum))?;
-        Ok(Inode::parse(self.superblock(), ino, bytes).map_err(|wrong| wrong.in_block(block))?)
+        self.verify(right, || wrong(Defect::InodeChecksum))?;
+        let inode = Inode::parse(self.superblock(), ino, bytes).map_err(|wrong| wrong.in_block(block))?;
+        Ok((inode, table, at))
     }
 
     /// Inode `ino`, which a directory leads to: it has to be in use, and nobody's own.

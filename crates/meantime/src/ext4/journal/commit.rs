@@ -41,6 +41,9 @@ pub(in crate::ext4) trait Follow {
 
     /// Sees to those that have ended, and waits for none.
     fn poll(&mut self, lane: &mut Lane);
+
+    /// Does what is left to do for those that have ended, which nobody waits for: while the commit block is under way.
+    fn use_commit_gap(&mut self);
 }
 
 /// No requests.
@@ -48,6 +51,8 @@ impl Follow for () {
     fn finish(&mut self, _: &mut Lane) {}
 
     fn poll(&mut self, _: &mut Lane) {}
+
+    fn use_commit_gap(&mut self) {}
 }
 
 /// How many blocks of the log go into one request, of `blocks` that can be written at once: a few requests that a device does side by side are done
@@ -265,8 +270,8 @@ impl Committer {
             }
         };
         if let Some(gap) = gap {
-            self.writer.warm(lane);
             gap();
+            self.writer.warm(lane);
         }
         let done = lane.wait(ticket);
         self.commit_block = done.buf;
@@ -326,6 +331,10 @@ impl Committer {
         }
         let at = self.log.behind(self.log.head(), written);
         let fua = volatile && !is_broken(Rule::Fua);
+        let gap = || {
+            data.use_commit_gap();
+            gap();
+        };
         self.write_commit(lane, at, buf, fua, overlap.prepare.then_some(gap))?;
         self.writer.finish(lane)?;
         let start = self.log.head();
@@ -399,7 +408,8 @@ impl Commits {
     /// Waits until a leader has ended after `ended` others, or something else is `over`; may end early. The leader may be waiting for `data`.
     fn wait(&self, lane: &mut Lane, data: &mut impl Follow, ended: u64, over: impl Fn() -> bool) {
         let over = || over() || self.ended.load(Ordering::Acquire) != ended;
-        for look in 1..=LOOKS {
+        let looks = if lane.may_look() { LOOKS } else { 0 };
+        for look in 1..=looks {
             data.poll(lane);
             if over() {
                 return;

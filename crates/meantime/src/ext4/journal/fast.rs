@@ -49,12 +49,21 @@ pub struct FastChanges {
 
 impl FastChanges {
     pub(super) fn record(&mut self, operation: Change) {
-        self.operations.push(operation);
+        if !self.barred {
+            self.operations.push(operation);
+        }
+    }
+
+    /// Whether it cannot be said, whatever else it does.
+    pub(super) fn is_barred(&self) -> bool {
+        self.barred
     }
 
     /// Inode `ino`, at this place, was stored.
     pub(super) fn store(&mut self, ino: u32, block: u64, at: usize) {
-        self.places.insert(ino, (block, at));
+        if !self.barred {
+            self.places.insert(ino, (block, at));
+        }
     }
 
     pub(super) fn complete(&mut self) {

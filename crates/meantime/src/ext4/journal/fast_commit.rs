@@ -206,8 +206,9 @@ impl Journal {
         let tid = committer.tid;
         let sent = committer.send_fast(said, self.volatile && ordered && !is_broken(Rule::Fua), lane, data);
         if self.overlap.prepare {
-            committer.writer.warm(lane);
+            data.use_commit_gap();
             self.make_spares();
+            committer.writer.warm(lane);
         }
         // Data that were there before are only overwritten: nothing has to be in order.
         data.finish(lane);

@@ -174,11 +174,8 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// As [`Volume::inode`].
     pub fn load_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
-        let volume = self.volume();
         // Checked.
-        volume.inode(ino)?;
-        let (block, at) = volume.inode_place(ino)?;
-        let table = self.block(block)?;
+        let (_, table, at) = self.volume().inode_in_table(ino)?;
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
     }
 
@@ -189,9 +186,10 @@ impl<'a> Handle<'a> {
     pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let bytes = inode.sealed(self.superblock());
-        let table = self.edit(block)?;
-        let known = fast::is_sayable(&table[at..at + bytes.len()], &bytes);
-        table[at..at + bytes.len()].copy_from_slice(&bytes);
+        let is_barred = self.changes.fast.is_barred();
+        let place = &mut self.edit(block)?[at..at + bytes.len()];
+        let known = is_barred || fast::is_sayable(place, &bytes);
+        place.copy_from_slice(&bytes);
         if !known {
             self.changes.fast.bar();
         }
@@ -235,7 +233,7 @@ impl<'a> Handle<'a> {
 
     /// The same for a new regular file with its first name, whose inode is stored.
     pub fn record_create(&mut self, parent: u32, ino: u32, name: &[u8]) {
-        if self.comes_out(ino).unwrap_or(false) {
+        if !self.changes.fast.is_barred() && self.comes_out(ino).unwrap_or(false) {
             self.record(Change::Create { parent, ino, name: name.to_vec() });
         } else {
             self.changes.fast.bar();

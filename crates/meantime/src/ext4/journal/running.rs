@@ -120,6 +120,9 @@ impl Journal {
             time_now(),
         )
         .with_copies(open.spares.take());
+        if !self.fast {
+            handle.fast_ineligible();
+        }
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
         let untouched = changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();

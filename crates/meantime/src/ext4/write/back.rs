@@ -271,13 +271,14 @@ impl Mount {
             for range in blocks {
                 let mut at = range.start;
                 while at < range.end {
-                    let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, at)?;
+                    let parsed = inode.parsed(handle.superblock())?;
+                    let run = handle.volume().run_at(&parsed, at)?;
                     let mut blocks = run.blocks.min(range.end - at);
                     let mut physical = run.physical;
                     if run.state == RunState::Hole {
                         let before = at.checked_sub(1).filter(|_| goal.is_none());
                         if let Some(before) = before {
-                            let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, before)?;
+                            let run = handle.volume().run_at(&parsed, before)?;
                             goal = (run.state != RunState::Hole).then_some(run.physical + 1);
                         }
                         let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
@@ -430,6 +431,7 @@ impl Mount {
             token: None,
             in_place: false,
             gap_used: true,
+            has_ended: false,
             flying,
             failed,
             error: Some(error),
@@ -455,6 +457,7 @@ impl Mount {
             in_place: token.is_none(),
             token,
             gap_used: false,
+            has_ended: false,
             flying: VecDeque::new(),
             failed: Vec::new(),
             error: None,
@@ -513,6 +516,8 @@ pub(in crate::ext4) struct Sending<'a> {
     token: Option<OrderedToken>,
     /// What can be done in the device's time has been.
     gap_used: bool,
+    /// Its pages are in flight no more.
+    has_ended: bool,
     flying: VecDeque<Flying>,
     /// Bytes of the file that were not written, and why.
     failed: Vec<Range<u64>>,
@@ -533,6 +538,13 @@ impl Follow for Sending<'_> {
             }
         }
         self.landed();
+    }
+
+    fn use_commit_gap(&mut self) {
+        let has_landed = self.flying.is_empty() && self.token.is_none() && !self.in_place;
+        if has_landed && self.error.is_none() && !self.converts() {
+            self.end_writeback();
+        }
     }
 }
 
@@ -686,7 +698,7 @@ impl Sending<'_> {
     /// # Errors
     /// What could not be written; it is dirty still.
     pub(in crate::ext4) fn complete(mut self) -> Result<(), Error> {
-        let Batch { known, pages, stretches, reaches, .. } = &self.batch;
+        let Batch { known, stretches, reaches, .. } = &self.batch;
         let mount = self.mount;
         if self.error.is_none() {
             let unwritten: Vec<Range<u32>> = stretches
@@ -720,8 +732,22 @@ impl Sending<'_> {
             // Not told from those that failed: all are written again.
             self.failed.push(0..u64::MAX);
         }
-        let Some(live) = &known.live else { return Ok(()) };
-        let (cache, mut clean) = (mount.lanes.cache(), 0);
+        self.end_writeback();
+        let Some(live) = &self.batch.known.live else { return Ok(()) };
+        match self.error.take() {
+            None => Ok(()),
+            Some(error) => {
+                live.fail(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Its pages are in flight no more: clean, but for what has failed. Once.
+    fn end_writeback(&mut self) {
+        let Batch { known, pages, .. } = &self.batch;
+        let Some(live) = known.live.as_ref().filter(|_| !self.has_ended) else { return };
+        let (cache, mut clean) = (self.mount.lanes.cache(), 0);
         let mut all = live.pages();
         for ((index, mask), hit) in pages.iter().zip(&self.hits) {
             let bytes = index * PAGE..(index + 1) * PAGE;
@@ -737,15 +763,9 @@ impl Sending<'_> {
         }
         drop(all);
         live.wake();
-        if let Some(writer) = &mount.writer {
+        if let Some(writer) = &self.mount.writer {
             writer.fewer_dirty(clean);
         }
-        match self.error.take() {
-            None => Ok(()),
-            Some(error) => {
-                live.fail(error.clone());
-                Err(error)
-            }
-        }
+        self.has_ended = true;
     }
 }

@@ -121,7 +121,7 @@ impl<S: Source> Log for InodeLog<'_, S> {
 
     fn wrong_checksum(&self, index: u32) -> Result<(), Error> {
         let block = self.physical(index)?;
-        self.volume.verify(false, self.corrupt(Defect::JournalChecksum, Some(block)))
+        self.volume.verify(false, || self.corrupt(Defect::JournalChecksum, Some(block)))
     }
 
     fn malformed(&self, index: u32) -> Error {
