@@ -176,6 +176,8 @@ impl Shared {
     /// Nothing may be written any more.
     fn lose(&self, error: Error) {
         tracing::error!(%error, "nothing more is written");
+        // Not even of what others have begun.
+        self.place.lanes.fence();
         let mut watch = self.watch();
         watch.lost.get_or_insert(error.clone());
         let mount = watch.mount.upgrade();

@@ -105,6 +105,10 @@ impl Writer {
         fua: bool,
         room: Room<'_>,
     ) -> Result<(), Error> {
+        if let Err(error) = lane.may_write() {
+            self.free.push_back(buf);
+            return Err(error);
+        }
         let lba = (block << self.block_bits) / u64::from(lane.block_bytes);
         let mut request = Request::write(lba, buf);
         request.fua = fua;
