@@ -213,16 +213,3 @@ fn one_that_the_kernel_has_mounted() {
     let fs = mount_after_kernel(&path, &writable());
     fs.unmount().unwrap();
 }
-
-#[test]
-fn one_that_others_may_have() {
-    if !tools() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let path = mkfs(dir.path(), "image", "32M", &["-O", "mmp"]);
-    refused(&path, "mmp");
-    refused(&path, "tune2fs -O ^mmp");
-    run("e2fsck", &["-fn", path.to_str().unwrap()]);
-    mount(&path, false).unwrap();
-}

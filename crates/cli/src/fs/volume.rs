@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use meantime::ext4::{Usage, VolumeInfo};
+use meantime::ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
 use serde_json::json;
 
 use super::{end, failed, mount, names};
@@ -73,6 +73,8 @@ fn df_text(device: &str, usage: &Usage, used: u64) -> String {
 pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let info = fs.info();
+    // (What is wrong with it, if anything is: the rest is told all the same.)
+    let protection = fs.multiple_mount_protection().map_err(|error| error.to_string()).transpose();
     if args.json {
         let report = json!({
             "device": location.device,
@@ -88,6 +90,20 @@ pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             "clean": info.clean,
             "errors": info.errors,
             "mounted": mounted_elsewhere(&location.device),
+            "mmp": protection.map(|found| match found {
+                Ok(mmp) => json!({
+                    "state": match mmp.state {
+                        MmpState::Clean => "clean",
+                        MmpState::Checking => "checking",
+                        MmpState::InUse(_) => "in use",
+                    },
+                    "node": String::from_utf8_lossy(&mmp.node),
+                    "device": String::from_utf8_lossy(&mmp.device),
+                    "seen": names::time_json(seen(&mmp)),
+                    "check_interval_s": mmp.check_interval_s,
+                }),
+                Err(error) => json!({ "error": error }),
+            }),
             "recovered": info.recovered.map(|recovered| json!({
                 "transactions": recovered.transactions,
                 "blocks": recovered.blocks,
@@ -99,7 +115,7 @@ pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
         });
         return end(output::json_text(&report).as_bytes());
     }
-    end(info_text(&location.device, &info).as_bytes())
+    end(info_text(&location.device, &info, protection.as_ref()).as_bytes())
 }
 
 /// Where the kernel has it mounted.
@@ -107,7 +123,30 @@ fn mounted_elsewhere(device: &str) -> Option<String> {
     meantime::ext4::mounted_elsewhere(&device.parse().ok()?)
 }
 
-fn info_text(device: &str, info: &VolumeInfo) -> String {
+/// When it was last said who has it.
+fn seen(mmp: &Mmp) -> Timestamp {
+    Timestamp { seconds: i64::try_from(mmp.seconds).unwrap_or(i64::MAX), nanoseconds: 0 }
+}
+
+/// Who has it, as its multiple mount protection says.
+fn protection_text(found: &Result<Mmp, String>) -> String {
+    let mmp = match found {
+        Ok(mmp) => mmp,
+        Err(error) => return error.clone(),
+    };
+    let name = |bytes: &[u8]| names::harmless(std::ffi::OsStr::new(&*String::from_utf8_lossy(bytes)));
+    let (node, device) = (name(&mmp.node), name(&mmp.device));
+    let time = names::time(seen(mmp));
+    match mmp.state {
+        MmpState::Clean => "nobody has mounted it for writing (mmp)".to_owned(),
+        MmpState::Checking => format!("e2fsck is running on it, on host {node} ({device}), since {time}"),
+        MmpState::InUse(_) => {
+            format!("in use by host {node} ({device}), last seen {time}, unless that crashed")
+        }
+    }
+}
+
+fn info_text(device: &str, info: &VolumeInfo, protection: Option<&Result<Mmp, String>>) -> String {
     let text = |bytes: &[u8]| match String::from_utf8_lossy(bytes) {
         text if text.is_empty() => "–".to_owned(),
         text => names::harmless(std::ffi::OsStr::new(&*text)),
@@ -148,7 +187,9 @@ fn info_text(device: &str, info: &VolumeInfo) -> String {
         ("Created", names::time(info.created)),
         ("Last written", names::time(info.written)),
     ];
-    rows.iter().map(|(name, value)| format!("{name:<16} {value}\n")).collect()
+    let protection = protection.map(|found| ("Protection", protection_text(found)));
+    let rows = rows.iter().chain(&protection);
+    rows.map(|(name, value)| format!("{name:<16} {value}\n")).collect()
 }
 
 /// In its usual form.

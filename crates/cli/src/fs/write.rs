@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use meantime::block::{OpenOptions, Uri};
 use meantime::ext4::{Error, FileSystem, FileType, MountOptions, Node};
@@ -30,7 +31,18 @@ pub(super) fn change(
 ) -> Result<ExitCode, Failure> {
     let location = Location::parse(location)?;
     check_not_mounted(&location.device)?;
-    let options = MountOptions { cache_bytes: args.cache, write: true, ..MountOptions::default() };
+    let on_wait = |most: Duration| {
+        eprintln!(
+            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted (mmp)",
+            most.as_secs()
+        );
+    };
+    let options = MountOptions {
+        cache_bytes: args.cache,
+        write: true,
+        on_wait: Some(on_wait),
+        ..MountOptions::default()
+    };
     let device = meantime::block::open(&location.device, &OpenOptions::default())
         .map_err(|error| named(&location.device, &error))?;
     let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;

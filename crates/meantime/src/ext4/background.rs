@@ -10,44 +10,54 @@ use super::fs::Mount;
 /// How often the thread looks for something to do, in an interval between two commits.
 const LOOKS: u64 = 5;
 
-/// The thread of a mount, and how it is stopped.
-pub(super) struct Background {
+/// A thread of a mount's, which ends when this is dropped.
+pub(super) struct Worker {
     stopping: Arc<Stopping>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// How it is told to.
 #[derive(Default)]
-struct Stopping {
+pub(super) struct Stopping {
     stopped: Mutex<bool>,
     told: Condvar,
 }
 
 impl Stopping {
     /// Sleeps; whether it is to end.
-    fn sleep(&self, time: Duration) -> bool {
+    pub(super) fn sleep(&self, time: Duration) -> bool {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.told.wait_timeout_while(stopped, time, |stopped| !*stopped);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-impl Background {
-    /// A thread for `mount`; `None`, which is logged: there is none to be had, and whoever writes does its work.
-    pub(super) fn start(mount: &Arc<Mount>) -> Option<Self> {
+impl Worker {
+    /// A thread called `name` that does `work` until it is told to end.
+    ///
+    /// # Errors
+    /// There is none to be had.
+    pub(super) fn start(name: &str, work: impl FnOnce(&Stopping) + Send + 'static) -> std::io::Result<Self> {
         let stopping = Arc::new(Stopping::default());
-        let (told, mount) = (Arc::clone(&stopping), Arc::downgrade(mount));
-        let work = move || run(&told, &mount);
-        match std::thread::Builder::new().name("meantime-ext4".to_owned()).spawn(work) {
-            Ok(thread) => Some(Self { stopping, thread: Some(thread) }),
-            Err(error) => {
-                tracing::warn!(%error, "no thread for writing back");
-                None
-            }
+        let told = Arc::clone(&stopping);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&told))?;
+        Ok(Self { stopping, thread: Some(thread) })
+    }
+}
+
+/// A thread that writes back for `mount`; `None`, which is logged: there is none to be had, and whoever writes does its work.
+pub(super) fn start(mount: &Arc<Mount>) -> Option<Worker> {
+    let mount = Arc::downgrade(mount);
+    match Worker::start("meantime-ext4", move |stopping| run(stopping, &mount)) {
+        Ok(worker) => Some(worker),
+        Err(error) => {
+            tracing::warn!(%error, "no thread for writing back");
+            None
         }
     }
 }
 
-impl Drop for Background {
+impl Drop for Worker {
     fn drop(&mut self) {
         *self.stopping.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopping.told.notify_all();

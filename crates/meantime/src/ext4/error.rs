@@ -88,6 +88,12 @@ pub enum Defect {
     AttributeReferences,
     /// The list of inodes that are being deleted leads to what cannot be.
     OrphanList,
+    /// The block of multiple mount protection has not its magic number.
+    MmpMagic,
+    /// The checksum of the block of multiple mount protection is wrong.
+    MmpChecksum,
+    /// A field of the block of multiple mount protection has a value that cannot be.
+    MmpField(&'static str),
 }
 
 impl Defect {
@@ -179,6 +185,11 @@ impl std::fmt::Display for Defect {
             Self::DirectoryNames => "the directory has two names".into(),
             Self::AttributeReferences => "the reference count of a block of attributes is wrong".into(),
             Self::OrphanList => "the list of inodes that are being deleted cannot be".into(),
+            Self::MmpMagic => "the block of multiple mount protection is none (wrong magic number)".into(),
+            Self::MmpChecksum => "the checksum of the block of multiple mount protection is wrong".into(),
+            Self::MmpField(field) => {
+                format!("the {field} in the block of multiple mount protection cannot be").into()
+            }
         };
         f.write_str(&text)
     }
@@ -278,6 +289,9 @@ pub enum Error {
     /// A change could not be made durable, and the file system is read only since then (EROFS).
     #[error("the journal was aborted after an error: the file system is read only")]
     Aborted,
+    /// Somebody else may have the file system (feature `mmp`), and it is read only since that was seen (EROFS).
+    #[error("multiple mount protection: {0}: the file system is read only")]
+    Taken(String),
     /// A name or value is too long for its place (ERANGE).
     #[error("too long for its place")]
     Range,
@@ -304,7 +318,8 @@ impl Error {
                 | Defect::DirectoryChecksum
                 | Defect::HashTreeChecksum
                 | Defect::AttributeChecksum
-                | Defect::JournalChecksum => 4,
+                | Defect::JournalChecksum
+                | Defect::MmpChecksum => 4,
                 _ => 5,
             },
             Self::NoSpace => 6,
@@ -338,7 +353,7 @@ impl From<Error> for std::io::Error {
             Error::FileTooBig => ErrorKind::FileTooLarge,
             Error::Busy => ErrorKind::ResourceBusy,
             Error::NotPermitted => ErrorKind::PermissionDenied,
-            Error::Aborted => ErrorKind::ReadOnlyFilesystem,
+            Error::Aborted | Error::Taken(_) => ErrorKind::ReadOnlyFilesystem,
             Error::CrossDevice => ErrorKind::CrossesDevices,
             Error::Special
             | Error::Loop
@@ -400,6 +415,16 @@ pub enum MountError {
         uri: String,
         /// Who, for people.
         who: String,
+    },
+    /// Multiple mount protection says that somebody else has it, and it was to be mounted for writing.
+    #[error("{uri}: {who}: {advice}")]
+    Protected {
+        /// The device.
+        uri: String,
+        /// Who, since when, for people.
+        who: String,
+        /// What would help.
+        advice: &'static str,
     },
     /// An option's value cannot be.
     #[error("{0}")]

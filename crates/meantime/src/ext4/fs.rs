@@ -14,9 +14,10 @@ use super::error::{Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
 use super::in_use::mounted_elsewhere;
-use super::journal::{Handle, Journal, JournalCounters};
+use super::journal::{Handle, Journal, JournalCounters, check};
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
+use super::mmp::Protection;
 use super::node::{Known, NODES_KEPT};
 use super::options::{MountOptions, OpenOptions};
 use super::source::DeviceSource;
@@ -190,7 +191,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`MountError`]; mounted for reading, nothing was written in any case. For writing, nothing was written either if the file system is in use elsewhere,
-    /// has errors, or cannot be kept right.
+    /// has errors, or cannot be kept right; but for the block of multiple mount protection, where there is one, which says that nobody has it then.
+    /// With that, a mount for writing can take long: see [`MountOptions::write`].
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         if options.cache_bytes < LEAST_BYTES {
             return Err(MountError::Option(format!(
@@ -217,24 +219,59 @@ impl FileSystem {
         let source = DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
         let volume_options =
             VolumeOptions { ignore_checksums: options.ignore_checksums, superblock: options.superblock };
-        let mut volume = Volume::open(source, device_bytes, volume_options)
-            .map_err(|failure| failure.for_device(&uri, device_bytes))?;
+        let for_device = |failure: OpenFailure| failure.for_device(&uri, device_bytes);
+        let volume = Volume::open(source, device_bytes, volume_options).map_err(for_device)?;
+        let superblock = volume.superblock();
+        if !options.write || superblock.mmp_block().is_none() {
+            return Self::begin(&lanes, volume, options, None);
+        }
+        // What could not be kept right is refused before anything is written.
+        check(&volume, lanes.info().block_bytes).map_err(for_device)?;
+        let taken = Protection::take(&lanes, volume.source(), superblock, &uri, options.on_wait)?;
+        let protection = taken.map(Arc::new);
+        // It may have been somebody else's meanwhile: what is known of it is old.
+        let volume = Volume::open(volume.source().anew(), device_bytes, volume_options).map_err(for_device);
+        let begun = volume.and_then(|volume| Self::begin(&lanes, volume, options, protection.clone()));
+        if let (Err(error), Some(protection)) = (&begun, protection) {
+            match error {
+                // Nobody knows what is under way still: the next one waits, as after a crash.
+                MountError::Failed { error: Error::Io(_) | Error::Taken(_), .. } => protection.stop(),
+                _ => {
+                    if let Err(error) = protection.release() {
+                        tracing::warn!(%error, "the file system stays marked as in use");
+                    }
+                }
+            }
+        }
+        begun
+    }
+
+    /// The mount of `volume` by `lanes`; for writing, from which `protection` keeps others off, if need be.
+    fn begin(
+        lanes: &Arc<Lanes>,
+        mut volume: Volume<DeviceSource>,
+        options: &MountOptions,
+        protection: Option<Arc<Protection>>,
+    ) -> Result<Self, MountError> {
+        let uri = &lanes.info().uri;
+        let device_bytes = lanes.info().bytes();
+        let failed = |error: Error| MountError::Failed { uri: uri.clone(), error };
         let mut writer = None;
         let recovered = if options.write {
             let (journal, ready) =
-                Journal::open_for(&lanes, volume, options.commit_overlap, options.fast_commit)
-                    .map_err(|failure| failure.for_device(&uri, device_bytes))?;
+                Journal::open_for(lanes, volume, options.commit_overlap, options.fast_commit)
+                    .map_err(|failure| failure.for_device(uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
-            writer = Some(Writer::new(journal, &volume, options).map_err(failed)?);
+            writer = Some(Writer::new(journal, &volume, options, protection).map_err(failed)?);
             recovered
         } else {
-            recover(&mut volume).map_err(|failure| failure.for_device(&uri, device_bytes))?
+            recover(&mut volume).map_err(|failure| failure.for_device(uri, device_bytes))?
         };
         let block_shift = volume.superblock().block_bytes().trailing_zeros();
         let mount = Mount {
             volume,
-            lanes,
+            lanes: Arc::clone(lanes),
             nodes: Bounded::new(NODES_KEPT),
             names: Bounded::new(NAMES_BYTES),
             names_changed: Mutex::default(),

@@ -1,7 +1,7 @@
 //! The ways of a mount to its device: a few channels, each with pages, of which a thread takes its own.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use super::cache::PageCache;
@@ -65,6 +65,7 @@ pub(super) struct Lane {
     /// Those who make things durable.
     pub(super) crowd: Arc<Crowd>,
     flushes: Arc<Flushes>,
+    fenced: Arc<AtomicBool>,
 }
 
 /// The lanes of a mount. They are made when a thread first finds all others taken.
@@ -82,6 +83,8 @@ pub(super) struct Lanes {
     undo: Undo,
     crowd: Arc<Crowd>,
     flushes: Arc<Flushes>,
+    /// Whether nothing may be written any more.
+    fenced: Arc<AtomicBool>,
     device: Device,
 }
 
@@ -151,6 +154,15 @@ impl Lane {
             }
             sent => sent,
         }
+    }
+
+    /// Whether anything may be written still: asked before each request that does.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] when the lanes have been [fenced](Lanes::fence).
+    #[inline]
+    pub(super) fn may_write(&self) -> Result<(), Error> {
+        if self.fenced.load(Ordering::Acquire) { Err(Error::Aborted) } else { Ok(()) }
     }
 
     /// Waits for a request; in a [crowd](Crowd), with others on this CPU in between.
@@ -229,9 +241,22 @@ impl Lanes {
         let pool_pages =
             if overlap.pool { POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len())) } else { 0 };
         let undo = if overlap.lazy_unmap { Undo::Lazy } else { Undo::Strict };
-        let (spare, crowd, flushes) = (OnceLock::new(), Arc::default(), Arc::default());
-        let lanes =
-            Self { slots, spare, limit, options, info, cache, pool_pages, undo, crowd, flushes, device };
+        let (spare, crowd, flushes, fenced) =
+            (OnceLock::new(), Arc::default(), Arc::default(), Arc::default());
+        let lanes = Self {
+            slots,
+            spare,
+            limit,
+            options,
+            info,
+            cache,
+            pool_pages,
+            undo,
+            crowd,
+            flushes,
+            fenced,
+            device,
+        };
         let lane = lanes.make()?;
         let _ = lanes.slots[0].lane.set(Mutex::new(lane));
         Ok(lanes)
@@ -260,6 +285,7 @@ impl Lanes {
             ahead: InFlight::default(),
             crowd: Arc::clone(&self.crowd),
             flushes: Arc::clone(&self.flushes),
+            fenced: Arc::clone(&self.fenced),
         };
         lane.refill(&self.cache);
         Ok(lane)
@@ -273,6 +299,11 @@ impl Lanes {
     /// What was flushed.
     pub(super) fn flushes(&self) -> &Flushes {
         &self.flushes
+    }
+
+    /// Nothing is written from now on, but for what is under way: the device is somebody else's.
+    pub(super) fn fence(&self) {
+        self.fenced.store(true, Ordering::Release);
     }
 
     /// The device.

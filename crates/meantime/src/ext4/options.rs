@@ -1,5 +1,7 @@
 //! How a file system is mounted and its files are read.
 
+use std::time::Duration;
+
 use crate::completion::Policy;
 
 /// Which steps of the read path are taken while the device works. All of them, unless somebody measures.
@@ -73,7 +75,13 @@ pub struct MountOptions {
     /// The most channels (queue pairs) to use; threads beyond that share them.
     pub channels: usize,
     /// For writing, too. It has to be ended by [`unmount`](super::FileSystem::unmount), or the journal is replayed at the next mount.
+    ///
+    /// Where the file system has the feature `mmp` (multiple mount protection), and was not unmounted, the mount has to wait whether somebody else has it,
+    /// before anything is written and once more when it has said that it is here: 22 s as a rule, more with a long update interval (`mke2fs -E
+    /// mmp_update_interval`), 22 minutes at the most.
     pub write: bool,
+    /// Is told once if a mount has to wait for that, and for how long at the most, before it does.
+    pub on_wait: Option<fn(Duration)>,
     /// A thread of the mount's own writes back what is old, commits and empties the journal; else only
     /// [`background_step`](super::FileSystem::background_step) does. For writing only.
     pub background: bool,
@@ -113,6 +121,7 @@ impl Default for MountOptions {
             superblock: None,
             channels: 8,
             write: false,
+            on_wait: None,
             background: true,
             commit_interval_ms: 5_000,
             fast_commit: false,

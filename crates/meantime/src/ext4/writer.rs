@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::thread::CapabilitySet;
 
 use super::alloc::Allocator;
-use super::background::Background;
+use super::background::{self, Worker};
 use super::cache::PAGE_BYTES;
 use super::error::Error;
 use super::format::{Superblock, Volume};
 use super::fs::Mount;
 use super::journal::{Changes, Handle, Journal, Observe, OrderedToken, Sequence};
 use super::live::Registry;
+use super::mmp::Protection;
 use super::node::Known;
 use super::options::{MountOptions, ReservedBlocks};
 use super::source::DeviceSource;
@@ -32,7 +33,9 @@ pub(super) struct Writer {
     pub(super) dirty_most: usize,
     /// Whether the mount has ended.
     ended: AtomicBool,
-    background: Mutex<Option<Background>>,
+    background: Mutex<Option<Worker>>,
+    /// Keeps other hosts off, where the file system has the feature `mmp`.
+    protection: Option<Arc<Protection>>,
     /// Who commits for others, if somebody is to.
     journal_thread: Mutex<Option<Arc<JournalThread>>>,
     /// When a commit was last made because it was due, in ns of the mount's clock.
@@ -99,7 +102,7 @@ fn key(known: &Known) -> (u32, usize) {
 }
 
 impl Writer {
-    /// For `volume` with its `journal`.
+    /// For `volume` with its `journal`, from which `protection` keeps others off.
     ///
     /// # Errors
     /// As [`Allocator::new`].
@@ -107,6 +110,7 @@ impl Writer {
         journal: Journal,
         volume: &Volume<DeviceSource>,
         options: &MountOptions,
+        protection: Option<Arc<Protection>>,
     ) -> Result<Self, Error> {
         let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
         // Never more than half of the cache: what is dirty cannot leave.
@@ -129,9 +133,15 @@ impl Writer {
             dirty_most,
             ended: AtomicBool::new(false),
             background: Mutex::default(),
+            protection,
             journal_thread: Mutex::default(),
             committed_ns: AtomicU64::new(0),
         })
+    }
+
+    /// What keeps other hosts off, where there is such a thing.
+    pub(super) fn protection(&self) -> Option<&Protection> {
+        self.protection.as_deref()
     }
 
     /// All inodes that somebody has.
@@ -171,7 +181,7 @@ impl Writer {
 
     /// Starts the thread that does what nobody waits for.
     pub(super) fn start_background(&self, mount: &Arc<Mount>) {
-        let background = Background::start(mount);
+        let background = background::start(mount);
         *self.background.lock().unwrap_or_else(PoisonError::into_inner) = background;
     }
 

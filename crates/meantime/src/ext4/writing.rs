@@ -55,7 +55,17 @@ impl FileSystem {
         });
         let mut lane = mount.lanes.take()?;
         let closed = writer.journal.close(&mut lane);
-        written.and(deleted).and(superblock.map(drop)).and(closed)
+        drop(lane);
+        // Last: whoever sees it may mount it.
+        let released = match writer.protection() {
+            Some(protection) if closed.is_ok() => protection.release(),
+            Some(protection) => {
+                protection.stop();
+                Ok(())
+            }
+            None => Ok(()),
+        };
+        written.and(deleted).and(superblock.map(drop)).and(closed).and(released)
     }
 
     /// Makes everything durable that was done so far (`sync`).
@@ -79,6 +89,9 @@ impl FileSystem {
         let mount = &self.mount;
         let Some(writer) = &mount.writer else { return Ok(()) };
         let orphan = |handle: &mut Handle<'_>, _: &Allocator| orphans::set_present(handle, true);
+        if let Some(protection) = writer.protection() {
+            protection.watch(mount)?;
+        }
         mount.delete_orphans()?;
         mount.change(orphan)?;
         if mount.options.background {

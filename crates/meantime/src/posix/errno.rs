@@ -61,7 +61,7 @@ impl From<&Error> for Errno {
             Error::FileTooBig => libc::EFBIG,
             Error::Busy => libc::EBUSY,
             Error::NotPermitted => libc::EPERM,
-            Error::Aborted => libc::EROFS,
+            Error::Aborted | Error::Taken(_) => libc::EROFS,
             Error::Range => libc::ERANGE,
             Error::TooBig => libc::E2BIG,
             Error::CrossDevice => libc::EXDEV,
@@ -75,6 +75,7 @@ impl From<&MountError> for Errno {
             MountError::Failed { error, .. } => Self::from(error),
             MountError::Unsupported { .. } => Self(libc::EOPNOTSUPP),
             MountError::Backup { .. } => Self(libc::EUCLEAN),
+            MountError::InUse { .. } | MountError::Protected { .. } => Self(libc::EBUSY),
             _ => Self(libc::EINVAL),
         }
     }

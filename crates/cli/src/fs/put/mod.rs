@@ -50,7 +50,12 @@ impl Trouble {
             Self::Source(_) => false,
             Self::Target(error) => matches!(
                 error,
-                Error::NoSpace | Error::Aborted | Error::ReadOnly | Error::Io(_) | Error::Resources(_)
+                Error::NoSpace
+                    | Error::Aborted
+                    | Error::Taken(_)
+                    | Error::ReadOnly
+                    | Error::Io(_)
+                    | Error::Resources(_)
             ),
         }
     }

@@ -7,7 +7,7 @@ use crate::ext4::format::edit::bitmap;
 use crate::ext4::format::features::incompat;
 use crate::ext4::format::{Source, Superblock, Volume};
 
-/// Superblocks, descriptors, bitmaps and inode tables of all groups.
+/// Superblocks, descriptors, bitmaps and inode tables of all groups, and the block of multiple mount protection.
 #[derive(Debug)]
 pub(super) struct Zones(Vec<Range<u64>>);
 
@@ -44,6 +44,8 @@ impl Zones {
                 }
             }
         })?;
+        let mmp = superblock.mmp_block().filter(|block| superblock.holds(*block, 1));
+        ranges.extend(mmp.map(|block| block..block + 1));
         ranges.sort_unstable_by_key(|range| range.start);
         ranges.dedup_by(|next, last| {
             let touches = next.start <= last.end;

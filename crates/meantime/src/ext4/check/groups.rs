@@ -1,6 +1,8 @@
 //! Block groups: where their own structures are, and whether bitmaps and counts say what was found.
 
-use super::super::format::{Group, Source, features};
+use std::sync::Arc;
+
+use super::super::format::{Group, Mmp, Source, features};
 use super::inodes::bit;
 use super::{Checker, Step};
 use crate::ext4::{Corruption, Defect};
@@ -31,7 +33,15 @@ impl<S: Source> Checker<'_, S> {
         }
         match self.fields.mmp_block {
             0 => Ok(()),
-            block if superblock.holds(block, 1) => self.claim(block, 1, None, None),
+            block if superblock.holds(block, 1) => {
+                self.claim(block, 1, None, None)?;
+                if !volume.ignores_checksums() {
+                    let parse = |bytes: Arc<[u8]>| Mmp::parse(superblock, block, &bytes);
+                    let parsed = volume.block(block).and_then(|bytes| Ok(parse(bytes)?));
+                    self.sound(parsed, None, None)?;
+                }
+                Ok(())
+            }
             block => {
                 self.found(Corruption::new(Defect::SuperblockField("s_mmp_block")).in_block(block), None)
             }

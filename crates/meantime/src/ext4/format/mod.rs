@@ -23,6 +23,7 @@ pub mod inode;
 pub mod journal;
 mod mapping;
 pub mod mkfs;
+pub mod mmp;
 mod open;
 pub mod path;
 mod source;
@@ -36,6 +37,7 @@ pub use directory::DirectoryEntry;
 pub use group::Group;
 pub use inode::Inode;
 pub use mapping::{ExtentMap, MappedExtent, Run, RunState};
+pub use mmp::{Mmp, MmpState};
 pub use open::OpenFailure;
 pub use source::{Source, SourceError};
 pub use superblock::{

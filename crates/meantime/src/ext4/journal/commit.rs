@@ -260,6 +260,10 @@ impl Committer {
     ) -> Result<(), Error> {
         let (place, _) = self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
         let lba = place * self.format.block_bytes() as u64 / u64::from(lane.block_bytes);
+        if let Err(error) = lane.may_write() {
+            self.commit_block = Some(buf);
+            return Err(error);
+        }
         let mut request = Request::write(lba, buf);
         request.fua = fua;
         let ticket = match lane.submit(request) {

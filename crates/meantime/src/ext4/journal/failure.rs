@@ -15,8 +15,13 @@ impl Journal {
     /// Says in the journal's superblock (`s_errno`) and in the file system's (`s_state`, `s_first_error_…`, `s_last_error_…`) that `error` made the file
     /// system read only, so that whoever mounts next has it checked, as Linux does it. What is in the log stays: the tail is not moved.
     ///
+    /// Nothing is said on the disk that somebody else may have: his journal's superblock would be one of ours.
+    ///
     /// Whoever calls has the lead, so that nobody moves the tail past a superblock that is written home meanwhile.
     pub(super) fn note_failure(&self, error: &Error, committer: &mut Committer, lane: &mut Lane) {
+        if matches!(self.failure.get(), Some(Error::Taken(_))) {
+            return;
+        }
         let mut writer = Writer::new(self.volume.superblock().block_bits());
         let noted = committer.format.set_errno(ERRNO);
         let written = noted.and_then(|()| self.write_superblock(committer, &mut writer, lane));

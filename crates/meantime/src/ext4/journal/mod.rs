@@ -46,10 +46,13 @@ pub use commit::log_piece_blocks;
 pub use counters::JournalCounters;
 pub use handle::{Changed, Changes, Handle};
 pub use held::Held;
+pub(in crate::ext4) use mount::check;
 pub use newest::{Blocks, Newest};
 pub use ordered::OrderedToken;
 pub use orphans::{OrphanPlace, Orphans};
+pub(in crate::ext4) use running::time_now;
 pub use running::{Journal, Observe};
+pub(in crate::ext4) use writer::Writer;
 
 /// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal it has another, of 32 bits.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -52,7 +52,7 @@ fn refused(what: impl Into<String>, advice: &'static str) -> OpenFailure {
 }
 
 /// Refuses what could not be kept right, before anything is written.
-fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), OpenFailure> {
+pub(in crate::ext4) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), OpenFailure> {
     const READ: &str = "mount it for reading";
     let superblock = volume.superblock();
     let features = superblock.features();
@@ -75,9 +75,6 @@ fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), OpenFailu
     if others != 0 {
         let names = crate::ext4::format::features::Features { compat: 0, incompat: 0, ro_compat: others };
         return Err(refused(format!("writing with {}", names.names().join(", ")), READ));
-    }
-    if features.has_incompat(incompat::MMP) {
-        return Err(refused("writing with mmp", "take it off: tune2fs -O ^mmp"));
     }
     if superblock.info().errors {
         return Err(refused("writing to a file system that has errors", E2FSCK));

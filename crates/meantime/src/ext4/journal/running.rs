@@ -226,7 +226,7 @@ impl Open {
 }
 
 /// The time of day.
-pub(super) fn time_now() -> Timestamp {
+pub(in crate::ext4) fn time_now() -> Timestamp {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
 }

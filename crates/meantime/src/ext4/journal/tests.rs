@@ -332,7 +332,6 @@ fn what_could_not_be_kept_right_is_refused() {
         (vec!["-O", "^has_journal"], "without a journal"),
         (vec!["-O", "bigalloc", "-b", "4096"], "bigalloc"),
         (vec!["-O", "quota"], "quota"),
-        (vec!["-O", "mmp"], "mmp"),
     ] {
         let Some(disk) = Disk::new("32M", &args, "vwc=0") else { return };
         let before = std::fs::read(disk.save("before")).unwrap();

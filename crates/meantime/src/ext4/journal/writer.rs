@@ -20,7 +20,7 @@ const WARM_BYTES: usize = 32 << 10;
 pub(super) type Room<'a> = &'a mut dyn FnMut(&mut Lane) -> bool;
 
 /// Writes whole blocks of the file system, with the channel of whoever uses it.
-pub(super) struct Writer {
+pub(in crate::ext4) struct Writer {
     block_bits: u32,
     buffer_bytes: usize,
     /// The one that is used next is the last.
@@ -34,7 +34,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// For blocks of `1 << block_bits` bytes.
-    pub(super) fn new(block_bits: u32) -> Self {
+    pub(in crate::ext4) fn new(block_bits: u32) -> Self {
         Self {
             block_bits,
             buffer_bytes: BUFFER_BYTES.max(4 << block_bits),
@@ -105,6 +105,10 @@ impl Writer {
         fua: bool,
         room: Room<'_>,
     ) -> Result<(), Error> {
+        if let Err(error) = lane.may_write() {
+            self.free.push_back(buf);
+            return Err(error);
+        }
         let lba = (block << self.block_bits) / u64::from(lane.block_bytes);
         let mut request = Request::write(lba, buf);
         request.fua = fua;
@@ -159,7 +163,7 @@ impl Writer {
     ///
     /// # Errors
     /// The first that failed; others may have been written.
-    pub(super) fn write_all<'a>(
+    pub(in crate::ext4) fn write_all<'a>(
         &mut self,
         lane: &mut Lane,
         blocks: impl Iterator<Item = (u64, &'a [u8])>,

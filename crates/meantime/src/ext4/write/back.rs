@@ -581,6 +581,9 @@ impl Sending<'_> {
         let block_bytes = u64::from(lane.block_bytes);
         let mut at = bytes.start;
         while at < bytes.end {
+            if let Err(error) = lane.may_write() {
+                return self.fail(at..bytes.end, error);
+            }
             let mut buf = match lane.take_bounce() {
                 Ok(Some(buf)) => buf,
                 Ok(None) if self.land_oldest(lane) => continue,

@@ -115,6 +115,10 @@ fn write_places(
     for (place, bytes) in places {
         let mut sent = 0;
         while sent < *bytes && failed.is_none() {
+            if let Err(error) = lane.may_write() {
+                failed = Some(error);
+                break;
+            }
             let mut buf = match lane.take_bounce() {
                 Ok(Some(buf)) => buf,
                 Ok(None) if !tickets.is_empty() => {
