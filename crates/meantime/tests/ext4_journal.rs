@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use meantime::ext4::format::journal::{Recovery, recover};
 use meantime::ext4::format::{ROOT_INO, RunState, Volume};
+use meantime::ext4::{NewNode, OpenOptions};
 
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Image, Mounted, debugfs_write, mkfs, names, open, run, run_for, tools};
+use image::{Image, Mounted, debugfs_write, mkfs, mount, names, open, run, run_for, tools, writable};
 
 /// The blocks in which recovery is noted: the superblock's, and the journal's own.
 fn noted(volume: &Volume<Image>) -> BTreeSet<u64> {
@@ -177,4 +178,33 @@ fn journals_that_the_kernel_had_not_emptied() {
         }
         std::fs::remove_file(image).unwrap();
     }
+}
+
+#[test]
+fn orphans_that_e2fsck_deleted_and_left_in_their_file() {
+    if !tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // (One group: what has another superblock, which knows of no orphans, is checked as a whole, and the file with it.)
+    let image = mkfs(dir.path(), "image", "8M", &["-b", "1024", "-O", "metadata_csum_seed,orphan_file"]);
+    let crashed = dir.path().join("crashed");
+    let fs = mount(&image, &writable());
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, "gone".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0 }).unwrap();
+    let file = fs.open_node_with(&node, &OpenOptions { write: true, ..OpenOptions::default() }).unwrap();
+    file.write_at(&[1; 6000], 0).unwrap();
+    fs.unlink(&root, "gone".as_ref()).unwrap();
+    fs.sync().unwrap();
+    std::fs::copy(&image, &crashed).unwrap();
+    drop((file, node, root));
+    fs.unmount().unwrap();
+    run("e2fsck", &["-fn", image.to_str().unwrap()]);
+
+    let said = run_for("e2fsck", &["-p", crashed.to_str().unwrap()], &[0, 1]);
+    assert!(said.contains("Clearing orphaned inode"), "{said}");
+    let left = run_for("e2fsck", &["-fn", crashed.to_str().unwrap()], &[0, 4]);
+    println!("after e2fsck -p: {left}");
+    mount(&crashed, &writable()).unmount().unwrap();
+    run("e2fsck", &["-fn", crashed.to_str().unwrap()]);
 }

@@ -193,11 +193,18 @@ fn by_e2fsck(
     let print = place.fingerprint();
     if task.thorough || !seen.theirs.contains_key(&print) {
         counts.silent += 1;
-        silent_after_e2fsck(place, task.config)?;
+        let entries_left = silent_after_e2fsck(place, task.config)?;
         let read_only = mounted(place.medium(), task.config, &task.config.recovery_options(false));
-        let (_ssd, fs) = read_only
+        let (ssd, fs) = read_only
             .map_err(|error| Violation::new(Kind::Refused, format!("mount after e2fsck: {error}")))?;
         seen.theirs.insert(print, trees(&fs, task.roots).map_err(|why| why.before("after e2fsck"))?);
+        drop((fs, ssd));
+        if entries_left {
+            // Who mounts it next takes them out.
+            let (ours, ..) = self::ours(place, task, "null")?;
+            silent(place.image(), "our mount after e2fsck's recovery")?;
+            same(&ours, &seen.theirs[&print], "e2fsck")?;
+        }
     }
     same(ours, &seen.theirs[&print], "e2fsck")
 }
@@ -237,20 +244,23 @@ fn by_kernel(
     Ok(())
 }
 
-/// That `e2fsck -fn` has nothing to say after e2fsck -p, but that this has left the mark that there are orphans, as it does with file systems that the kernel has
-/// written, too.
-fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<(), Violation> {
+/// That `e2fsck -fn` has nothing to say after e2fsck -p, but of what this leaves of orphans, as it does with file systems that the kernel has written, too: the mark
+/// that there are some; and in their file, those that it has deleted. Whether there are such.
+fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation> {
     let (code, said) = e2fsck(place.image(), "-fn");
-    let is_left = match &said[..] {
-        [] => code == 0,
-        [what, answer, end] => {
-            let is_all = what == ORPHANS_LEFT && answer == "Clear? no";
-            config.has_orphan_file() && is_all && end.contains("WARNING: Filesystem still has errors")
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    let is_end = |end: &str| config.has_orphan_file() && end.contains("WARNING: Filesystem still has errors");
+    let left = match &said[..] {
+        [] if code == 0 => Some(false),
+        [ORPHANS_LEFT, "Clear? no", end] if is_end(end) => Some(false),
+        [what, "Clear? no", "Failed to initialize orphan file.", "Recreate? no", end] => {
+            let is_entry = what.starts_with("Orphan file (inode ") && what.ends_with(" is not clean.");
+            (is_entry && is_end(end)).then_some(true)
         }
-        _ => false,
+        _ => None,
     };
-    if is_left {
-        return Ok(());
+    if let Some(left) = left {
+        return Ok(left);
     }
     Err(Violation::new(Kind::Unclean, format!("e2fsck -fn after e2fsck's recovery: {code}, {said:?}")))
 }

@@ -219,11 +219,22 @@ pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Erro
     handle.store_inode(&other, false)
 }
 
-/// All orphans on the disk, and where: those of the list, then those of the file.
-fn walk(handle: &Handle<'_>) -> Result<Vec<(u32, OrphanPlace)>, Error> {
-    let mut all = Vec::new();
+/// What [`walk`] finds.
+#[derive(Default)]
+struct Walk {
+    /// All orphans, and where: those of the list, then those of the file.
+    orphans: Vec<(u32, OrphanPlace)>,
+    /// Entries of the file, each with the block that it is in, whose inodes were deleted: e2fsck -p, when it has only the journal to recover, deletes orphans and leaves
+    /// their entries.
+    stale: Vec<(u32, u64)>,
+}
+
+/// The orphans on the disk.
+fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
+    let mut found = Walk::default();
     let mut listed = HashSet::new();
-    let mut check = |ino: u32| -> Result<Inode, Error> {
+    // `None`: it is free.
+    let mut check = |ino: u32| -> Result<Option<Inode>, Error> {
         let wrong = Corruption::new(Defect::OrphanList).in_inode(ino);
         let superblock = handle.superblock();
         if superblock.is_reserved(ino) || ino < superblock.first_ino() || !listed.insert(ino) {
@@ -234,28 +245,31 @@ fn walk(handle: &Handle<'_>) -> Result<Vec<(u32, OrphanPlace)>, Error> {
             ((ino - 1) / superblock.inodes_per_group(), (ino - 1) % superblock.inodes_per_group());
         let bitmap = handle.volume().inode_bitmap(group)?;
         let byte = bitmap.and_then(|bitmap| bitmap.get(bit as usize / 8).copied()).unwrap_or(0);
-        if byte & 1 << (bit % 8) == 0 { Err(wrong.into()) } else { Ok(inode) }
+        Ok((byte & 1 << (bit % 8) != 0).then_some(inode))
     };
     let (mut before, mut ino) = (0, handle.load_superblock()?.last_orphan());
     while ino != 0 {
-        let inode = check(ino)?;
-        all.push((ino, OrphanPlace::List { before }));
+        let free = || Corruption::new(Defect::OrphanList).in_inode(ino);
+        let inode = check(ino)?.ok_or_else(free)?;
+        found.orphans.push((ino, OrphanPlace::List { before }));
         (before, ino) = (ino, inode.deletion_time());
     }
     if let Some(file) = OrphanFile::of(handle)? {
         for (ino, logical) in file.list(handle)? {
-            check(ino)?;
-            all.push((ino, OrphanPlace::File { logical }));
+            match check(ino)? {
+                Some(_) => found.orphans.push((ino, OrphanPlace::File { logical })),
+                None => found.stale.push((ino, logical)),
+            }
         }
     }
-    Ok(all)
+    Ok(found)
 }
 
 /// From now on it is known where the orphans are, without a walk. (Whatever is changed of them asks first: so the disk has them as they were before
 /// `handle`.)
 fn learn(handle: &Handle<'_>) -> Result<(), Error> {
     if !handle.orphans().is_known() {
-        handle.orphans().learn(walk(handle)?.into_iter().collect());
+        handle.orphans().learn(walk(handle)?.orphans.into_iter().collect());
     }
     Ok(())
 }
@@ -265,7 +279,24 @@ fn learn(handle: &Handle<'_>) -> Result<(), Error> {
 /// # Errors
 /// [`Defect::OrphanList`] if the list goes in circles, or an inode is in it that is not in use, or the file system's own; the device.
 pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
-    Ok(walk(handle)?.into_iter().map(|(ino, _)| ino).collect())
+    Ok(walk(handle)?.orphans.into_iter().map(|(ino, _)| ino).collect())
+}
+
+/// Takes entries out of the file of orphans whose inodes were deleted, before their numbers are given to others.
+///
+/// # Errors
+/// As [`list`].
+pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
+    let stale = walk(handle)?.stale;
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let Some(file) = OrphanFile::of(handle)? else { return Ok(()) };
+    for (ino, logical) in stale {
+        file.replace(handle, logical, ino, 0)?;
+    }
+    handle.fast_ineligible();
+    Ok(())
 }
 
 /// Whether inode `ino` is an orphan.

@@ -267,7 +267,10 @@ impl Mount {
     /// # Errors
     /// Damage, or the device.
     pub(in crate::ext4) fn delete_orphans(&self) -> Result<(), Error> {
-        let all = self.change(|handle, _| orphans::list(handle))?;
+        let all = self.change(|handle, _| {
+            orphans::drop_stale(handle)?;
+            orphans::list(handle)
+        })?;
         all.into_iter().try_for_each(|ino| self.finish_orphan(ino))
     }
 
