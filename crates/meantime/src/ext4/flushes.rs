@@ -40,7 +40,7 @@ impl Flushes {
         self.landed.load(Ordering::SeqCst)
     }
 
-    /// A channel is being made: what landed before is not made durable by any FLUSH that it may send.
+    /// A channel has been made, and has sent nothing: what landed before is not made durable by any FLUSH that it may send.
     pub(super) fn channel_made(&self) {
         let number = self.begin();
         self.newest_channel.fetch_max(number, Ordering::SeqCst);

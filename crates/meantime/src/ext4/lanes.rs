@@ -263,7 +263,6 @@ impl Lanes {
     }
 
     fn make(&self) -> Result<Lane, ChannelError> {
-        self.flushes.channel_made();
         // With an interrupt, if there is a vector left: a read may ask to be waited for so.
         let any_way = ChannelOptions { interrupt: Some(true), ..self.options };
         let channel = match self.device.channel(&any_way) {
@@ -274,6 +273,8 @@ impl Lanes {
             Err(_) => self.device.channel(&self.options),
             made => made,
         }?;
+        // When it is told of what the device loses; before it sends anything.
+        self.flushes.channel_made();
         let mut lane = Lane {
             channel,
             heap: self.device.heap().clone(),

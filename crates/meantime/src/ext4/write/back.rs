@@ -735,15 +735,13 @@ impl Sending<'_> {
             // Not told from those that failed: all are written again.
             self.failed.push(0..u64::MAX);
         }
-        self.end_writeback();
-        let Some(live) = &self.batch.known.live else { return Ok(()) };
-        match self.error.take() {
-            None => Ok(()),
-            Some(error) => {
-                live.fail(error.clone());
-                Err(error)
-            }
+        let failed = self.error.take();
+        // Before its pages are in flight no more: who waits for them is told, too.
+        if let (Some(error), Some(live)) = (&failed, &self.batch.known.live) {
+            live.fail(error.clone());
         }
+        self.end_writeback();
+        failed.map_or(Ok(()), Err)
     }
 
     /// Its pages are in flight no more: clean, but for what has failed. Once.

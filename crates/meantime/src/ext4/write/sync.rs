@@ -99,11 +99,12 @@ impl Mount {
                 Err(Error::from_io(IoError { op: Op::Flush, lba: 0, kind }))
             }
         };
-        // Once, whatever came of it: everybody who has the file open is told of a failure, and there is nothing to be written again.
-        live.flushed.fetch_max(landed, Ordering::AcqRel);
+        // Before anybody sees that it was seen to.
         if let Err(error) = &flushed {
             live.fail(error.clone());
         }
+        // Once, whatever came of it: everybody who has the file open is told of a failure, and there is nothing to be written again.
+        live.flushed.fetch_max(landed, Ordering::AcqRel);
         flushed
     }
 
