@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout};
 use std::time::Instant;
 
-use by_hand::{Client, DATA, GET_INFO, Host, IOVA, PATIENCE};
+use by_hand::{Client, DATA, GET_INFO, Host, IO_QUEUES, IOVA, PATIENCE};
 use common::{Ran, meantime, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -101,13 +101,57 @@ fn it_serves_until_it_is_told_to_end() {
     let counters: Value = serde_json::from_str(&ran.stdout).unwrap();
     let counters = &counters["counters"];
     assert_eq!((&counters["writes"], &counters["refused"]), (&1.into(), &1.into()));
-    for word in
-        ["a driver has connected", "queue 1, command", "LBA Out of Range", "command 99", "the driver is gone"]
-    {
+    for word in [
+        "a driver has connected",
+        "queue 1, command",
+        "LBA Out of Range",
+        "command 99",
+        "client disconnected: the server ends",
+    ] {
         assert!(ran.stderr.contains(word), "no {word:?} in {}", ran.stderr);
     }
     // Its client sees that it is gone.
     assert!(host.client.try_receive().is_none());
+}
+
+#[test]
+fn a_host_that_goes_away_as_others_do_is_no_news() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = |uri: &str| {
+        let served = Served::start(dir.path(), &[uri]);
+        let mut host = Host::with_regions(Client::new(&served.socket, "{}"));
+        host.enable();
+        // An event request, whose identifier is used for the deletion of the submission queue.
+        let request = host.command(0x0c, 0, 0);
+        host.put(0, &request);
+        host.create_queues(None);
+        write(&mut host, 0, 1);
+        let mut delete = host.command(0x00, 0, 0);
+        delete[2..4].copy_from_slice(&request[2..4]);
+        delete[40] = 1;
+        host.run(0, delete);
+        // Memory first, then the queue that was in it; the admin queue's memory after a shutdown.
+        assert_eq!(host.client.unmap(IO_QUEUES.0, IO_QUEUES.1).error, 0);
+        host.ring(1);
+        host.client.write(0, 0x14, &0x0046_4001u32.to_le_bytes());
+        let start = Instant::now();
+        while host.csts() >> 2 & 3 != 2 {
+            assert!(start.elapsed() < PATIENCE);
+        }
+        host.client.unmap(IOVA, IO_QUEUES.0 - IOVA);
+        drop(host);
+        // The next one gets it when the first is done with.
+        drop(Client::new(&served.socket, "{}"));
+        served.end().stderr
+    };
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let tidy = lines(&log("mem:1M"));
+    let said: Vec<_> = tidy.iter().filter(|line| !line.contains("a driver has connected")).collect();
+    assert!(!said.is_empty() && said.iter().all(|line| *line == "meantime: client disconnected"), "{tidy:?}");
+    let strict = log("mem:1M?strict=1");
+    for word in ["Command ID Conflict", "the memory of a queue in use was unmapped"] {
+        assert!(strict.contains(word), "no {word:?} in {strict}");
+    }
 }
 
 #[test]

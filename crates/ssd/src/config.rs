@@ -78,6 +78,10 @@ pub struct SsdConfig {
     pub ready_after_ns: u64,
     /// CAP.TO: the longest the host has to wait for CSTS.RDY, in ms; rounded up to 500 ms.
     pub ready_timeout_ms: u32,
+    /// Refuse also what harms nobody and hosts do when they go away: a command with the identifier of an outstanding Asynchronous Event
+    /// Request (Command ID Conflict); unmapping the memory of a queue (CSTS.CFS); Get Features of a namespace's feature with
+    /// NSID 0 (Invalid Namespace or Format).
+    pub strict: bool,
     /// Faults to inject.
     pub faults: FaultPlan,
     /// Whether to take time stamps of every I/O command.
@@ -120,6 +124,7 @@ impl Default for SsdConfig {
             park_after_ns: 2_000_000,
             ready_after_ns: 0,
             ready_timeout_ms: 2_000,
+            strict: false,
             faults: FaultPlan::NONE,
             stamps: false,
             seed: 0,

@@ -73,6 +73,8 @@ counters! {
     media_errors,
     /// Commands with a CID that was outstanding.
     cid_conflicts,
+    /// Queues that ended since the host unmapped their memory.
+    ended_queues,
     /// Transfers to or from memory that is not mapped.
     dma_errors,
     /// Times that CSTS.CFS was set.
@@ -101,6 +103,8 @@ counters! {
     injected_tears,
     /// Refusals of any kind whose reasons were remembered; the latest can be asked for.
     remembered,
+    /// Of those, what was put up with, since it harms nobody.
+    tolerated,
     /// Times the thread parked.
     parks,
     /// Times it was woken.

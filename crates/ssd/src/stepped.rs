@@ -298,7 +298,9 @@ impl SoftPort for PortHandle {
     }
 
     fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
-        self.0.state().controller.unmap_dma(iova)
+        let mut state = self.0.state();
+        let now_ns = state.now_ns;
+        state.controller.unmap_dma(iova, now_ns)
     }
 
     fn vectors(&self) -> u16 {

@@ -496,7 +496,7 @@ impl<C: Clock> Worker<C> {
                     let _ = reply.send(controller.map_dma(region));
                 }
                 Call::Unmap(iova, reply) => {
-                    let _ = reply.send(controller.unmap_dma(iova));
+                    let _ = reply.send(controller.unmap_dma(iova, self.clock.now_ns()));
                 }
                 Call::SetVector(vector, event, reply) => {
                     let _ = reply.send(controller.set_vector(vector, event));

@@ -457,11 +457,33 @@ fn an_event_request_can_be_aborted() {
 
 #[test]
 fn reused_admin_identifier() {
-    let (ssd, mut host) = stepped(config(1 << 20, 512));
+    let (ssd, mut host) = stepped(SsdConfig { strict: true, ..config(1 << 20, 512) });
     host.submit(0, &Sqe::async_event_request(9));
     host.submit(0, &Sqe::abort(9, 0, 1));
     refused(host.wait(0), S::CommandIdConflict);
     assert_eq!(ssd.counters().cid_conflicts, 1);
+}
+
+#[test]
+fn an_event_request_makes_way_for_a_command_of_its_identifier() {
+    let (ssd, mut host) = stepped(config(1 << 20, 512));
+    host.submit(0, &Sqe::async_event_request(9));
+    host.submit(0, &Sqe::async_event_request(10));
+    host.submit(0, &Sqe::abort(9, 0, 1));
+    assert_eq!(ok(host.wait(0)).cid.get(), 9);
+    // One request is left, which is told of the event; a second event finds none.
+    host.submit(0, &Sqe::async_event_request(10));
+    ok(host.admin(Sqe::set_features(0, 0, fid::TEMPERATURE_THRESHOLD, false, 300)));
+    host.submit(0, &Sqe::set_features(7, 0, fid::ASYNC_EVENT_CONFIG, false, 2));
+    let (a, b) = (ok(host.wait(0)), ok(host.wait(0)));
+    assert_eq!((a.cid.get(), b.cid.get(), b.dw0.get()), (7, 10, 0x0002_0101));
+    ssd.clock().advance(1_000_000);
+    assert!(host.poll(0).is_none(), "the identifier is completed once");
+    let counters = ssd.counters();
+    assert_eq!((counters.cid_conflicts, counters.refused), (2, 0));
+    let refusals = ssd.refusals();
+    let told = refusals.iter().filter(|refusal| refusal.tolerated).map(|refusal| (refusal.qid, refusal.cid));
+    assert_eq!(told.collect::<Vec<_>>(), [(0, Some(9)), (0, Some(10))]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ the data stays for the next.";
 /// `ssd URI`.
 const DEVICE: &str = "\
 The SSD: mem:SIZE, its medium in memory, or file:PATH, its medium a file. Parameters follow a question mark, joined by &: model, lba, vwc, namespaces \
-(mem: only), mdts, boundary, cpu, queues, vectors, create (file: only); see `meantime bench --help`, option --device. In a shell, quote it: ? and & mean \
+(mem: only), mdts, boundary, cpu, queues, vectors, strict, create (file: only); see `meantime bench --help`, option --device. In a shell, quote it: ? and & mean \
 something to it.";
 
 /// `ssd --socket`.
@@ -86,7 +86,8 @@ is replaced. SPDK wants it to be called cntrl, and is given its directory.";
 /// `ssd --log`.
 const LOG: &str = "\
 What to report on standard error while it runs, a line each. refused: drivers as they come and go, and every command, register or doorbell access and \
-message that was refused, with the reason, at most 20 in a fifth of a second. none: nothing.";
+message that was refused, with the reason, at most 20 in a fifth of a second; what hosts do when they go away and harms nobody is only counted, unless the \
+URI says strict=1. none: nothing.";
 
 /// `ssd --help`, at the bottom.
 pub(super) const AFTER: &str = "\

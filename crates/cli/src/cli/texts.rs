@@ -29,7 +29,7 @@ DEVICES
   vfio:ADDRESS              a PCIe SSD, e.g. vfio:0000:01:00.0
   vfio-user:SOCKET          a controller that another process serves, e.g. `meantime ssd`
   kernel:PATH[?KEY=VALUE&…] a file or block device by the kernel's own stack, e.g. kernel:/dev/nvme0n1
-  Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create, ro.
+  Keys: model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, strict, lock, faults, create, ro.
   See `meantime bench --help`, option --device.";
 
 /// The device, wherever one is named.
@@ -101,7 +101,7 @@ Parameters follow a question mark, joined by &. Of vfio: and vfio-user: nsid=N, 
 not registered with io_uring), lba=512 or 4096, create=SIZE. Of the others: model=null (default, takes no time), fast12, dram-nvme, nvram, \
 optane, zssd, nand, or the path of a model file; lba=512 or 4096 (bytes per logical block); vwc=0 or 1 (volatile \
 write cache); cpu=N (the SSD's thread; default the last); mdts=BYTES (most data of one command); boundary=BLOCKS; \
-queues=N; vectors=N; lock=1 (lock the driver's memory); faults=FILE (a plan of faults); namespaces=N and nsid=N (mem: only).
+queues=N; vectors=N; strict=1 (refuse also what harms nobody; docs/faults.md); lock=1 (lock the driver's memory); faults=FILE (a plan of faults); namespaces=N and nsid=N (mem: only).
 
 In a shell, quote URIs: ? and & mean something to it.";
 

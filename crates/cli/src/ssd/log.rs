@@ -43,7 +43,10 @@ impl Log {
             Event::Connected { pid: None } => "a driver has connected".to_owned(),
             Event::Ended { why } => {
                 self.catch_up();
-                format!("the driver is gone: {why}")
+                match why {
+                    Some(why) => format!("client disconnected: {why}"),
+                    None => "client disconnected".to_owned(),
+                }
             }
             Event::Refused { command, errno, why } => {
                 let error = std::io::Error::from_raw_os_error(*errno);
@@ -85,12 +88,14 @@ impl Log {
 
     /// The same, without delay.
     pub fn look_now(&mut self, ssd: &Ssd) {
-        let remembered = ssd.counters().remembered;
-        if !self.on || remembered == self.seen {
+        let counters = ssd.counters();
+        // What is put up with nobody can, or has to, do anything about.
+        let refused = counters.remembered - counters.tolerated;
+        if !self.on || refused == self.seen {
             return;
         }
-        let new = remembered - self.seen;
-        self.seen = remembered;
+        let new = refused - self.seen;
+        self.seen = refused;
         for text in latest(&ssd.refusals(), new) {
             self.line(&text);
         }
@@ -99,12 +104,13 @@ impl Log {
 
 /// The `new` latest of `refusals` as lines, as many as are shown at once, oldest first.
 fn latest(refusals: &[Refusal], new: u64) -> Vec<String> {
+    let refusals: Vec<&Refusal> = refusals.iter().filter(|refusal| !refusal.tolerated).collect();
     let shown = refusals.len().min(new.try_into().unwrap_or(usize::MAX)).min(LINES_MAX);
     let mut lines = Vec::with_capacity(shown + 1);
     if new > shown as u64 {
         lines.push(format!("{} refusals more before these", new - shown as u64));
     }
-    lines.extend(refusals[refusals.len() - shown..].iter().map(words));
+    lines.extend(refusals[refusals.len() - shown..].iter().map(|refusal| words(refusal)));
     lines
 }
 
@@ -123,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_latest_are_shown_and_the_others_counted() {
-        let refusal = |qid| Refusal { qid, cid: None, status: None, reason: "why" };
+        let refusal = |qid| Refusal { qid, cid: None, status: None, reason: "why", tolerated: false };
         let refusals: Vec<_> = (0..100).map(refusal).collect();
         assert_eq!(latest(&refusals, 2), ["queue 98: why", "queue 99: why"]);
         let many = latest(&refusals, 1_000);
@@ -132,5 +138,7 @@ mod tests {
             (21, "980 refusals more before these", "queue 99: why")
         );
         assert_eq!(latest(&[], 5), ["5 refusals more before these"]);
+        let tolerated = Refusal { tolerated: true, ..refusal(100) };
+        assert_eq!(latest(&[refusal(99), tolerated], 1), ["queue 99: why"]);
     }
 }

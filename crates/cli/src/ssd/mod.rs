@@ -155,6 +155,7 @@ fn report(args: &SsdArgs, counters: Counters) -> Result<(), Failure> {
         "admin_commands": c.admin_commands, "reads": c.reads, "writes": c.writes, "flushes": c.flushes, "other_io": c.other_io,
         "read_bytes": c.read_bytes, "written_bytes": c.written_bytes, "refused": c.refused, "bad_registers": c.bad_registers,
         "bad_doorbells": c.bad_doorbells, "stray_doorbells": c.stray_doorbells, "dma_errors": c.dma_errors, "fatal": c.fatal,
+        "ended_queues": c.ended_queues, "tolerated": c.tolerated,
         "resets": c.resets, "interrupts": c.interrupts, "parks": c.parks, "naps": c.naps,
     });
     print(&format!("{}\n", json!({ "counters": counters })))

@@ -241,6 +241,7 @@ mod soft {
             optimal_io_boundary_lbas: soft.boundary_blocks,
             cpu: soft.cpu.or(options.ssd_cpu).or_else(last_cpu),
             stamps: options.stamps,
+            strict: soft.strict,
             faults: faults.unwrap_or(FaultPlan::NONE),
             ..SsdConfig::default()
         };

@@ -130,6 +130,8 @@ pub struct SoftUri {
     pub queues: Option<u16>,
     /// Interrupt vectors, the admin queue's included.
     pub vectors: Option<u16>,
+    /// Refuse also what harms nobody and hosts do when they go away, e.g. to free the memory of queues that they have not deleted.
+    pub strict: bool,
     /// Lock the driver's memory, as a real device needs it.
     pub lock: bool,
     /// The SSD's fault plan: a TOML file.
@@ -153,6 +155,7 @@ impl Default for SoftUri {
             cpu: None,
             queues: None,
             vectors: None,
+            strict: false,
             lock: false,
             faults: None,
             create_bytes: None,
@@ -173,8 +176,7 @@ pub struct UriError {
 
 const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd), vfio:ADDRESS (e.g. \
                        vfio:0000:01:00.0), vfio-user:SOCKET (e.g. vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
-const PARAMETERS: &str =
-    "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, lock, faults, create, ro";
+const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, strict, lock, faults, create, ro";
 const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, no-iommu";
 const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
@@ -362,6 +364,7 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
         "cpu" => soft.cpu = Some(number(1023)? as usize),
         "queues" => soft.queues = Some(positive(1024)? as u16),
         "vectors" => soft.vectors = Some(positive(2048)? as u16),
+        "strict" => soft.strict = flag()?,
         "lock" => soft.lock = flag()?,
         "ro" => soft.read_only = flag()?,
         "faults" if value.is_empty() => return Err(wrong("a TOML file; docs/faults.md")),

@@ -91,7 +91,7 @@ fn counters(ssd: &dyn FaultControl) -> String {
 }
 
 fn refusal(refusal: &Refusal) -> String {
-    let Refusal { qid, cid, status, reason } = refusal;
+    let Refusal { qid, cid, status, reason, tolerated } = refusal;
     let mut text = format!(" queue {qid}");
     if let Some(cid) = cid {
         let _ = write!(text, ", command {cid:#06x}");
@@ -99,6 +99,9 @@ fn refusal(refusal: &Refusal) -> String {
     let _ = write!(text, ": {reason}");
     if let Some(status) = status {
         let _ = write!(text, "; {status}");
+    }
+    if *tolerated {
+        text.push_str("; tolerated");
     }
     text.push('\n');
     text

@@ -22,7 +22,7 @@ impl Controller {
             worked = true;
             self.counters.admin_commands.add(1);
             let cid = sqe.cid();
-            if self.sqs[0].cids.contains(cid) {
+            if self.sqs[0].cids.contains(cid) && (self.config.strict || !self.give_up_event_request(cid)) {
                 let status = self.cid_conflict(0, cid);
                 self.post(0, cid, Outcome::from(status));
                 continue;
@@ -166,7 +166,8 @@ impl Controller {
         let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
             return Err(self.unmapped_queue(cid));
         };
-        self.take_stray_doorbell(qid, usize::from(qid) * 2 + 1);
+        self.take_stray_doorbell(usize::from(qid) * 2 + 1);
+        self.ended.forget_cq(qid);
         let mut cq = Cq::new(ring, doorbell, vector);
         cq.event = event;
         self.cqs[usize::from(qid)] = Some(cq);
@@ -193,7 +194,8 @@ impl Controller {
         let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
             return Err(self.unmapped_queue(cid));
         };
-        self.take_stray_doorbell(qid, usize::from(qid) * 2);
+        self.take_stray_doorbell(usize::from(qid) * 2);
+        self.ended.forget_sq(qid);
         if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
             cq.sqs += 1;
         }
@@ -204,10 +206,10 @@ impl Controller {
     }
 
     /// A doorbell that was rung before its queue was there must not be taken for a new one.
-    fn take_stray_doorbell(&mut self, qid: u16, index: usize) {
+    fn take_stray_doorbell(&mut self, index: usize) {
         let cell = self.doorbells.get(index);
         if cell.is_some_and(|cell| cell.swap(0, std::sync::atomic::Ordering::Relaxed) != 0) {
-            self.stray_doorbell(qid);
+            self.stray_doorbell(index);
         }
     }
 
@@ -216,6 +218,10 @@ impl Controller {
         let (cid, qid) = (sqe.cid(), sqe.qid());
         let bound = match self.cqs.get(usize::from(qid)) {
             Some(Some(cq)) if qid != 0 => cq.sqs,
+            _ if self.ended.forget_cq(qid) => {
+                self.clear_doorbell(usize::from(qid) * 2 + 1);
+                return Ok(Outcome::OK);
+            }
             _ => {
                 return Err(self.refuse(
                     0,
@@ -237,25 +243,18 @@ impl Controller {
     /// 1.4 §5.6: what is outstanding is aborted before the deletion completes.
     fn delete_io_sq(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Outcome, Status> {
         let qid = sqe.qid();
-        let Some(index) = self.sq_index(qid).filter(|&index| index != 0) else {
-            let reason = "no such submission queue";
-            return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidQueueIdentifier, reason));
-        };
-        for command in self.pending.take_queue(qid) {
-            self.finish_early(command, StatusCode::CommandAbortedSqDeletion, now_ns);
+        match self.sq_index(qid).filter(|&index| index != 0) {
+            Some(index) => self.take_out_sq(index, now_ns),
+            None if self.ended.forget_sq(qid) => self.clear_doorbell(usize::from(qid) * 2),
+            None => {
+                let reason = "no such submission queue";
+                return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidQueueIdentifier, reason));
+            }
         }
-        self.announce_all(now_ns);
-        self.update_timed();
-        // Order is kept: round robin goes on with the queue after it.
-        let sq = self.sqs.remove(index);
-        if let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] {
-            cq.sqs -= 1;
-        }
-        self.clear_doorbell(usize::from(qid) * 2);
         Ok(Outcome::OK)
     }
 
-    fn clear_doorbell(&self, index: usize) {
+    pub(super) fn clear_doorbell(&self, index: usize) {
         if let Some(cell) = self.doorbells.get(index) {
             cell.store(0, std::sync::atomic::Ordering::Relaxed);
         }

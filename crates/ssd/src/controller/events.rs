@@ -86,6 +86,19 @@ impl Controller {
         true
     }
 
+    /// The host uses the identifier of the held request `cid` for another command: it has given the request up on its own side, as
+    /// hosts do that go away. No completion comes for it. False if it is not held.
+    pub(super) fn give_up_event_request(&mut self, cid: u16) -> bool {
+        let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
+        self.events.requests.remove(at);
+        let sq = &mut self.sqs[0];
+        sq.cids.remove(cid);
+        sq.outstanding -= 1;
+        self.counters.cid_conflicts.add(1);
+        self.tolerate(0, Some(cid), "the identifier of an Asynchronous Event Request was used again");
+        true
+    }
+
     fn end_event_request(&mut self, cid: u16, outcome: Outcome) {
         let sq = &mut self.sqs[0];
         sq.cids.remove(cid);

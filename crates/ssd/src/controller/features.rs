@@ -156,6 +156,15 @@ impl Controller {
         self.refuse(0, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
     }
 
+    /// The value of namespace `nsid`. Hosts of a time when the feature was the controller's ask with NSID 0: for what all namespaces have.
+    fn error_recovery(&self, nsid: u32, values: &[ErrorRecovery]) -> Option<ErrorRecovery> {
+        if nsid == 0 && !self.config.strict {
+            let first = values.first().copied();
+            return first.filter(|first| values.iter().all(|value| value.0 == first.0));
+        }
+        values.get((nsid as usize).wrapping_sub(1)).copied()
+    }
+
     pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Outcome, Status> {
         let Some(capabilities) = capabilities(sqe.fid(), &self.config) else {
             return Err(self.at(40, 0).invalid(sqe, "Get Features: a feature this controller does not have"));
@@ -185,12 +194,10 @@ impl Controller {
                     _ => return Err(self.invalid(sqe, "Temperature Threshold: no such sensor or type")),
                 }
             }
-            fid::ERROR_RECOVERY => {
-                match values.error_recovery.get((sqe.nsid.get() as usize).wrapping_sub(1)) {
-                    Some(value) => value.0,
-                    None => return Err(self.no_namespace(sqe)),
-                }
-            }
+            fid::ERROR_RECOVERY => match self.error_recovery(sqe.nsid.get(), &values.error_recovery) {
+                Some(value) => value.0,
+                None => return Err(self.no_namespace(sqe)),
+            },
             fid::VOLATILE_WRITE_CACHE => values.cache.0,
             fid::NUMBER_OF_QUEUES => {
                 let (sqs, cqs) = self.config.io_queues();

@@ -14,6 +14,7 @@ mod arbiter;
 mod cmb;
 mod complete;
 mod dbbuf;
+mod ending;
 mod error_log;
 mod events;
 mod fast;
@@ -52,6 +53,7 @@ use crate::stamps::{STAMP_RING_LEN, StampRing};
 use crate::store::Store;
 use arbiter::Arbiter;
 use dbbuf::Shadows;
+use ending::Ended;
 use error_log::ErrorLog;
 use events::Events;
 use features::Features;
@@ -84,10 +86,12 @@ pub struct Refusal {
     pub qid: u16,
     /// The command, if it was one.
     pub cid: Option<u16>,
-    /// The status it got, if it was a command.
+    /// The status it got, if it was a command and did not get away with it.
     pub status: Option<Status>,
     /// The rule that was broken.
     pub reason: &'static str,
+    /// It was put up with, since hosts do it when they go away and it harms nobody. A [strict](SsdConfig::strict) SSD does not.
+    pub tolerated: bool,
 }
 
 /// A software NVMe controller.
@@ -103,6 +107,7 @@ pub(crate) struct Controller {
     cqs: Vec<Option<Cq>>,
     /// The host's shadow doorbells, if it has given some.
     shadows: Option<Shadows>,
+    ended: Ended,
     interrupts: Interrupts,
     service: Service,
     faults: Faults,
@@ -150,6 +155,7 @@ impl Controller {
             sqs: Vec::with_capacity(usize::from(queues)),
             cqs: (0..queues).map(|_| None).collect(),
             shadows: None,
+            ended: Ended::default(),
             interrupts: Interrupts::new(config.vectors),
             service,
             faults: Faults::new(config.faults.clone()),
@@ -271,25 +277,6 @@ impl Controller {
 
     pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), SeamError> {
         self.host.map(region)
-    }
-
-    /// Takes a region back. Nothing touches it after: commands transfer their data when they are fetched, so that what
-    /// is pending only has to be told that it failed, and a queue that lies in it is fatal.
-    pub(crate) fn unmap_dma(&mut self, iova: u64) -> Result<(), SeamError> {
-        let len = self.host.region_len(iova).ok_or(SeamError::NotMapped)?;
-        let status = Status::from_code(StatusCode::DataTransferError).with_dnr();
-        let failed = self.pending.fail_transfers(iova, len, status);
-        self.counters.dma_errors.add(failed);
-        let in_use = self.sqs.iter().map(|sq| &sq.ring).chain(self.cqs.iter().flatten().map(|cq| &cq.ring));
-        if in_use.into_iter().any(|ring| ring.overlaps(iova, len)) {
-            self.drop_queues();
-            self.fatal("the memory of a queue in use was unmapped");
-        }
-        if self.shadows.as_ref().is_some_and(|shadows| shadows.overlap(iova, len)) {
-            self.drop_queues();
-            self.fatal("the memory of the shadow doorbells was unmapped");
-        }
-        self.host.unmap(iova).map(|_| ())
     }
 
     pub(crate) fn set_vector(&mut self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
@@ -493,7 +480,7 @@ impl Controller {
             for (index, exists) in [(index, has_sq), (index + 1, has_cq)] {
                 let Some(cell) = self.doorbells.get(index).filter(|_| !exists) else { continue };
                 if cell.swap(0, std::sync::atomic::Ordering::Relaxed) != 0 {
-                    self.stray_doorbell(qid);
+                    self.stray_doorbell(index);
                 }
             }
         }
@@ -546,7 +533,7 @@ impl Controller {
         let status = Status::from_code(code).with_dnr();
         self.counters.refused.add(1);
         tracing::debug!(qid, cid, %status, reason, "command refused");
-        self.remember(Refusal { qid, cid: Some(cid), status: Some(status), reason });
+        self.remember(Refusal { qid, cid: Some(cid), status: Some(status), reason, tolerated: false });
         status
     }
 
@@ -554,16 +541,21 @@ impl Controller {
     fn bad_doorbell(&mut self, qid: u16, reason: &'static str) {
         self.counters.bad_doorbells.add(1);
         tracing::debug!(qid, reason, "bad doorbell value");
-        self.remember(Refusal { qid, cid: None, status: None, reason });
+        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
         self.event(meantime_spec::log::AsyncEventCode::InvalidDoorbellWriteValue);
     }
 
+    /// The doorbell at `index` was rung, though its queue does not exist.
     #[cold]
-    fn stray_doorbell(&mut self, qid: u16) {
-        let reason = "doorbell of a queue that does not exist";
+    fn stray_doorbell(&mut self, index: usize) {
+        let (qid, reason) = ((index / 2) as u16, "doorbell of a queue that does not exist");
         self.counters.stray_doorbells.add(1);
+        // The host may not have seen yet that its queue has ended, or with CSTS.CFS all of them.
+        if self.ended.has_doorbell(index) || self.regs.csts().cfs() {
+            return;
+        }
         tracing::debug!(qid, reason);
-        self.remember(Refusal { qid, cid: None, status: None, reason });
+        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
         self.event(meantime_spec::log::AsyncEventCode::WriteToInvalidDoorbell);
     }
 }

@@ -7,6 +7,7 @@ use meantime_spec::regs::{
 };
 use meantime_spec::seam::SOFT_DSTRD;
 
+use super::ending::Ended;
 use super::queues::{Cq, Sq};
 use super::{Controller, Refusal};
 use crate::config::SsdConfig;
@@ -114,11 +115,11 @@ impl RegisterFile {
         }
     }
 
-    fn csts(&self) -> Csts {
+    pub(super) fn csts(&self) -> Csts {
         Csts(self.csts.load(Ordering::Acquire))
     }
 
-    fn set_csts(&self, csts: Csts) {
+    pub(super) fn set_csts(&self, csts: Csts) {
         self.csts.store(csts.0, Ordering::Release);
     }
 
@@ -220,15 +221,16 @@ impl Controller {
     pub(super) fn bad_register(&mut self, reason: &'static str) {
         self.counters.bad_registers.add(1);
         tracing::debug!(reason, "register access refused");
-        self.remember(Refusal { qid: 0, cid: None, status: None, reason });
+        self.remember(Refusal { qid: 0, cid: None, status: None, reason, tolerated: false });
     }
 
     /// Sets CSTS.CFS: the controller does nothing more until it is reset.
     #[cold]
     pub(super) fn fatal(&mut self, reason: &'static str) {
         self.counters.fatal.add(1);
-        tracing::warn!(reason, "controller fatal status");
-        self.remember(Refusal { qid: 0, cid: None, status: None, reason });
+        // The host sees it in CSTS, and whoever watches the SSD among what was refused.
+        tracing::debug!(reason, "controller fatal status");
+        self.remember(Refusal { qid: 0, cid: None, status: None, reason, tolerated: false });
         self.drop_queues();
         self.ready_at_ns = None;
         // Interrupts that are held back are still sent.
@@ -326,7 +328,13 @@ impl Controller {
             if rung && index / 2 < queues {
                 self.counters.stray_doorbells.add(1);
                 let reason = "doorbell rung before the controller was enabled";
-                self.remember(Refusal { qid: (index / 2) as u16, cid: None, status: None, reason });
+                self.remember(Refusal {
+                    qid: (index / 2) as u16,
+                    cid: None,
+                    status: None,
+                    reason,
+                    tolerated: false,
+                });
             }
         }
         self.power.active_until(now_ns);
@@ -391,6 +399,7 @@ impl Controller {
         self.cqs.iter_mut().for_each(|cq| *cq = None);
         self.pending.clear();
         self.shadows = None;
+        self.ended = Ended::default();
         self.events.reset();
         self.blocked = false;
     }

@@ -28,6 +28,8 @@ pub(super) enum Received {
     Message(Message),
     /// Not all of it is there yet.
     Later,
+    /// The client has closed the connection, between two messages.
+    Closed,
     /// The connection is over.
     End(String),
 }
@@ -84,7 +86,7 @@ impl Connection {
                 return Received::Message(self.take());
             }
             match self.read_some() {
-                Ok(0) if self.have == 0 => return Received::End("it closed the connection".into()),
+                Ok(0) if self.have == 0 => return Received::Closed,
                 Ok(0) => return Received::End("it closed the connection in the middle of a message".into()),
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Received::Later,

@@ -39,8 +39,8 @@ pub enum Event {
     },
     /// It is gone; the function is free for the next.
     Ended {
-        /// Why.
-        why: String,
+        /// Why; `None` if it closed its connection, as it should.
+        why: Option<String>,
     },
     /// A message was answered with an error.
     Refused {
@@ -143,7 +143,7 @@ impl Service {
             if ready[1] {
                 let _ = rustix::io::read(&*self.alarm, &mut [0; 8]);
                 if self.client.is_some() {
-                    self.end("memory that it had mapped was taken away (its file has shrunk)".into());
+                    self.end(Some("memory that it had mapped was taken away (its file has shrunk)".into()));
                 }
                 continue;
             }
@@ -159,7 +159,7 @@ impl Service {
             }
         }
         if self.client.is_some() {
-            self.end("the server ends".into());
+            self.end(Some("the server ends".into()));
         }
     }
 
@@ -210,7 +210,7 @@ impl Service {
                     return self.plug(connection, first);
                 }
                 Received::Later => at += 1,
-                Received::End(_) => {
+                Received::Closed | Received::End(_) => {
                     self.silent.remove(at);
                 }
             }
@@ -227,7 +227,7 @@ impl Service {
                 self.client = Some(Client { connection, function });
                 (self.tell)(Event::Connected { pid });
                 if let Err(why) = self.answer(first) {
-                    self.end(why);
+                    self.end(Some(why));
                 }
             }
             Err(error) => {
@@ -243,9 +243,10 @@ impl Service {
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(client) = &mut self.client else { return };
             let served = match client.connection.receive() {
-                Received::Message(message) => self.answer(message),
+                Received::Message(message) => self.answer(message).map_err(Some),
                 Received::Later => return,
-                Received::End(why) => Err(why),
+                Received::Closed => Err(None),
+                Received::End(why) => Err(Some(why)),
             };
             if let Err(why) = served {
                 return self.end(why);
@@ -270,7 +271,7 @@ impl Service {
     }
 
     /// The client is gone, or is to go: takes everything of it away. That has to succeed before there can be another one.
-    fn end(&mut self, why: String) {
+    fn end(&mut self, why: Option<String>) {
         let Some(mut client) = self.client.take() else { return };
         let mut told = false;
         while let Err(error) = client.function.unplug() {

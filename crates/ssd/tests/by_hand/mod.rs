@@ -192,7 +192,12 @@ impl Client {
     }
 
     pub fn map(&mut self, memory: &Memory, iova: u64) {
-        let body = wire![32u32, 3u32, 0u64, iova, memory.len as u64];
+        self.map_part(memory, 0, iova, memory.len as u64);
+    }
+
+    /// Maps `len` bytes of `memory` from `offset`.
+    pub fn map_part(&mut self, memory: &Memory, offset: u64, iova: u64, len: u64) {
+        let body = wire![32u32, 3u32, offset, iova, len];
         assert!(self.ok(DMA_MAP, &body, &[memory.file.as_fd()]).is_empty());
     }
 
@@ -290,6 +295,8 @@ const CQ: usize = 0x3000;
 /// The first page that is free for data.
 pub const DATA: usize = 0x4000;
 pub const ENTRIES: u32 = 16;
+/// The region of the I/O queues, if they have their own: where, and how many bytes.
+pub const IO_QUEUES: (u64, u64) = (IOVA + SQ as u64, (DATA - SQ) as u64);
 
 struct Queue {
     sq: usize,
@@ -316,6 +323,20 @@ impl Host {
     pub fn new(mut client: Client) -> Self {
         let memory = Memory::new(1 << 20);
         client.map(&memory, IOVA);
+        Self::with(client, memory)
+    }
+
+    /// The same; the I/O queues lie in a region of their own, [`IO_QUEUES`].
+    pub fn with_regions(mut client: Client) -> Self {
+        let memory = Memory::new(1 << 20);
+        let len = memory.len as u64 - DATA as u64;
+        client.map_part(&memory, 0, IOVA, SQ as u64);
+        client.map_part(&memory, SQ as u64, IO_QUEUES.0, IO_QUEUES.1);
+        client.map_part(&memory, DATA as u64, IOVA + DATA as u64, len);
+        Self::with(client, memory)
+    }
+
+    fn with(mut client: Client, memory: Memory) -> Self {
         let bells = client.doorbells();
         let dstrd = u64_at(&client.read(0, 0, 8), 0) >> 32 & 0xf;
         let queue = |sq, cq| Queue { sq, cq, tail: 0, head: 0, phase: 1 };
@@ -425,6 +446,12 @@ impl Host {
         sqe[40..44].copy_from_slice(&wire![(ENTRIES - 1) << 16 | 1]);
         sqe[44..48].copy_from_slice(&wire![1u32 << 16 | 1]);
         assert_eq!(self.run(0, sqe), 0);
+    }
+
+    /// The I/O queue pair's memory is zeroed: another may be created there.
+    pub fn forget_queues(&mut self) {
+        self.memory.put(SQ, &[0; DATA - SQ]);
+        self.queues[1] = Queue { sq: SQ, cq: CQ, tail: 0, head: 0, phase: 1 };
     }
 
     /// A read (2) or write (1) of the block of 512 bytes at `lba`, to or from `iova`.

@@ -1,0 +1,135 @@
+//! Memory that the host takes back while the controller uses it.
+//!
+//! A host that goes away is not always tidy: it frees the memory of queues that it could not, or did not, delete first.
+//! That ends those queues and no others. It is a rule broken all the same: a strict SSD sets CSTS.CFS.
+
+use std::collections::BTreeSet;
+
+use meantime_spec::seam::SeamError;
+use meantime_spec::status::{Status, StatusCode};
+
+use super::{Controller, Refusal};
+use crate::hostmem::Ring;
+
+/// Queues that ended with their memory, until the host deletes them or creates others of their identifiers.
+#[derive(Default)]
+pub(super) struct Ended {
+    sqs: BTreeSet<u16>,
+    cqs: BTreeSet<u16>,
+}
+
+impl Ended {
+    /// Whether `doorbell`, by its index, is one of such a queue.
+    pub(super) fn has_doorbell(&self, doorbell: usize) -> bool {
+        let (queues, qid) =
+            if doorbell.is_multiple_of(2) { (&self.sqs, doorbell / 2) } else { (&self.cqs, doorbell / 2) };
+        u16::try_from(qid).is_ok_and(|qid| queues.contains(&qid))
+    }
+
+    /// Submission queue `qid` is no longer among them. False if it was not.
+    pub(super) fn forget_sq(&mut self, qid: u16) -> bool {
+        self.sqs.remove(&qid)
+    }
+
+    /// The same for a completion queue.
+    pub(super) fn forget_cq(&mut self, qid: u16) -> bool {
+        self.cqs.remove(&qid)
+    }
+}
+
+impl Controller {
+    /// Takes a region back. Nothing touches it after: commands transfer their data when they are fetched, so that what
+    /// is pending only has to be told that it failed, and the queues that lie in it end.
+    pub(crate) fn unmap_dma(&mut self, iova: u64, now_ns: u64) -> Result<(), SeamError> {
+        let len = self.host.region_len(iova).ok_or(SeamError::NotMapped)?;
+        let status = Status::from_code(StatusCode::DataTransferError).with_dnr();
+        let failed = self.pending.fail_transfers(iova, len, status);
+        self.counters.dma_errors.add(failed);
+        if self.config.strict {
+            self.end_strictly(iova, len);
+        } else {
+            self.end_queues(iova, len, now_ns);
+        }
+        self.host.unmap(iova).map(|_| ())
+    }
+
+    fn end_strictly(&mut self, iova: u64, len: u64) {
+        let rings = self.sqs.iter().map(|sq| &sq.ring).chain(self.cqs.iter().flatten().map(|cq| &cq.ring));
+        if rings.into_iter().any(|ring| ring.overlaps(iova, len)) {
+            self.fatal("the memory of a queue in use was unmapped");
+        }
+        if self.shadows.as_ref().is_some_and(|shadows| shadows.overlap(iova, len)) {
+            self.fatal("the memory of the shadow doorbells was unmapped");
+        }
+    }
+
+    fn end_queues(&mut self, iova: u64, len: u64, now_ns: u64) {
+        let is_gone = |ring: &Ring| ring.overlaps(iova, len);
+        let admin_sq = self.sqs.first().is_some_and(|sq| is_gone(&sq.ring));
+        let admin_cq = self.cqs[0].as_ref().is_some_and(|cq| is_gone(&cq.ring));
+        if admin_sq || admin_cq {
+            return self.end_admin();
+        }
+        // Every I/O queue rings by them, if there are any.
+        let shadows = self.shadows.take_if(|shadows| shadows.overlap(iova, len)).is_some();
+        // Completion queues first: then nothing is written to one that is gone.
+        for qid in 1..self.cqs.len() {
+            if self.cqs[qid].as_ref().is_some_and(|cq| shadows || is_gone(&cq.ring)) {
+                self.cqs[qid] = None;
+                self.clear_doorbell(qid * 2 + 1);
+                self.ended.cqs.insert(qid as u16);
+                self.queue_ended(qid as u16, "the memory of a completion queue in use was unmapped");
+            }
+        }
+        for index in (1..self.sqs.len()).rev() {
+            let sq = &self.sqs[index];
+            let (qid, cq_is_gone) = (sq.qid, self.cqs[usize::from(sq.cqid)].is_none());
+            if shadows || cq_is_gone || is_gone(&sq.ring) {
+                self.take_out_sq(index, now_ns);
+                self.ended.sqs.insert(qid);
+                self.queue_ended(qid, "the memory of a submission queue in use was unmapped");
+            }
+        }
+    }
+
+    /// Without its admin queue the controller can only be reset. After a shutdown nobody is to be told.
+    fn end_admin(&mut self) {
+        self.queue_ended(0, "the memory of the admin queue was unmapped");
+        self.drop_queues();
+        self.ready_at_ns = None;
+        self.update_timed();
+        if !self.regs.is_shut_down() {
+            self.counters.fatal.add(1);
+            self.regs.set_csts(self.regs.csts().with_cfs(true));
+        }
+    }
+
+    fn queue_ended(&mut self, qid: u16, reason: &'static str) {
+        self.counters.ended_queues.add(1);
+        self.tolerate(qid, None, reason);
+    }
+
+    /// The submission queue `sqs[index]` is no more. What was outstanding is aborted first (1.4 §5.6).
+    pub(super) fn take_out_sq(&mut self, index: usize, now_ns: u64) {
+        let qid = self.sqs[index].qid;
+        for command in self.pending.take_queue(qid) {
+            self.finish_early(command, StatusCode::CommandAbortedSqDeletion, now_ns);
+        }
+        self.announce_all(now_ns);
+        self.update_timed();
+        // Order is kept: round robin goes on with the queue after it.
+        let sq = self.sqs.remove(index);
+        if let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] {
+            cq.sqs -= 1;
+        }
+        self.clear_doorbell(usize::from(qid) * 2);
+    }
+
+    /// Something that is against the rules but harms nobody: remembered, and otherwise put up with.
+    #[cold]
+    pub(super) fn tolerate(&mut self, qid: u16, cid: Option<u16>, reason: &'static str) {
+        self.counters.tolerated.add(1);
+        tracing::debug!(qid, cid, reason, "put up with");
+        self.remember(Refusal { qid, cid, status: None, reason, tolerated: true });
+    }
+}
