@@ -53,7 +53,8 @@ impl Recorder {
     }
 }
 
-impl SoftPort for Recorder {
+// SAFETY: as the port it passes everything on to.
+unsafe impl SoftPort for Recorder {
     fn read32(&self, offset: u32) -> u32 {
         self.inner.read32(offset)
     }
@@ -77,7 +78,7 @@ impl SoftPort for Recorder {
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
-        let noted = (region.iova, region.host_addr, region.len, Arc::clone(&region.keepalive));
+        let noted = (region.iova(), region.host_addr(), region.len(), Arc::clone(region.keepalive()));
         self.memory.lock().expect("not poisoned").push(noted);
         self.inner.map_dma(region)
     }

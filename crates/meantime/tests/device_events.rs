@@ -42,7 +42,8 @@ impl Eventful {
     }
 }
 
-impl DmaMap for Eventful {
+// SAFETY: as the transport it passes everything on to.
+unsafe impl DmaMap for Eventful {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         self.mapped.lock().unwrap().insert(iova);
         self.inner.map_dma(iova, pages)
@@ -56,7 +57,8 @@ impl DmaMap for Eventful {
     }
 }
 
-impl Transport for Eventful {
+// SAFETY: as above.
+unsafe impl Transport for Eventful {
     fn describe(&self) -> String {
         self.inner.describe()
     }

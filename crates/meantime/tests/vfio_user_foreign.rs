@@ -113,7 +113,9 @@ impl ServerBackend for Backend {
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let addr = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &fd, offset) }?;
         let keepalive = Arc::new(Mapping(NonNull::new(addr).unwrap(), len)) as Arc<dyn Any + Send + Sync>;
-        self.port.map_dma(DmaRegion { iova, host_addr: addr as usize, len, keepalive }).map_err(failed)
+        // SAFETY: mapped as long as `keepalive`; nothing else in this process accesses it.
+        let region = unsafe { DmaRegion::new(iova, addr as usize, len, keepalive) };
+        self.port.map_dma(region).map_err(failed)
     }
 
     fn dma_unmap(&mut self, _: DmaUnmapFlags, iova: u64, _: u64) -> io::Result<()> {

@@ -156,17 +156,64 @@ impl<'a> Parking<'a> {
     }
 }
 
-/// Host memory that the controller may reach by DMA.
+/// Host memory that the controller may reach by DMA: whoever has one may have the controller read and write there.
 #[derive(Clone)]
 pub struct DmaRegion {
+    iova: u64,
+    host_addr: usize,
+    len: usize,
+    keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+}
+
+impl DmaRegion {
+    /// The `len` bytes at `host_addr` of this process, which the controller is to see at `iova`. `keepalive` is held for as long as the
+    /// controller may touch them.
+    ///
+    /// # Safety
+    /// As long as this region, a clone of it, or a mapping made of it ([`SoftPort::map_dma`]) exists:
+    /// - the bytes are mapped in this process for reading and writing; holding `keepalive` may be what sees to that;
+    /// - the controller may read and write any of them at any moment, from any thread, as the commands, queues and registers that it
+    ///   was given say. So nobody may have a reference to a byte, or access it otherwise than by atomics or raw copies, while a
+    ///   command names it, and nobody who could give such a command may be unaware of this.
+    #[expect(unsafe_code, reason = "the contract of DMA is a promise of the caller's")]
+    pub unsafe fn new(
+        iova: u64,
+        host_addr: usize,
+        len: usize,
+        keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { iova, host_addr, len, keepalive }
+    }
+
     /// First I/O virtual address.
-    pub iova: u64,
+    #[must_use]
+    pub fn iova(&self) -> u64 {
+        self.iova
+    }
+
     /// Where the same bytes are in this process.
-    pub host_addr: usize,
+    #[must_use]
+    pub fn host_addr(&self) -> usize {
+        self.host_addr
+    }
+
     /// Length in bytes.
-    pub len: usize,
-    /// Keeps the memory mapped in this process for as long as the controller may touch it.
-    pub keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What keeps the memory mapped in this process.
+    #[must_use]
+    pub fn keepalive(&self) -> &std::sync::Arc<dyn Any + Send + Sync> {
+        &self.keepalive
+    }
 }
 
 impl fmt::Debug for DmaRegion {
@@ -231,7 +278,16 @@ impl std::error::Error for SeamError {}
 /// A software SSD as its driver sees it: one PCIe function's worth of calls.
 ///
 /// None of these is on the path of an I/O, except [`SoftPort::wake`] when the SSD's thread has parked.
-pub trait SoftPort: Send + Sync + 'static {
+///
+/// # Safety
+/// Drivers hand memory out again by what an implementation says:
+/// - It touches no memory but that of regions mapped by [`map_dma`](Self::map_dma), and of those only what a command, a queue or a
+///   register names.
+/// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`SeamError::Gone`], it touches the region no more and has dropped its
+///   `keepalive`. After any other error it holds the `keepalive` for as long as it may still do so.
+/// - What [`controller_memory`](Self::controller_memory) names stays mapped, for reading and writing, while its `keepalive` is held.
+#[expect(unsafe_code, reason = "what memory is freed by is a promise of the implementation's")]
+pub unsafe trait SoftPort: Send + Sync + 'static {
     /// Reads a 32-bit controller register. A device that is gone reads all ones.
     fn read32(&self, offset: u32) -> u32;
     /// Reads a 64-bit controller register.

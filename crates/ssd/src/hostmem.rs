@@ -64,24 +64,24 @@ pub(crate) struct HostSlice<'m> {
 impl HostMemory {
     /// Adds a region.
     pub(crate) fn map(&mut self, region: DmaRegion) -> Result<(), SeamError> {
-        let len = region.len as u64;
+        let (iova, host_addr, len) = (region.iova(), region.host_addr(), region.len() as u64);
         // An empty region, or one that wraps around either address space, collides with everything.
-        let Some(end) = region.iova.checked_add(len) else { return Err(SeamError::Overlap) };
-        if len == 0 || region.host_addr == 0 || region.host_addr.checked_add(region.len).is_none() {
+        let Some(end) = iova.checked_add(len) else { return Err(SeamError::Overlap) };
+        if len == 0 || host_addr == 0 || host_addr.checked_add(region.len()).is_none() {
             return Err(SeamError::Overlap);
         }
         if self.regions.len() >= MAX_REGIONS {
             return Err(SeamError::TooManyRegions);
         }
-        let at = self.regions.partition_point(|r| r.iova < region.iova);
+        let at = self.regions.partition_point(|r| r.iova < iova);
         let before = at.checked_sub(1).is_some_and(|i| {
             let r = &self.regions[i];
-            r.iova + r.len > region.iova
+            r.iova + r.len > iova
         });
         if before || self.regions.get(at).is_some_and(|r| r.iova < end) {
             return Err(SeamError::Overlap);
         }
-        let DmaRegion { iova, host_addr, keepalive, .. } = region;
+        let keepalive = Arc::clone(region.keepalive());
         self.regions.insert(at, Region { iova, len, addr: host_addr, keepalive });
         self.last.set(0);
         Ok(())

@@ -265,7 +265,9 @@ impl VirtualClock for SteppedClock {
 
 struct PortHandle(Arc<Port>);
 
-impl SoftPort for PortHandle {
+// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma` has it drop, with their
+// `keepalive`, before it answers; one that has ended has dropped the table. Its own memory is allocated as long as it is held.
+unsafe impl SoftPort for PortHandle {
     fn read32(&self, offset: u32) -> u32 {
         self.0.regs.read32(offset)
     }

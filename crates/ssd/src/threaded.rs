@@ -314,7 +314,9 @@ impl Port {
     }
 }
 
-impl SoftPort for Port {
+// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma` has it drop, with their
+// `keepalive`, before it answers; one that has ended has dropped the table. Its own memory is allocated as long as it is held.
+unsafe impl SoftPort for Port {
     fn read32(&self, offset: u32) -> u32 {
         self.regs.read32(offset)
     }

@@ -420,13 +420,7 @@ fn taking_memory_away_fails_what_is_in_flight_to_it() {
     let (ssd, mut host) = stepped(SsdConfig { model: Model::named("nand").unwrap(), ..config(1 << 20, 512) });
     host.create_queues(1, 16, None);
     let other = Arena::new(8192);
-    let region = meantime_spec::seam::DmaRegion {
-        iova: 0x9000_0000,
-        host_addr: other.addr(),
-        len: other.len(),
-        keepalive: std::sync::Arc::clone(&other) as std::sync::Arc<_>,
-    };
-    host.port.map_dma(region).unwrap();
+    host.port.map_dma(Arena::region(&other, 0x9000_0000)).unwrap();
     let area = host.alloc(4096);
     host.submit(1, &Sqe::read(1, 1, 0, 1, 0x9000_0000, 0));
     host.submit(1, &Sqe::read(2, 1, 0, 1, area, 0));

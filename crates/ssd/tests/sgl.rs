@@ -183,13 +183,7 @@ fn memory_taken_away_from_a_list_in_flight() {
     host.create_queues(1, 16, None);
     let other = Arena::new(8192);
     let iova = 0x7000_0000;
-    let region = meantime_spec::seam::DmaRegion {
-        iova,
-        host_addr: other.addr(),
-        len: 8192,
-        keepalive: std::sync::Arc::clone(&other) as std::sync::Arc<_>,
-    };
-    host.port.map_dma(region).unwrap();
+    host.port.map_dma(Arena::region(&other, iova)).unwrap();
     host.submit(1, &Sqe::read(1, 1, 0, 8, 0, 0).with_sgl(D::data_block(iova + 4000, 4096)));
     host.settle();
     host.port.unmap_dma(iova).unwrap();

@@ -188,12 +188,7 @@ fn mapping_and_unmapping() {
     let (_ssd, host) = threaded(config(1 << 20, 512));
     let port = Arc::clone(&host.port);
     let arena = Arena::new(8192);
-    let region = |iova| meantime_spec::seam::DmaRegion {
-        iova,
-        host_addr: arena.addr(),
-        len: 8192,
-        keepalive: Arc::clone(&arena) as Arc<_>,
-    };
+    let region = |iova| Arena::region(&arena, iova);
     assert_eq!(port.map_dma(region(BASE)), Err(SeamError::Overlap));
     assert_eq!(port.map_dma(region(BASE - 4096)), Err(SeamError::Overlap));
     assert_eq!(port.map_dma(region(BASE - 8192)), Ok(()));
@@ -381,12 +376,7 @@ fn an_ssd_that_hangs_is_not_waited_for() {
     }
     let start = Instant::now();
     let (port, other) = (ssd.port(), Arena::new(4096));
-    let region = meantime_spec::seam::DmaRegion {
-        iova: 0x1000,
-        host_addr: other.addr(),
-        len: other.len(),
-        keepalive: Arc::clone(&other) as Arc<_>,
-    };
+    let region = Arena::region(&other, 0x1000);
     std::thread::scope(|scope| {
         let map = scope.spawn(|| port.map_dma(region.clone()));
         let unmap = scope.spawn(|| port.unmap_dma(0x7777_0000));

@@ -50,14 +50,14 @@ fn refused(iova: u64, bytes: usize, error: SeamError) -> HwError {
     }
 }
 
-impl DmaMap for SoftTransport {
+// SAFETY: `SoftPort` promises what is asked here: nothing is touched but what is mapped, and nothing of a region after `unmap_dma`.
+unsafe impl DmaMap for SoftTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
-        let region = DmaRegion {
-            iova,
-            host_addr: pages.addr(),
-            len: pages.len(),
-            keepalive: Arc::clone(pages) as Arc<dyn std::any::Any + Send + Sync>,
-        };
+        let keepalive = Arc::clone(pages) as Arc<dyn std::any::Any + Send + Sync>;
+        // SAFETY: `Pages` are mapped for reading and writing as long as they are held, or lent for as long (`DmaMap::lends`). No method of
+        // theirs gives a reference: who may have one, and when, is for `DmaHeap` and the driver to see to, which let go of what a
+        // command names until the device is done with it (ARCHITECTURE.md §3).
+        let region = unsafe { DmaRegion::new(iova, pages.addr(), pages.len(), keepalive) };
         self.port.map_dma(region).map_err(|error| refused(iova, pages.len(), error))
     }
 
@@ -79,7 +79,8 @@ impl DmaMap for SoftTransport {
     }
 }
 
-impl Transport for SoftTransport {
+// SAFETY: doorbells are cells of the port's own, which they hold. There is nothing to be released.
+unsafe impl Transport for SoftTransport {
     fn describe(&self) -> String {
         self.name.clone()
     }

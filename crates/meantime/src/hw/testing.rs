@@ -22,7 +22,8 @@ impl Default for NullTransport {
 
 struct NullPort(Arc<Doorbells>);
 
-impl SoftPort for NullPort {
+// SAFETY: it touches no memory at all.
+unsafe impl SoftPort for NullPort {
     fn read32(&self, _: u32) -> u32 {
         0
     }
@@ -52,7 +53,8 @@ impl SoftPort for NullPort {
     }
 }
 
-impl DmaMap for NullTransport {
+// SAFETY: it touches no memory at all.
+unsafe impl DmaMap for NullTransport {
     fn map_dma(&self, _: u64, _: &Arc<Pages>) -> Result<()> {
         self.mapped.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -72,7 +74,8 @@ impl DmaMap for NullTransport {
     }
 }
 
-impl Transport for NullTransport {
+// SAFETY: as above; a doorbell holds its own cell.
+unsafe impl Transport for NullTransport {
     fn describe(&self) -> String {
         "nowhere".into()
     }

@@ -10,7 +10,15 @@ use super::pages::Pages;
 
 /// Whoever does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a controller behind its transport, or the
 /// kernel.
-pub trait DmaMap: Send + Sync {
+///
+/// # Safety
+/// [`DmaHeap`](super::DmaHeap) frees memory, and gives it back to callers, by what an implementation says:
+/// - The other side touches nothing but memory mapped by [`map_dma`](Self::map_dma), of that only what it was given a command, a queue or a
+///   register for, and none of it before that call.
+/// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, nothing of what was mapped there is touched any more, by nobody. An error says
+///   nothing: the memory stays the other side's then.
+/// - If [`lends`](Self::lends) is true, what it says of addresses and of the `Arc` holds.
+pub unsafe trait DmaMap: Send + Sync {
     /// Lets the other side reach `pages` at `iova`.
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
     /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it again.
@@ -53,7 +61,16 @@ impl Default for DmaLimits {
 /// A way to reach a controller: a software SSD in this process; a PCIe function; another process.
 ///
 /// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they were given.
-pub trait Transport: DmaMap {
+///
+/// Registers and doorbells are the driver's: they say where the controller fetches commands and where it writes. Whoever keeps a transport
+/// beside the [`Controller`](crate::nvme::Controller) that was enabled on it may read registers, and no more.
+///
+/// # Safety
+/// - CSTS.RDY = 0, read from [`read32`](Self::read32), means that the controller has stopped: it touches no memory until it is enabled again.
+///   Only the controller's own answer may be given, or all ones once it can touch nothing any more.
+/// - A [`Doorbell`] stays valid for as long as it is held, [`release`](Self::release) or not.
+/// - After [`release`](Self::release) the device reaches no memory.
+pub unsafe trait Transport: DmaMap {
     /// Where the controller is, for messages.
     fn describe(&self) -> String;
     /// Reads a 32-bit register. All ones if the device is gone.

@@ -70,7 +70,9 @@ impl KernelMemory {
     }
 }
 
-impl DmaMap for KernelMemory {
+// SAFETY: the kernel reaches memory by the operations that are submitted, each of which holds its buffer until it has ended; a region
+// that a ring has registered is held by that ring.
+unsafe impl DmaMap for KernelMemory {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         self.lock().push(Region { iova, pages: Arc::clone(pages), fixed: None });
         Ok(())
@@ -203,7 +205,7 @@ impl Uring {
     /// # Errors
     /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has entries. The kernel knows nothing of `io`
     /// then.
-    pub fn stage(&mut self, io: &UringIo) -> Result<()> {
+    pub(crate) fn stage(&mut self, io: &UringIo) -> Result<()> {
         let file = Fixed(0);
         let entry = match io.op {
             UringOp::Read | UringOp::Write { .. } => self.transfer(io)?,

@@ -63,7 +63,8 @@ impl MeddlingPort {
     }
 }
 
-impl SoftPort for MeddlingPort {
+// SAFETY: as the port it passes everything on to; what it refuses stays mapped.
+unsafe impl SoftPort for MeddlingPort {
     fn read32(&self, offset: u32) -> u32 {
         self.inner.read32(offset)
     }
@@ -88,7 +89,7 @@ impl SoftPort for MeddlingPort {
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
-        self.meddling.mapped.lock().expect("not poisoned").push(Arc::downgrade(&region.keepalive));
+        self.meddling.mapped.lock().expect("not poisoned").push(Arc::downgrade(region.keepalive()));
         self.inner.map_dma(region)
     }
 

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::seam::{DmaRegion, SeamError};
+use meantime_spec::seam::SeamError;
 use meantime_spec::vfio_user::{DmaMap, DmaUnmap, dma};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
@@ -136,8 +136,7 @@ impl DmaTable {
             why: "DMA_MAP: its file cannot be mapped",
         })?;
         let memory = Arc::new(memory);
-        let keepalive = Arc::clone(&memory) as Arc<_>;
-        port.map_dma(DmaRegion { iova, host_addr: memory.addr(), len: bytes, keepalive })?;
+        port.map_dma(ClientMemory::region(&memory, iova, bytes))?;
         Ok(memory)
     }
 

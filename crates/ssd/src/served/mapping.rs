@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use meantime_spec::regs;
-use meantime_spec::seam::{Doorbells, Line, Lines};
+use meantime_spec::seam::{DmaRegion, Doorbells, Line, Lines};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -120,8 +120,20 @@ impl ClientMemory {
     }
 
     /// Where it is.
-    pub(super) fn addr(&self) -> usize {
+    fn addr(&self) -> usize {
         self.base.as_ptr().expose_provenance() + self.head
+    }
+
+    /// Its first `bytes` bytes, as the controller is to see them.
+    ///
+    /// # Panics
+    /// If it does not have as many.
+    pub(super) fn region(memory: &Arc<Self>, iova: u64, bytes: usize) -> DmaRegion {
+        assert!(bytes <= memory.bytes - memory.head, "beyond the mapping");
+        let addr = memory.addr();
+        // SAFETY: mapped for reading and writing as long as `memory`, which the region holds. Nothing in this process accesses it but the
+        // controller; what the client does to it is another process's doing.
+        unsafe { DmaRegion::new(iova, addr, bytes, Arc::clone(memory) as Arc<_>) }
     }
 }
 

@@ -36,6 +36,12 @@ impl Arena {
         Arc::new(Self { ptr, layout })
     }
 
+    /// All of it, at `iova`.
+    pub fn region(arena: &Arc<Self>, iova: u64) -> DmaRegion {
+        // SAFETY: allocated as long as the arena, which the region holds, and only accessed by raw copies and atomics.
+        unsafe { DmaRegion::new(iova, arena.addr(), arena.len(), Arc::clone(arena) as Arc<_>) }
+    }
+
     pub fn addr(&self) -> usize {
         self.ptr.expose_provenance()
     }
@@ -115,13 +121,7 @@ pub fn now_ns() -> u64 {
 impl Host {
     pub fn new(port: Arc<dyn SoftPort>) -> Self {
         let arena = Arena::new(16 << 20);
-        let region = DmaRegion {
-            iova: BASE,
-            host_addr: arena.addr(),
-            len: arena.len(),
-            keepalive: Arc::clone(&arena) as Arc<_>,
-        };
-        port.map_dma(region).unwrap();
+        port.map_dma(Arena::region(&arena, BASE)).unwrap();
         let bells = port.doorbells();
         Self { port, bells, arena, next: BASE, queues: Vec::new(), next_cid: 1 }
     }

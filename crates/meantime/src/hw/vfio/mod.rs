@@ -271,7 +271,9 @@ impl Shared {
     }
 }
 
-impl DmaMap for VfioTransport {
+// SAFETY: the IOMMU, which the kernel programs, lets the device reach what is mapped and nothing else; an unmapping is `Ok` when the kernel
+// has flushed it, or has closed the device. (Without an IOMMU that is the device's good will: `no-iommu=1`, which is asked for.)
+unsafe impl DmaMap for VfioTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let mut state = self.shared.lock();
         let open = state.as_mut().ok_or(HwError::Gone)?;
@@ -308,7 +310,9 @@ fn refused(iova: u64, bytes: usize, source: std::io::Error) -> HwError {
     HwError::DmaMap { iova, bytes, what }
 }
 
-impl Transport for VfioTransport {
+// SAFETY: registers are the device's; all ones are read once it was given up, which disables and unmaps it first. Doorbells hold the window,
+// which stays mapped, by memory in its place if the device is gone.
+unsafe impl Transport for VfioTransport {
     fn describe(&self) -> String {
         format!("vfio:{}", self.shared.address)
     }

@@ -210,7 +210,9 @@ fn advice(errno: Errno) -> &'static str {
     }
 }
 
-impl DmaMap for UserTransport {
+// SAFETY: the server reaches what it was given a descriptor of. `unmap_dma` is `Ok` when it has answered that it let go (a server that
+// says so and goes on is a device that ignores its IOMMU, ARCHITECTURE.md §1), or when its process has ended.
+unsafe impl DmaMap for UserTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let bytes = pages.len();
         let refused = |what: String| HwError::DmaMap { iova, bytes, what };
@@ -260,7 +262,9 @@ impl DmaMap for UserTransport {
     }
 }
 
-impl Transport for UserTransport {
+// SAFETY: registers are the server's answers; all ones are read once the connection is over. Doorbells hold their mapping, or the
+// connection that they ring by.
+unsafe impl Transport for UserTransport {
     fn describe(&self) -> String {
         self.connection.server().to_owned()
     }
