@@ -1,9 +1,9 @@
-//! How a command fails: one line on stderr and an exit code.
+//! How a command fails: a line on stderr for each thing that is wrong, and an exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use crate::job::{JobError, Origin};
+use crate::job::{JobError, JobErrors, Origin};
 
 /// Something failed, or was found to be wrong.
 pub const FAILED: u8 = 1;
@@ -13,19 +13,20 @@ pub const USAGE: u8 = 2;
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
 pub struct Failure {
-    message: String,
+    /// A line each; most often one.
+    messages: Vec<String>,
     code: u8,
 }
 
 impl Failure {
     /// A failure: `message` says what, where, and what to do.
     pub fn new(message: impl Display) -> Self {
-        Self { message: one_line(&message.to_string()), code: FAILED }
+        Self { messages: vec![one_line(&message.to_string())], code: FAILED }
     }
 
     /// A command line that cannot be obeyed.
     pub fn usage(message: impl Display) -> Self {
-        Self { message: one_line(&message.to_string()), code: USAGE }
+        Self { messages: vec![one_line(&message.to_string())], code: USAGE }
     }
 
     /// The same with the exit code that its command has for a failure; a usage error stays one.
@@ -34,9 +35,11 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// The line to stderr.
+    /// The lines to stderr.
     pub fn show(&self) {
-        eprintln!("meantime: {}", self.message);
+        for message in &self.messages {
+            eprintln!("meantime: {message}");
+        }
     }
 
     /// For the shell.
@@ -51,6 +54,20 @@ impl From<JobError> for Failure {
             Origin::CommandLine => Self::usage(error),
             Origin::File { .. } => Self::new(error),
         }
+    }
+}
+
+impl From<JobErrors> for Failure {
+    fn from(JobErrors(errors): JobErrors) -> Self {
+        let usage = errors.iter().all(|error| error.origin == Origin::CommandLine);
+        let mut messages: Vec<String> = Vec::new();
+        for message in errors.iter().map(|error| one_line(&error.to_string())) {
+            // What is wrong on the command line is wrong for each job.
+            if !messages.contains(&message) {
+                messages.push(message);
+            }
+        }
+        Self { messages, code: if usage { USAGE } else { FAILED } }
     }
 }
 

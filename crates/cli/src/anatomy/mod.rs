@@ -189,7 +189,7 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
         [("rw", Some(&args.rw)), ("completion", Some(&args.completion)), ("runtime", args.runtime.as_ref())]
     {
         if let Some(value) = value {
-            warnings.extend(base.set(key, Some(value), &origin)?);
+            warnings.extend(base.set(key, Some(value), &origin)?.map(|note| note.to_string()));
         }
     }
     if base.reads() && base.writes() {
@@ -201,7 +201,7 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
     let mut jobs: Vec<Job> = Vec::new();
     for bytes in &args.bs {
         let mut job = base.clone();
-        warnings.extend(job.set("bs", Some(bytes.trim()), &origin)?);
+        warnings.extend(job.set("bs", Some(bytes.trim()), &origin)?.map(|note| note.to_string()));
         job.validate()?;
         if jobs.iter().any(|other| other.bs_max_bytes() == job.bs_max_bytes()) {
             return Err(Failure::usage(format_args!("--bs: {bytes} is listed twice")));

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     fn grouped(text: &str) -> Result<Vec<Group>, Failure> {
-        let jobs = crate::job::parse(text, "t.fio").unwrap().jobs;
+        let jobs = crate::job::parse(text, "t.fio").jobs;
         groups(jobs.into_iter().map(|job| (job, vec![0])).collect())
     }
 

@@ -1,6 +1,7 @@
 //! What to run: jobs, devices and policies, checked as a whole before anything runs.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use meantime::block::BlockInfo;
@@ -11,7 +12,7 @@ use super::pattern::PatternSpec;
 use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
-use crate::job::{self, Job, Origin, Verify};
+use crate::job::{self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin, Verify};
 use crate::output;
 
 /// Run for so long if neither time nor size is given.
@@ -48,7 +49,7 @@ pub struct JobPlan {
 impl JobPlan {
     /// Whether what is written is checked.
     pub fn verifies(&self) -> bool {
-        self.job.verify == Verify::Crc32c && self.job.writes()
+        self.job.verify != Verify::None && self.job.writes()
     }
 
     /// The part of a device that the job works on: offset and length in bytes.
@@ -106,53 +107,90 @@ impl JobPlan {
 }
 
 /// The jobs of the file or of the command line, with the command line's keys on top; and what to warn of, should they run.
+///
+/// # Errors
+/// All that is wrong, in the file and on the command line, at once. A job whose section has errors is not looked at as a
+/// whole: what contradicts what would be a guess.
 pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
-    let mut warnings = Vec::new();
-    let mut jobs = match &args.job_file {
-        Some(path) => {
-            let shown = path.display().to_string();
-            let text = output::read_up_to(path, JOB_FILE_MAX_BYTES)
-                .map_err(|error| Failure::new(format_args!("cannot read the job file {shown}: {error}")))?;
-            let text = String::from_utf8(text).map_err(|_| {
-                Failure::new(format_args!("the job file {shown} is not UTF-8 text: is it a fio job file?"))
-            })?;
-            let file = job::parse(&text, &shown)?;
-            warnings.extend(file.warnings);
-            file.jobs
-        }
-        None => vec![Job::new("")],
+    let mut file = match &args.job_file {
+        Some(path) => read_file(path)?,
+        None => JobFile { jobs: vec![Job::new("")], ..JobFile::default() },
     };
-    if args.job.name.is_some() && jobs.len() > 1 {
-        let count = jobs.len();
+    if args.job.name.is_some() && file.jobs.len() > 1 {
+        let count = file.jobs.len();
         return Err(Failure::usage(format_args!(
             "--name would give {count} jobs of the file one name; leave it out"
         )));
     }
     let origin = Origin::CommandLine;
-    for job in &mut jobs {
-        let completion = args.completion.as_deref().map(|list| ("completion", list));
-        let name = args.job.name.as_deref().map(|name| ("name", name));
+    for job in &mut file.jobs {
+        let completion = args.completion.as_deref().map(|list| ("completion", Some(list)));
+        let name = args.job.name.as_deref().map(|name| ("name", Some(name)));
         for (key, value) in args.job.keys().into_iter().chain(completion).chain(name) {
-            warnings.extend(job.set(key, Some(value), &origin)?);
+            match job.set(key, value, &origin) {
+                Ok(Some(Note::Remark(remark))) => file.warnings.push(remark),
+                Ok(Some(Note::Ignored(ignored))) => file.ignored.push(ignored),
+                Ok(None) => {}
+                Err(error) => {
+                    file.errors.push(error);
+                    job.is_faulty = true;
+                }
+            }
         }
         if job.name.is_empty() {
             job.name = job.rw.as_str().to_owned();
         }
-        warnings.extend(job.validate()?);
-        policies(job)?;
-        if job.verify == Verify::Crc32c && !job.ramp_time.is_zero() {
-            warnings.push(format!("job {}: ramp_time has no effect with verify", job.name));
+        if !job.is_faulty {
+            match check(job) {
+                Ok(more) => file.warnings.extend(more),
+                Err(JobErrors(more)) => file.errors.extend(more),
+            }
         }
-        if job.verify == Verify::Crc32c && job.numjobs > 1 {
-            let (name, numjobs) = (&job.name, job.numjobs);
-            warnings
-                .push(format!("job {name}: with verify, its {numjobs} threads share the range, a part each"));
-        }
+    }
+    if !file.errors.is_empty() {
+        return Err(JobErrors(file.errors).into());
+    }
+    let mut warnings = file.warnings;
+    if !file.ignored.is_empty() {
+        warnings.push(Ignored::line(&file.ignored));
     }
     // What the command line says is said of every job.
     let mut seen = HashSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
-    Ok((jobs, warnings))
+    Ok((file.jobs, warnings))
+}
+
+fn read_file(path: &Path) -> Result<JobFile, Failure> {
+    let shown = path.display().to_string();
+    let text = output::read_up_to(path, JOB_FILE_MAX_BYTES)
+        .map_err(|error| Failure::new(format_args!("cannot read the job file {shown}: {error}")))?;
+    let text = String::from_utf8(text).map_err(|_| {
+        Failure::new(format_args!("the job file {shown} is not UTF-8 text: is it a fio job file?"))
+    })?;
+    Ok(job::parse(&text, &shown))
+}
+
+/// What to warn of in a job that is complete.
+fn check(job: &Job) -> Result<Vec<String>, JobErrors> {
+    let warnings = job.validate();
+    let policies = policies(job).err();
+    let mut warnings = match (warnings, policies) {
+        (Ok(warnings), None) => warnings,
+        (Err(JobErrors(mut errors)), policies) => {
+            errors.extend(policies);
+            return Err(JobErrors(errors));
+        }
+        (Ok(_), Some(error)) => return Err(JobErrors(vec![error])),
+    };
+    let name = &job.name;
+    if job.verify != Verify::None && !job.ramp_time.is_zero() {
+        warnings.push(format!("job {name}: ramp_time has no effect with verify"));
+    }
+    if job.verify != Verify::None && job.numjobs > 1 {
+        let numjobs = job.numjobs;
+        warnings.push(format!("job {name}: with verify, its {numjobs} threads share the range, a part each"));
+    }
+    Ok(warnings)
 }
 
 /// The URIs of a job's devices.
@@ -191,13 +229,13 @@ pub fn distinct(uris: &[String]) -> Result<Vec<String>, Failure> {
 }
 
 /// The policies of a job.
-pub fn policies(job: &Job) -> Result<Vec<Policy>, Failure> {
+///
+/// # Errors
+/// One is unknown, or listed twice.
+pub fn policies(job: &Job) -> Result<Vec<Policy>, JobError> {
     let default = if job.hipri { "poll" } else { DEFAULT_POLICIES };
     let list = job.completion.as_deref().unwrap_or(default);
-    let fail = |what: String| match job.origin_of("completion") {
-        Some(origin @ Origin::File { .. }) => Failure::new(format_args!("{origin}: completion={what}")),
-        _ => Failure::usage(format_args!("--completion: {what}")),
-    };
+    let fail = |what: String| job.error_of("completion", what);
     let mut policies = Vec::new();
     for name in list.split(',').map(str::trim) {
         let policy: Policy = name.parse().map_err(|error| fail(format!("{error}")))?;

@@ -195,11 +195,14 @@ pub struct JobArgs {
     /// The job's name in the output [default: the section's name, or the value of --rw]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Any other of fio's keys, as `super::job_keys` hands them on: KEY or KEY=VALUE
+    #[arg(long = super::job_keys::OPTION, hide = true)]
+    others: Vec<String>,
 }
 
 impl JobArgs {
     /// The keys given, with their values, `name` excepted.
-    pub fn keys(&self) -> Vec<(&'static str, &str)> {
+    pub fn keys(&self) -> Vec<(&str, Option<&str>)> {
         let all = [
             ("rw", &self.rw),
             ("bs", &self.bs),
@@ -247,6 +250,11 @@ impl JobArgs {
             ("cache", &self.cache),
             ("fadvise-hint", &self.fadvise_hint),
         ];
-        all.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))).collect()
+        let others = self.others.iter().map(|other| match other.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (other.as_str(), None),
+        });
+        let own = all.into_iter().filter_map(|(key, value)| Some((key, Some(value.as_deref()?))));
+        own.chain(others).collect()
     }
 }

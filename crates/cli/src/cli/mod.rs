@@ -5,6 +5,7 @@ mod bench;
 mod copy;
 mod fs;
 mod fs_write;
+mod job_keys;
 mod pci;
 mod run;
 mod ssd;
@@ -143,7 +144,8 @@ type HtmlPath = PathBuf;
 
 /// Reads the command line. Help and version were printed when it gives an exit code of success.
 pub fn parse() -> Result<Command, ExitCode> {
-    Cli::try_parse().map(|cli| cli.command).map_err(|error| match error.kind() {
+    let words = job_keys::as_options(std::env::args_os().collect());
+    Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // Whoever closed the pipe has read enough.
             let _ = error.print();

@@ -52,6 +52,15 @@ impl JobError {
     }
 }
 
+/// All that is wrong, in the order in which it stands there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", lines(.0))]
+pub struct JobErrors(pub Vec<JobError>);
+
+fn lines(errors: &[JobError]) -> String {
+    errors.iter().map(JobError::to_string).collect::<Vec<_>>().join("\n")
+}
+
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -73,6 +82,9 @@ pub enum Problem {
     /// A line that has no key.
     #[error("{0:?} has no key; expected key=value")]
     NoKey(String),
+    /// A variable that is not set, or a calculation with one that has no result.
+    #[error("{0}")]
+    Variable(String),
     /// A key nobody knows.
     #[error("unknown key {key}{}", match nearest { Some(near) => format!("; did you mean {near}?"), None => String::new() })]
     UnknownKey {
@@ -82,12 +94,12 @@ pub enum Problem {
         nearest: Option<String>,
     },
     /// A key that fio knows and we will not pretend to obey.
-    #[error("{key} is not supported: {instead}")]
+    #[error("fio's key {key} is not supported: {why}")]
     Unsupported {
         /// The key as written.
         key: String,
-        /// What to do instead.
-        instead: &'static str,
+        /// Why, or what to do instead.
+        why: &'static str,
     },
     /// A key that needs a value and has none.
     #[error("{key} needs a value: {expected}")]
@@ -106,6 +118,14 @@ pub enum Problem {
         value: String,
         /// What is wrong with it.
         why: String,
+    },
+    /// A value of which the error says which it is.
+    #[error("{key}: {what}")]
+    Said {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        what: String,
     },
     /// Keys that contradict each other.
     #[error("job {job}: {what}")]

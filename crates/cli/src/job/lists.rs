@@ -176,16 +176,18 @@ pub(super) fn distribution(text: &str) -> Result<Distribution, Why> {
             }
         }
         "zoned" => {
-            let zones = zones(rest.unwrap_or_default(), |length| {
-                let percent = optional_percent(length)?.filter(|percent| *percent > 0);
-                percent.map(u64::from).ok_or_else(|| "a zone needs its length in percent: 60/10".to_owned())
+            let zones = zones(rest.unwrap_or_default(), |length| match optional_percent(length)? {
+                Some(0) => Err("a zone must not be empty".to_owned()),
+                percent => Ok(percent.map(u64::from)),
             })?;
             if zones.iter().any(|zones| zones.iter().map(|zone| zone.length).sum::<u64>() > 100) {
                 return Err("the zones are longer than 100 % together".to_owned());
             }
             Ok(Distribution::Zoned(zones))
         }
-        "zoned_abs" => Ok(Distribution::ZonedAbs(zones(rest.unwrap_or_default(), block_length)?)),
+        "zoned_abs" => Ok(Distribution::ZonedAbs(zones(rest.unwrap_or_default(), |length| {
+            block_length(length).map(Some)
+        })?)),
         _ => Err("expected random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…".to_owned()),
     }
 }
@@ -200,23 +202,24 @@ fn block_length(text: &str) -> Result<u64, Why> {
     }
 }
 
-fn zones(text: &str, length: impl Fn(&str) -> Result<u64, Why>) -> Result<[Vec<Zone>; 2], Why> {
+/// Zones of reads and of writes. `length` gives `None` for one that is left out: those share what is left of 100 %.
+fn zones(text: &str, length: impl Fn(&str) -> Result<Option<u64>, Why>) -> Result<[Vec<Zone>; 2], Why> {
     let both = of_both(text, |part| {
-        let mut zones = Vec::new();
+        let mut zones: Vec<(Option<u8>, Option<u64>)> = Vec::new();
         for zone in part.split(':') {
-            let (access, of) = zone
-                .split_once('/')
-                .ok_or_else(|| "a zone is its share of the accesses and its length: 60/10".to_owned())?;
+            if zone.trim().is_empty() {
+                return Err("a zone is its share of the accesses and its length: 60/10".to_owned());
+            }
+            let (access, of) = zone.split_once('/').unwrap_or((zone, ""));
             zones.push((optional_percent(access)?, length(of)?));
         }
         if zones.len() > ZONES_MAX {
             return Err(format!("more than {ZONES_MAX} zones"));
         }
         let shares = filled(zones.iter().map(|(access, _)| *access), "the accesses")?;
-        let zones = zones.iter().zip(shares);
-        Ok(zones
-            .map(|((_, length), access_percent)| Zone { access_percent, length: *length })
-            .collect::<Vec<_>>())
+        let lengths = lengths(zones.iter().map(|(_, length)| *length).collect())?;
+        let zones = lengths.into_iter().zip(shares);
+        Ok(zones.map(|(length, access_percent)| Zone { access_percent, length }).collect::<Vec<_>>())
     })?;
     for zones in &both {
         if zones.iter().try_fold(0u64, |sum, zone| sum.checked_add(zone.length)).is_none() {
@@ -224,4 +227,22 @@ fn zones(text: &str, length: impl Fn(&str) -> Result<u64, Why>) -> Result<[Vec<Z
         }
     }
     Ok(both)
+}
+
+/// Lengths with the blanks filled evenly from what is left of 100 %; the last of them has the rest of the division.
+fn lengths(given: Vec<Option<u64>>) -> Result<Vec<u64>, Why> {
+    let blanks = given.iter().filter(|length| length.is_none()).count() as u64;
+    let sum = given.iter().flatten().fold(0u64, |sum, length| sum.saturating_add(*length));
+    let left = 100u64.saturating_sub(sum);
+    if blanks > left {
+        return Err("nothing is left for the zones without a length".to_owned());
+    }
+    let mut blanks_left = blanks;
+    let fill = |length: Option<u64>| {
+        length.unwrap_or_else(|| {
+            blanks_left -= 1;
+            if blanks_left > 0 { left / blanks } else { left - left / blanks * (blanks - 1) }
+        })
+    };
+    Ok(given.into_iter().map(fill).collect())
 }

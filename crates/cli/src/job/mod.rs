@@ -1,7 +1,7 @@
 //! fio job files: what a `[job]` section says, as typed values.
 //!
-//! [`parse()`] reads a whole file, [`Job::set`] is the single place that knows the keys (the command line's
-//! `--bs 4k` goes through it too), and [`Job::validate`] finds keys that contradict each other once everything
+//! [`parse()`] reads a whole file and finds all that is wrong with it, [`Job::set`] is the single place that looks keys
+//! up (the command line's `--bs 4k` goes through it too), and [`Job::validate`] finds keys that contradict each other once everything
 //! is set. Nothing here does I/O and nothing here panics, whatever the text.
 
 pub mod error;
@@ -11,8 +11,10 @@ mod nearest;
 mod parse;
 mod settings;
 mod store;
+mod table;
 mod validate;
 mod value;
+mod variables;
 
 #[cfg(test)]
 mod tests;
@@ -25,8 +27,9 @@ use meantime::hw::{IoPriority, SchedClass};
 
 use crate::competitor::Kind;
 
-pub use error::{JobError, Origin};
-pub use parse::parse;
+pub use error::{JobError, JobErrors, Origin};
+pub use keys::{Ignored, Note, known_key, may_stand_alone};
+pub use parse::{JobFile, parse};
 pub use settings::{
     Batch, Distribution, FileKeys, Generator, Hint, LatencyTarget, LogKeys, LogName, Pace, Randomness, Sizes,
     Syncing, ZONES_MAX, Zone,
@@ -213,6 +216,8 @@ pub struct Job {
     pub group_reporting: bool,
     /// Begin a new group for [`Job::group_reporting`].
     pub new_group: bool,
+    /// A key of its section was not accepted, or of [global].
+    pub(crate) is_faulty: bool,
     pub(crate) set_keys: Vec<SetKey>,
 }
 
@@ -271,6 +276,7 @@ impl Job {
             stonewall: false,
             group_reporting: false,
             new_group: false,
+            is_faulty: false,
             set_keys: Vec::new(),
         }
     }
@@ -327,6 +333,12 @@ impl Job {
     /// Whether blocks of one direction differ in size.
     pub fn has_varied_sizes(&self) -> bool {
         self.used_sizes().any(|sizes| !matches!(sizes, Sizes::Fixed(_)))
+    }
+
+    /// An error in the value of `key`: in a file, or on the command line, where it is an option.
+    pub(crate) fn error_of(&self, key: &str, what: String) -> JobError {
+        let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
+        JobError::new(origin, error::Problem::Said { key: origin.key(key), what })
     }
 
     pub(crate) fn origin_of(&self, key: &str) -> Option<&Origin> {

@@ -6,6 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// A file without errors, or them.
+pub(super) fn parse(text: &str, source: &str) -> Result<JobFile, JobErrors> {
+    let file = super::parse(text, source);
+    if file.errors.is_empty() { Ok(file) } else { Err(JobErrors(file.errors)) }
+}
+
 fn one(line: &str) -> Job {
     let mut file = parse(&format!("[a]\n{line}\n"), "t.fio").unwrap();
     assert_eq!(file.jobs.len(), 1);
@@ -177,15 +183,42 @@ fn unknown_and_harmless_keys() {
     assert_eq!(error("frobnicate=4"), "t.fio:2: unknown key frobnicate");
     assert!(error("sqthread_poll=1").contains("is not supported: say completion=poll"));
     assert!(error("include=b.fio").contains("put the sections into one file"));
-    assert!(error("startdelay=1").contains("ramp_time= or stonewall"));
+    assert_eq!(error("zonesize=1m").split(": ").nth(1), Some("fio's key zonesize is not supported"));
     assert!(error("bs_unaligned").contains("whole blocks only"));
-    let text = "[a]\nioengine=libaio\nthread\ninvalidate=1\ngtod_reduce=0\nioscheduler=none\nkb_base=1024\n";
+    let text = "[a]\nioengine=libaio\nthread\ninvalidate=1\ngtod_reduce=1\ndisable_lat=1\nkb_base=1024\n[b]\nthread=1\n";
     let file = parse(text, "t.fio").unwrap();
-    assert_eq!(file.warnings.len(), 6);
-    assert_eq!(file.warnings[0], "t.fio: line 2: key ioengine has no effect here");
+    assert_eq!(file.warnings, Vec::<String>::new());
+    assert_eq!(file.ignored.len(), 7);
+    assert_eq!(
+        Ignored::line(&file.ignored),
+        "fio's keys without effect here: ioengine (the device's URI says how I/O is done); thread (jobs are threads); \
+         invalidate (no files are made, opened anew or removed); gtod_reduce, disable_lat (latencies are always measured); \
+         kb_base (it is fio's default)"
+    );
     assert!(file.jobs[0].fio_options().is_empty());
-    assert!(error("gtod_reduce=1").contains("always measured"));
-    assert!(error("kb_base=1000").contains("only 1024"));
+    assert!(error("kb_base=1000").contains("only kb_base=1024 is"));
+    assert!(error("ioengine").contains("needs a value"));
+    assert!(error("ioengine=cpuio").contains("fio's engine cpuio is not supported: it does no I/O"));
+    assert!(error("ioengine=warp").contains("no engine of fio's"));
+}
+
+#[test]
+fn all_errors_are_said_at_once() {
+    let text =
+        "iodepth=1\n[global]\nbs=4x\niodpeth=4\n[a\nbs=1\n[b]\n=4k\nzonesize=1m\nnumjobs=2\nhostname=h\n";
+    let file = super::parse(text, "t.fio");
+    let said: Vec<String> = file.errors.iter().map(JobError::to_string).collect();
+    let lines = [1, 3, 4, 5, 8, 9, 11];
+    assert_eq!(said.len(), lines.len(), "{said:?}");
+    for (said, line) in said.iter().zip(lines) {
+        assert!(said.starts_with(&format!("t.fio:{line}: ")), "{said}");
+    }
+    assert!(file.jobs[0].is_faulty && file.jobs[0].numjobs == 2);
+    // The contradictions of a job, too.
+    let job = one("time_based\nsize=1k\nverify=crc32c");
+    let said = job.validate().unwrap_err().to_string();
+    let lines: Vec<&str> = said.lines().map(|line| &line[..8]).collect();
+    assert_eq!(lines, ["t.fio:2:", "t.fio:4:", "t.fio:3:"], "{said}");
 }
 
 #[test]
@@ -266,8 +299,8 @@ fn command_line() {
     let error = job.set("io-depth", Some("1"), &Origin::CommandLine).unwrap_err();
     assert_eq!(error.to_string(), "command line: unknown key --io-depth; did you mean --iodepth?");
     assert_eq!(job.fio_options().len(), 3);
-    let warning = job.set("thread", None, &Origin::CommandLine).unwrap();
-    assert_eq!(warning.as_deref(), Some("command line: --thread has no effect here"));
+    let note = job.set("thread", None, &Origin::CommandLine).unwrap().unwrap();
+    assert_eq!(note.to_string(), "fio's keys without effect here: thread (jobs are threads)");
 }
 
 #[test]
@@ -345,10 +378,11 @@ proptest! {
                     }
                 }
             }
-            Err(error) => {
-                let text = error.to_string();
-                prop_assert!(text.starts_with("any:"), "{}", text);
-                prop_assert!(!text.chars().any(char::is_control), "{:?}", text);
+            Err(JobErrors(errors)) => {
+                for text in errors.iter().map(JobError::to_string) {
+                    prop_assert!(text.starts_with("any:"), "{}", text);
+                    prop_assert!(!text.chars().any(char::is_control), "{:?}", text);
+                }
             }
         }
     }

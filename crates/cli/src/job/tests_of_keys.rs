@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use meantime::ext4::Overlap;
 
+use super::tests::parse;
 use super::*;
 
 fn one(lines: &str) -> Job {
@@ -91,6 +92,14 @@ fn distributions() {
     assert_eq!(of("normal:20"), Distribution::Normal { deviation_ppm: 20_000_000, center_ppm: None });
     let Distribution::Zoned([read, write]) = of("zoned:60/10:30/20:8/30:2/40") else { panic!() };
     assert_eq!((read.len(), read[0], &read), (4, Zone { access_percent: 60, length: 10 }, &write));
+    // fio's own example, and two that share what is left.
+    let lengths = |text: &str| match of(text) {
+        Distribution::Zoned([read, _]) => read.iter().map(|zone| zone.length).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(lengths("zoned:50/5:30/15:20/"), [5, 15, 80]);
+    assert_eq!(lengths("zoned:50/:30/15:20/"), [42, 15, 43]);
+    assert_eq!(lengths("zoned:50/:30/15:20"), [42, 15, 43]);
     let Distribution::ZonedAbs([read, write]) = of("zoned_abs:60/1m:40/2m,100/4m") else { panic!() };
     assert_eq!((read[1].length, write[0].length), (2 << 20, 4 << 20));
     for (text, why) in [
@@ -102,9 +111,10 @@ fn distributions() {
         ("pareto:1.5", "between 0 and 1"),
         ("normal:100", "below 100"),
         ("zoned", "60/10"),
+        ("zoned:50/50:50/50:0/", "nothing is left"),
         ("zoned:60/10:30/20:8/30:1/40", "99 % together"),
         ("zoned:50/60:50/60", "longer than 100 %"),
-        ("zoned:50/0:50/60", "length in percent"),
+        ("zoned:50/0:50/60", "must not be empty"),
         ("zoned_abs:100/1000", "not a multiple of 512"),
         ("random:1", "expected random"),
         ("poisson", "expected random"),
@@ -138,7 +148,6 @@ fn pace() {
     assert!(invalid("rate=1m\nrate_iops=100").starts_with("t.fio:3: job a: rate and rate_iops contradict"));
     assert!(invalid("thinktime=10\nthinktime_spin=20").contains("is longer"));
     assert!(warnings("thinktime_blocks=4")[0].contains("without thinktime="));
-    assert!(error("rate_min=1m").contains("not ended for being slow"));
     assert!(error("rate_process=poisson").contains("evenly spaced"));
 }
 

@@ -1,6 +1,6 @@
 //! Contradictions between keys.
 
-use super::error::{JobError, Origin, Problem, shown};
+use super::error::{JobError, JobErrors, Origin, Problem, shown};
 use super::{Distribution, Extent, Job, Verify};
 
 /// A contradiction: the key whose line to name, and what is wrong.
@@ -34,30 +34,41 @@ const NEEDS: &[(&str, &str)] = &[
 impl Job {
     /// Looks for keys that contradict each other, once the file and the command line have been read. Returns
     /// warnings: keys that will have no effect in this combination.
-    pub fn validate(&self) -> Result<Vec<String>, JobError> {
-        let fail = |key: &str, what: String| {
+    pub fn validate(&self) -> Result<Vec<String>, JobErrors> {
+        let mut wrong = self.contradictions();
+        self.check_verify(&mut wrong);
+        let mut warnings = Vec::new();
+        self.check_range(&mut wrong, &mut warnings);
+        if wrong.is_empty() {
+            self.warn_of_idle_keys(&mut warnings);
+            return Ok(warnings);
+        }
+        let error = |(key, what): Wrong| {
             let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
-            Err(JobError::new(origin, Problem::Contradiction { job: shown(&self.name), what }))
+            JobError::new(origin, Problem::Contradiction { job: shown(&self.name), what })
         };
-        if let Some((key, what)) = self.contradiction() {
-            return fail(key, what);
+        Err(JobErrors(wrong.into_iter().map(error).collect()))
+    }
+
+    /// What cannot be verified.
+    fn check_verify(&self, wrong: &mut Vec<Wrong>) {
+        let mut fail = |key: &'static str, what: String| wrong.push((key, what));
+        if self.verify == Verify::None {
+            return;
         }
-        if self.time_based && self.runtime.is_none() {
-            return fail("time_based", "time_based needs runtime=; it says how long to go on".to_owned());
-        }
-        if self.verify == Verify::Crc32c && !self.writes() {
+        if !self.writes() {
             let rw = self.rw.as_str();
             let what = format!(
                 "verify with rw={rw} would check what a former write left, and this job writes nothing; \
                  use rw=write, randwrite, rw or randrw, or leave verify out"
             );
-            return fail("verify", what);
+            fail("verify", what);
         }
-        if self.verify == Verify::Crc32c && self.has_varied_sizes() {
+        if self.has_varied_sizes() {
             let key = if self.is_set("bssplit") { "bssplit" } else { "bsrange" };
-            return fail(key, "verify checks blocks of one size; use bs=, or leave verify out".to_owned());
+            fail(key, "verify checks blocks of one size; use bs=, or leave verify out".to_owned());
         }
-        if self.verify == Verify::Crc32c && self.rw.is_random() {
+        if self.rw.is_random() {
             let key = match (&self.random.distribution, self.random.norandommap) {
                 (Distribution::Uniform, false) => None,
                 (Distribution::Uniform, true) => Some("norandommap"),
@@ -67,29 +78,30 @@ impl Job {
                 let what = format!(
                     "verify writes each block once before it checks, and {key} writes some more often; leave one out"
                 );
-                return fail(key, what);
+                fail(key, what);
             }
         }
-        if self.verify == Verify::Crc32c && self.io_size.is_some() {
-            return fail("io_size", "verify goes by size=; leave io_size out".to_owned());
+        if self.io_size.is_some() {
+            fail("io_size", "verify goes by size=; leave io_size out".to_owned());
         }
-        if self.verify == Verify::Crc32c && self.reads() && self.bs_read_bytes != self.bs_write_bytes {
+        if self.reads() && self.bs_read_bytes != self.bs_write_bytes {
             let what = format!(
                 "verify checks blocks as they were written: reads of {} and writes of {} bytes do not match; use one bs",
                 self.bs_read_bytes, self.bs_write_bytes
             );
-            return fail("bs", what);
+            fail("bs", what);
         }
-        let mut warnings = Vec::new();
+    }
+
+    /// Whether the job's part of the device can be one.
+    fn check_range(&self, wrong: &mut Vec<Wrong>, warnings: &mut Vec<String>) {
+        let mut fail = |key: &'static str, what: String| wrong.push((key, what));
         let block_bytes = self.bs_max_bytes();
         if let Some(Extent::Bytes(size_bytes)) = self.size {
             if size_bytes < block_bytes {
-                return fail(
-                    "size",
-                    format!("size={size_bytes} is smaller than one block of {block_bytes} bytes"),
-                );
+                fail("size", format!("size={size_bytes} is smaller than one block of {block_bytes} bytes"));
             }
-            if size_bytes % block_bytes != 0 {
+            if size_bytes >= block_bytes && size_bytes % block_bytes != 0 {
                 let left_bytes = size_bytes % block_bytes;
                 let what = format!("size is not a multiple of bs; the last {left_bytes} bytes are left out");
                 warnings.push(self.warning("size", &what));
@@ -97,19 +109,14 @@ impl Job {
             if let Extent::Bytes(offset_bytes) = self.offset
                 && offset_bytes.checked_add(size_bytes).is_none()
             {
-                return fail("offset", "offset + size does not fit in 64 bits".to_owned());
+                fail("offset", "offset + size does not fit in 64 bits".to_owned());
             }
         }
         if let (Extent::Percent(offset), Some(Extent::Percent(size))) = (self.offset, self.size)
             && u16::from(offset) + u16::from(size) > 100
         {
-            return fail(
-                "offset",
-                format!("offset={offset}% and size={size}% reach past the end of the device"),
-            );
+            fail("offset", format!("offset={offset}% and size={size}% reach past the end of the device"));
         }
-        self.warn_of_idle_keys(&mut warnings);
-        Ok(warnings)
     }
 
     /// Whether `key` was set, here or in `[global]`, and asks for something.
@@ -132,15 +139,13 @@ impl Job {
         self.set_keys.iter().any(|set| set.key == key && !set.inherited)
     }
 
-    /// The first contradiction that one key has with another.
-    fn contradiction(&self) -> Option<Wrong> {
+    /// The contradictions that one key has with another.
+    fn contradictions(&self) -> Vec<Wrong> {
+        let mut wrong: Vec<Wrong> = Vec::new();
         for (one, other, why) in ONE_OF.iter().copied() {
             if self.says(one) && self.says(other) {
                 let later = if self.is_own(other) { other } else { one };
-                return Some((
-                    later,
-                    format!("{one} and {other} contradict each other: {why}; leave one out"),
-                ));
+                wrong.push((later, format!("{one} and {other} contradict each other: {why}; leave one out")));
             }
         }
         let syncing = [
@@ -152,7 +157,7 @@ impl Job {
         for (key, asks) in syncing {
             if asks && !self.writes() && self.is_own(key) {
                 let rw = self.rw.as_str();
-                return Some((
+                wrong.push((
                     key,
                     format!(
                         "{key} is about writes, and rw={rw} writes nothing; leave it out, or use rw=write"
@@ -160,16 +165,16 @@ impl Job {
                 ));
             }
         }
+        if self.time_based && self.runtime.is_none() {
+            wrong.push(("time_based", "time_based needs runtime=; it says how long to go on".to_owned()));
+        }
         if self.latency_target.target.is_some() && self.iodepth == 1 {
             let what = "latency_target finds the deepest queue that keeps it, and iodepth=1 leaves no choice; \
                         give iodepth= the most to try";
-            return Some(("latency_target", what.to_owned()));
+            wrong.push(("latency_target", what.to_owned()));
         }
         if self.pace.thinktime_spin > self.pace.thinktime && self.says("thinktime") {
-            return Some((
-                "thinktime_spin",
-                "thinktime_spin is a part of thinktime, and is longer".to_owned(),
-            ));
+            wrong.push(("thinktime_spin", "thinktime_spin is a part of thinktime, and is longer".to_owned()));
         }
         if let (Some(least), Some(most)) = (self.batch.complete_min, self.batch.complete_max)
             && most < least
@@ -177,25 +182,25 @@ impl Job {
             let what = format!(
                 "iodepth_batch_complete_max={most} is less than iodepth_batch_complete_min={least}; make it larger"
             );
-            return Some(("iodepth_batch_complete_max", what));
+            wrong.push(("iodepth_batch_complete_max", what));
         }
         if let Some(low) = self.batch.low.filter(|low| *low > self.iodepth) {
             let what = format!("iodepth_low={low} is more than iodepth={}; make it smaller", self.iodepth);
-            return Some(("iodepth_low", what));
+            wrong.push(("iodepth_low", what));
         }
         if self.hipri && self.completion.as_deref().is_some_and(|policies| policies.trim() != "poll") {
             let policies = shown(self.completion.as_deref().unwrap_or_default());
             let key = if self.is_own("completion") { "completion" } else { "hipri" };
-            return Some((
+            wrong.push((
                 key,
                 format!("hipri means completion=poll, and completion={policies}; leave one out"),
             ));
         }
         if self.logs.hist.is_some() && self.logs.hist_ms == 0 {
             let what = "write_hist_log needs log_hist_msec=; it says how much time a histogram covers";
-            return Some(("write_hist_log", what.to_owned()));
+            wrong.push(("write_hist_log", what.to_owned()));
         }
-        None
+        wrong
     }
 
     /// Keys that will do nothing here.

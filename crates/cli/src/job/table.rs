@@ -1,0 +1,501 @@
+//! fio's keys and our own, each with what becomes of it: the data behind [`super::keys`].
+//!
+//! The names are those of fio 3.33 (`fio --cmdhelp=all`, its aliases, and the options of its engines). A test holds the
+//! list against the fio that is installed.
+
+/// A key we obey.
+pub(super) struct Obeyed {
+    /// What it is called here.
+    pub usual: &'static str,
+    /// fio's other names for it.
+    pub synonyms: &'static [&'static str],
+    /// What it takes.
+    pub expected: &'static str,
+    /// What it means without `=value`, if it may stand alone.
+    pub alone: Option<&'static str>,
+}
+
+const fn key(usual: &'static str, synonyms: &'static [&'static str], expected: &'static str) -> Obeyed {
+    Obeyed { usual, synonyms, expected, alone: None }
+}
+
+const fn flag(usual: &'static str, synonyms: &'static [&'static str]) -> Obeyed {
+    Obeyed { usual, synonyms, expected: "1 or 0", alone: Some("1") }
+}
+
+const fn log(usual: &'static str) -> Obeyed {
+    Obeyed { usual, synonyms: &[], expected: "the beginning of a file name", alone: Some("") }
+}
+
+/// What is said of `rw`.
+pub(super) const RW: &str = "read, write, randread, randwrite, rw or randrw";
+
+pub(super) const OBEYED: &[Obeyed] = &[
+    key("name", &[], "a name"),
+    key("rw", &["readwrite"], RW),
+    key("bs", &["blocksize"], "a size such as 4k, or read and write sizes such as 4k,8k"),
+    key("bsrange", &["blocksize_range"], "a range such as 4k-16k, or two, for reads and writes"),
+    key("bssplit", &[], "sizes with their shares, such as 4k/70:16k/30"),
+    key("iodepth", &[], "a number from 1 to 1024"),
+    key("iodepth_batch", &["iodepth_batch_submit"], "a number from 0 (iodepth) to 1024"),
+    key("iodepth_batch_complete_min", &["iodepth_batch_complete"], "a number from 0 to 1024"),
+    key("iodepth_batch_complete_max", &[], "a number from 0 to 1024"),
+    key("iodepth_low", &[], "a number from 0 to 1024"),
+    key("numjobs", &[], "a number from 1 to 1024"),
+    key("size", &[], "a size such as 1g or 20%"),
+    key("io_size", &["io_limit"], "a size such as 1g or 20%"),
+    key("number_ios", &[], "a number"),
+    key("offset", &["fileoffset"], "a size such as 1g or 20%"),
+    key("runtime", &["timeout"], "a time such as 10 (seconds) or 500ms"),
+    flag("time_based", &[]),
+    key("ramp_time", &[], "a time such as 2 (seconds) or 500ms"),
+    key("rwmixread", &[], "a percentage from 0 to 100"),
+    key("rwmixwrite", &[], "a percentage from 0 to 100"),
+    key("fsync", &[], "a number of writes, or 0"),
+    key("fdatasync", &[], "a number of writes, or 0"),
+    flag("end_fsync", &[]),
+    key("sync", &[], "none, sync or dsync"),
+    key("random_distribution", &[], "random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…"),
+    flag("norandommap", &[]),
+    key("random_generator", &[], "tausworthe, tausworthe64 or lfsr"),
+    flag("randrepeat", &[]),
+    flag("allrandrepeat", &[]),
+    key("randseed", &[], "a number"),
+    key("thinktime", &[], "a time such as 10 (microseconds) or 1ms"),
+    key("thinktime_spin", &[], "a time such as 10 (microseconds) or 1ms"),
+    key("thinktime_blocks", &[], "a number of I/Os"),
+    key("rate_iops", &[], "I/Os per second, such as 10k, or two, for reads and writes"),
+    key("rate", &[], "bytes per second, such as 100m, or two, for reads and writes"),
+    key("latency_target", &[], "a time such as 50 (microseconds) or 1ms"),
+    key("latency_window", &[], "a time such as 50000 (microseconds) or 1s"),
+    key("latency_percentile", &[], "a percentage such as 99.9"),
+    flag("latency_run", &[]),
+    flag("stonewall", &["wait_for_previous"]),
+    flag("group_reporting", &[]),
+    flag("new_group", &[]),
+    log("write_lat_log"),
+    log("write_bw_log"),
+    log("write_iops_log"),
+    log("write_hist_log"),
+    key("log_avg_msec", &[], "milliseconds, or 0"),
+    key("log_hist_msec", &[], "milliseconds, or 0"),
+    key("log_hist_coarseness", &[], "a number from 0 to 6"),
+    flag("log_offset", &[]),
+    flag("log_max_value", &[]),
+    flag("per_job_logs", &[]),
+    key("verify", &[], "crc32c or none"),
+    key("cpus_allowed", &[], "a list such as 0-1,3"),
+    key(
+        "filename",
+        &[],
+        "a device URI such as mem:1G?model=optane, or a file on one, such as file:disk.img:/path",
+    ),
+    key("direct", &[], "1 or 0"),
+    key("buffered", &[], "1 or 0"),
+    key("overlap", &[], "all, none, or a list of preload, pool, lazy-insert and lazy-unmap"),
+    key("cache", &[], "a size such as 64m"),
+    key("fadvise_hint", &[], "0 (none), 1 (by rw), random or sequential"),
+    key("loops", &[], "a number"),
+    flag("hipri", &[]),
+    key("completion", &[], "a list such as interrupt,poll,hybrid"),
+    key("competitor", &[], "tsc, walk=8m (a working set of so much) or none"),
+    key("hog", &[], "a number from 0 to 64"),
+    key("prio", &[], "a number from 0 (first) to 7"),
+    key("prioclass", &[], "0 (none), 1 (real time), 2 (best effort) or 3 (idle)"),
+    key("sched", &[], "a list of other, rr:N, fifo:N and slice:T, such as other,rr:1"),
+    Obeyed {
+        alone: Some("0"),
+        ..key("pm_qos", &[], "a list of times in microseconds and none, such as none,0")
+    },
+];
+
+/// Keys that say the same thing in different words: what is said nearer to the job replaces what was said farther away.
+pub(super) const FAMILIES: &[&[&str]] = &[
+    &["bs", "bsrange", "bssplit"],
+    &["rate", "rate_iops"],
+    &["hipri", "completion"],
+    &["rwmixread", "rwmixwrite"],
+    &["direct", "buffered"],
+];
+
+/// Which values of a key that has no effect are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accepts {
+    /// Any; the key may stand alone.
+    Any,
+    /// Any, but there must be one.
+    AnyValue,
+    /// These only, since another one would ask for something.
+    Only(&'static [&'static str]),
+    /// fio's engines that do what we do: block I/O.
+    Engine,
+}
+use Accepts::{Any, AnyValue, Engine, Only};
+
+/// Keys that ask for what we do anyway, or for something that has no counterpart here and changes no figure: names, the
+/// values, and why they have no effect.
+pub(super) const IGNORED: &[(&[&str], Accepts, &str)] = &[
+    (&["description"], AnyValue, "a remark"),
+    (&["ioengine"], Engine, "the device's URI says how I/O is done"),
+    (&["thread", "threads"], Any, "jobs are threads"),
+    (&["nice"], AnyValue, "say prio= or sched="),
+    (&["ioscheduler"], AnyValue, "there is none in between"),
+    (&["kb_base"], Only(&["1024"]), "it is fio's default"),
+    (&["unit_base"], AnyValue, "bandwidth is in bytes"),
+    (&["zonemode"], Only(&["none"]), "it is fio's default"),
+    (&["nrfiles", "nr_files"], Only(&["1"]), "a job has one device or file"),
+    (&["do_verify"], Only(&["1"]), "it is fio's default"),
+    (&["cpus_allowed_policy"], Only(&["shared"]), "it is fio's default"),
+    (&["softrandommap", "rwmixcycle", "write_barrier", "experimental_verify"], AnyValue, "no longer needed"),
+    (
+        &[
+            "gtod_reduce",
+            "gtod_cpu",
+            "clocksource",
+            "disable_lat",
+            "disable_clat",
+            "disable_slat",
+            "disable_bw_measurement",
+            "disable_bw",
+        ],
+        Any,
+        "latencies are always measured",
+    ),
+    (
+        &[
+            "clat_percentiles",
+            "lat_percentiles",
+            "slat_percentiles",
+            "percentile_list",
+            "significant_figures",
+            "unified_rw_reporting",
+            "bwavgtime",
+            "iopsavgtime",
+            "stats",
+            "disk_util",
+            "block_error_percentiles",
+            "eta",
+        ],
+        Any,
+        "the report is always the same",
+    ),
+    (
+        &["log_entries", "log_compression", "log_compression_cpus", "log_store_compressed"],
+        AnyValue,
+        "logs are written when the run ends",
+    ),
+    (
+        &[
+            "refill_buffers",
+            "scramble_buffers",
+            "zero_buffers",
+            "buffer_pattern",
+            "buffer_compress_percentage",
+            "buffer_compress_chunk",
+            "dedupe_percentage",
+            "dedupe_mode",
+            "dedupe_working_set_percentage",
+            "dedupe_global",
+        ],
+        Any,
+        "buffers hold random data",
+    ),
+    (
+        &[
+            "mem",
+            "iomem",
+            "iomem_align",
+            "mem_align",
+            "hugepage-size",
+            "hugepage_size",
+            "lockmem",
+            "thp",
+            "fixedbufs",
+            "registerfiles",
+            "nonvectored",
+            "userspace_reap",
+        ],
+        Any,
+        "buffers are memory that the device reaches",
+    ),
+    (&["directory"], AnyValue, "devices and files are named by URIs"),
+    (
+        &[
+            "invalidate",
+            "fallocate",
+            "lockfile",
+            "openfiles",
+            "file_service_type",
+            "create_serialize",
+            "create_fsync",
+            "create_on_open",
+            "allow_file_create",
+            "allow_mounted_write",
+            "overwrite",
+            "unlink",
+            "unlink_each_loop",
+        ],
+        Any,
+        "no files are made, opened anew or removed",
+    ),
+    (&["rate_min", "ratemin", "rate_iops_min"], AnyValue, "a job is not ended for being slow"),
+    (&["rate_cycle", "ratecycle", "rate_ignore_thinktime"], Any, "I/Os are evenly spaced"),
+    (&["io_submit_mode"], Only(&["inline", "offload"]), "what was submitted late is caught up"),
+    (
+        &["continue_on_error", "ignore_error", "error_dump"],
+        AnyValue,
+        "errors are counted, and the job goes on",
+    ),
+    (&["verify_fatal", "verify_dump"], Any, "mismatches are counted, and the first is shown"),
+    (
+        &[
+            "verify_backlog",
+            "verify_backlog_batch",
+            "verify_async",
+            "verify_async_cpus",
+            "verifysort",
+            "verifysort_nr",
+        ],
+        Any,
+        "what a pass has written is checked at its end, in order",
+    ),
+];
+
+/// Keys of fio that would change what is measured: names, and why they are refused or what to say instead.
+pub(super) const REFUSED: &[(&[&str], &str)] = &[
+    (&["hipri_percentage"], "say hipri or completion=poll; every I/O of a job is waited for in one way"),
+    (&["sqthread_poll", "sqthread_poll_cpu"], "say completion=poll"),
+    (&["filesize"], "say size="),
+    (&["bs_unaligned", "blocksize_unaligned"], "a device takes whole blocks only; leave it out"),
+    (&["ba", "blockalign"], "places are multiples of the smallest bs; leave it out"),
+    (&["bs_is_seq_rand", "percentage_random", "percentage_sequential"], "say two jobs, one of them random"),
+    (&["rw_sequencer"], "say two jobs, one of them random"),
+    (&["fsync_on_close"], "a device is not closed within a run; say end_fsync=1"),
+    (&["sync_file_range"], "a device has no file ranges; say fsync="),
+    (&["thinktime_blocks_type"], "I/Os are counted as they complete; leave it out"),
+    (&["thinktime_iotime"], "say thinktime_blocks="),
+    (&["rate_process"], "I/Os are evenly spaced; leave it out"),
+    (&["max_latency"], "say latency_target="),
+    (&["startdelay"], "devices and policies have their turns; say ramp_time= or stonewall"),
+    (&["wait_for"], "say stonewall"),
+    (&["exitall", "exit_what", "exitall_on_error"], "jobs end by themselves; give each a runtime"),
+    (
+        &["steadystate", "ss", "steadystate_duration", "ss_dur", "steadystate_ramp_time", "ss_ramp"],
+        "say runtime=",
+    ),
+    (&["include"], "a job file is read whole; put the sections into one file"),
+    (
+        &["log_unix_epoch", "log_alternate_epoch", "log_alternate_epoch_clock_id"],
+        "a job's measured time has gaps, in which others have their turn; leave it out",
+    ),
+    (&["log_prio"], "the I/Os of a job have one priority; leave it out"),
+    (&["write_iolog"], "say write_lat_log= and log_offset=1"),
+    (
+        &[
+            "read_iolog",
+            "read_iolog_chunked",
+            "replay_no_stall",
+            "replay_redirect",
+            "replay_scale",
+            "replay_align",
+            "replay_time_scale",
+            "replay_skip",
+            "merge_blktrace_file",
+            "merge_blktrace_scalars",
+            "merge_blktrace_iters",
+        ],
+        "a recorded log cannot be replayed",
+    ),
+    (
+        &["filename_format", "unique_filename", "opendir", "file_append"],
+        "a job works on one device or file: say filename=",
+    ),
+    (&["fill_device", "fill_fs"], "a job ends with its range; say size=100%"),
+    (&["create_only", "pre_read"], "files are taken as they are; leave it out"),
+    (&["offset_align", "offset_increment"], "say offset= in each job"),
+    (&["serialize_overlap"], "say iodepth=1"),
+    (&["atomic", "write_hint", "uncached", "nowait", "force_async"], "I/Os carry no flags; leave it out"),
+    (
+        &["verify_interval", "verify_offset", "verify_pattern"],
+        "each block has one header, at its beginning, and random data; leave it out",
+    ),
+    (
+        &["verify_only", "verify_state_load", "verify_state_save"],
+        "only what the same job has written is checked",
+    ),
+    (
+        &["trim_percentage", "trim_verify_zero", "trim_backlog", "trim_backlog_batch"],
+        "blocks that were verified are not deallocated",
+    ),
+    (
+        &[
+            "zonesize",
+            "zonerange",
+            "zonecapacity",
+            "zoneskip",
+            "read_beyond_wp",
+            "max_open_zones",
+            "job_max_open_zones",
+            "ignore_zone_limits",
+            "zone_reset_threshold",
+            "zone_reset_frequency",
+        ],
+        "devices are not divided into zones; for places that are not equally likely say random_distribution=zoned:…",
+    ),
+    (
+        &["cmdprio", "cmdprio_class", "cmdprio_percentage", "cmdprio_bssplit"],
+        "the I/Os of a job have one priority; say two jobs, each with prio=",
+    ),
+    (
+        &["flow", "flow_id", "flow_watermark", "flow_sleep"],
+        "jobs do not wait for each other; say rate_iops= in each",
+    ),
+    (&["cpumask", "numa_cpu_nodes"], "say cpus_allowed="),
+    (&["numa_mem_policy"], "a device's memory is of one node; start the command with numactl"),
+    (&["exec_prerun", "exec_postrun"], "run the program before or after this one"),
+    (&["cgroup", "cgroup_nodelete", "cgroup_weight"], "start the command in the group"),
+    (&["uid", "gid"], "start the command as that user"),
+    (&["profile"], "say what the profile does by keys"),
+    (&["cmd_type", "cuda_io", "gpu_dev_id", "gpu_dev_ids"], NO_ENGINE),
+    (&["cpuload", "cpumode", "cpuchunks", "exit_on_io_done"], "say hog= or competitor="),
+    (
+        &[
+            "pool",
+            "cont",
+            "chunk_size",
+            "chunck_size",
+            "object_class",
+            "svcl",
+            "donorname",
+            "inplace",
+            "program",
+            "arguments",
+            "grace_time",
+            "std_redirect",
+            "stat_type",
+            "volume",
+            "brick",
+            "single-instance",
+            "single_instance",
+            "https",
+            "http_host",
+            "http_user",
+            "http_pass",
+            "http_s3_key",
+            "http_s3_keyid",
+            "http_swift_auth_token",
+            "http_s3_region",
+            "http_s3_sse_customer_key",
+            "http_s3_sse_customer_algorithm",
+            "http_s3_storage_class",
+            "http_mode",
+            "http_verbose",
+            "namenode",
+            "hostname",
+            "port",
+            "hdfsdirectory",
+            "hdfs_use_direct",
+            "initiator",
+            "serverip",
+            "direct_write_to_pmem",
+            "busy_wait_polling",
+            "skip_bad",
+            "uri",
+            "protocol",
+            "nodelay",
+            "listen",
+            "pingpong",
+            "interface",
+            "ttl",
+            "window_size",
+            "mss",
+            "nfs_url",
+            "clustername",
+            "rbdname",
+            "clientname",
+            "conf",
+            "busy_poll",
+            "touch_objects",
+            "bindname",
+            "verb",
+            "readfua",
+            "writefua",
+            "sg_write_mode",
+            "stream_id",
+            "no_completion_thread",
+            "xnvme_be",
+            "xnvme_async",
+            "xnvme_sync",
+            "xnvme_admin",
+            "xnvme_dev_nsid",
+            "xnvme_iovec",
+        ],
+        NO_ENGINE,
+    ),
+];
+
+const NO_ENGINE: &str = "it belongs to an engine of fio's, and there are none here";
+
+/// fio's engines that read and write blocks of a file or device, as every job here does.
+pub(super) const BLOCK_ENGINES: &[&str] = &[
+    "sync",
+    "psync",
+    "vsync",
+    "pvsync",
+    "pvsync2",
+    "libaio",
+    "linuxaio",
+    "posixaio",
+    "solarisaio",
+    "windowsaio",
+    "io_uring",
+    "io_uring_cmd",
+    "mmap",
+    "splice",
+    "null",
+];
+
+/// Why another engine of fio's is refused.
+pub(super) const OTHER_ENGINES: &[(&[&str], &str)] = &[
+    (&["cpuio"], "does no I/O; say hog= or competitor="),
+    (&["exec"], "runs programs"),
+    (
+        &["e4defrag", "falloc", "ftruncate", "filecreate", "filestat", "filedelete"],
+        "works on what files are, not on what is in them",
+    ),
+    (
+        &[
+            "net",
+            "netsplice",
+            "rdma",
+            "librpma_apm_client",
+            "librpma_apm_server",
+            "librpma_gpspm_client",
+            "librpma_gpspm_server",
+        ],
+        "measures a network",
+    ),
+    (
+        &[
+            "http",
+            "rados",
+            "rbd",
+            "gfapi",
+            "gfapi_async",
+            "nfs",
+            "libhdfs",
+            "libiscsi",
+            "nbd",
+            "dfs",
+            "ime_psync",
+            "ime_psyncv",
+            "ime_aio",
+        ],
+        "speaks the protocol of a service; what it serves may be named by a device's URI",
+    ),
+    (&["sg"], "speaks SCSI"),
+    (&["libzbc"], "drives zoned disks"),
+    (&["libpmem", "pmemblk", "dev-dax"], "works on persistent memory"),
+    (&["mtd"], "drives raw flash"),
+    (&["libcufile"], "works on the memory of a GPU"),
+];
