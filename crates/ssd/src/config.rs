@@ -5,7 +5,6 @@ use meantime_spec::seam::SOFT_DSTRD;
 
 use crate::error::SsdError;
 use crate::faults::FaultPlan;
-use crate::medium::MEDIUM_ALIGN_BYTES;
 use crate::model::Model;
 
 /// No latency of a power state may exceed this: an hour.
@@ -15,7 +14,7 @@ const MAX_CMB_BYTES: u32 = 64 << 20;
 /// One namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceConfig {
-    /// Size in bytes; a multiple of 4096.
+    /// Size in bytes; a multiple of `lba_bytes`.
     pub bytes: u64,
     /// Bytes per logical block: 512 or 4096.
     pub lba_bytes: u32,
@@ -165,8 +164,14 @@ impl SsdConfig {
                     format!("namespace {nsid}: {} bytes a block; 512 or 4096", n.lba_bytes),
                 );
             }
-            if n.bytes == 0 || !n.bytes.is_multiple_of(MEDIUM_ALIGN_BYTES) {
-                return err("namespaces", format!("namespace {nsid}: {} bytes; a multiple of 4096", n.bytes));
+            let lba = n.lba_bytes;
+            if n.bytes == 0 {
+                return err("namespaces", format!("namespace {nsid} is empty; give it a multiple of {lba} bytes"));
+            }
+            if !n.bytes.is_multiple_of(u64::from(lba)) {
+                let problem = format!("namespace {nsid}: {} bytes are no multiple of {lba}", n.bytes);
+                let advice = if n.bytes.is_multiple_of(512) { "; blocks of 512 bytes (lba=512) fit" } else { "" };
+                return err("namespaces", problem + advice);
             }
         }
         if self.total_bytes() > i64::MAX as u64 {
@@ -191,7 +196,7 @@ impl SsdConfig {
             return err("atomic_write_lbas", "0; at least 1: a logical block is always atomic".into());
         }
         self.validate_power()?;
-        if !u64::from(self.cmb_bytes).is_multiple_of(MEDIUM_ALIGN_BYTES) || self.cmb_bytes > MAX_CMB_BYTES {
+        if !self.cmb_bytes.is_multiple_of(4096) || self.cmb_bytes > MAX_CMB_BYTES {
             let problem = format!("{}; a multiple of 4096, at most {MAX_CMB_BYTES}", self.cmb_bytes);
             return err("cmb_bytes", problem);
         }

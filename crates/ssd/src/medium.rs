@@ -16,8 +16,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::error::SsdError;
 use crate::sys;
 
-/// The granularity of a medium's size in bytes: the largest block format, and a page.
-pub const MEDIUM_ALIGN_BYTES: u64 = 4096;
+/// The granularity of a medium's size in bytes: the smallest block format.
+pub const MEDIUM_ALIGN_BYTES: u64 = 512;
+/// The granularity in which memory is given back.
+const PAGE_BYTES: u64 = 4096;
 
 /// The bytes behind the namespaces.
 pub struct Medium {
@@ -89,7 +91,7 @@ impl Medium {
     /// they are first touched.
     ///
     /// # Errors
-    /// If `bytes` is 0 or not a multiple of 4096, or there is no address space for it.
+    /// If `bytes` is 0 or not a multiple of 512, or there is no address space for it.
     pub fn dram(bytes: u64) -> Result<Self, SsdError> {
         let what = || "DRAM medium".to_owned();
         let len = checked_len(bytes, what)?;
@@ -108,7 +110,7 @@ impl Medium {
         Ok(Self { base, len, file: None, created: false, read_only: false })
     }
 
-    /// Memory that holds `bytes`; as many as a multiple of 4096.
+    /// Memory that holds `bytes`; as many as a multiple of 512.
     ///
     /// # Errors
     /// As [`dram`](Self::dram).
@@ -143,7 +145,7 @@ impl Medium {
         if !meta.is_file() {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
         }
-        let len = checked_len(meta.len(), || path.display().to_string())?;
+        let len = checked_len(whole_blocks(meta.len()), || path.display().to_string())?;
         // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open as long.
         let mapped = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0)
@@ -156,7 +158,8 @@ impl Medium {
     /// A regular file, mapped shared, locked against every other SSD.
     ///
     /// `create: Some(bytes)` creates the file with that size if there is none; an existing one is never truncated,
-    /// and its size must then be `bytes`. What it created it removes again if it fails after that. With `None` the file must exist. Its size must be a multiple of 4096.
+    /// and its size must then be `bytes`. What it created it removes again if it fails after that. With `None` the file must exist. What lies
+    /// behind the last whole 512 bytes of it is out of reach, as on Linux's loop devices; the file keeps its size.
     ///
     /// Like any mapped file it must not be shortened by somebody else meanwhile (`SIGBUS`); a sparse one needs
     /// room on its file system for the blocks to come.
@@ -217,7 +220,7 @@ impl Medium {
             // Whoever created it a moment ago has removed it again.
             return Err(io("opening the medium's file")(std::io::ErrorKind::NotFound.into()));
         }
-        let len = checked_len(meta.len(), what)?;
+        let len = checked_len(whole_blocks(meta.len()), what)?;
         if let Some(bytes) = create.filter(|&bytes| bytes != meta.len()) {
             let problem = format!(
                 "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the file",
@@ -285,7 +288,7 @@ impl Medium {
     /// reserved for it. False if the file failed.
     pub(crate) fn zero(&self, offset: u64, len: u64) -> bool {
         let span = self.span(offset, len as usize);
-        let page = MEDIUM_ALIGN_BYTES;
+        let page = PAGE_BYTES;
         let first = offset.next_multiple_of(page);
         let last = (offset + len) / page * page;
         // Below 2 MiB system calls cost more than they save.
@@ -395,12 +398,18 @@ fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     true
 }
 
+/// What of a file of `bytes` bytes is in whole blocks.
+fn whole_blocks(bytes: u64) -> u64 {
+    bytes / MEDIUM_ALIGN_BYTES * MEDIUM_ALIGN_BYTES
+}
+
 fn checked_len(bytes: u64, what: impl Fn() -> String) -> Result<usize, SsdError> {
     let problem = if bytes == 0 {
-        "is empty; give a size of at least 4096 bytes".to_owned()
+        format!("holds no block; give a size of at least {MEDIUM_ALIGN_BYTES} bytes")
     } else if !bytes.is_multiple_of(MEDIUM_ALIGN_BYTES) {
         let down = bytes / MEDIUM_ALIGN_BYTES * MEDIUM_ALIGN_BYTES;
-        format!("{bytes} bytes are no multiple of 4096; {down} or {} are", down + MEDIUM_ALIGN_BYTES)
+        let up = down.saturating_add(MEDIUM_ALIGN_BYTES);
+        format!("{bytes} bytes are no multiple of {MEDIUM_ALIGN_BYTES}; {down} or {up} are")
     } else if bytes > isize::MAX as u64 {
         format!("{bytes} bytes are more than a process can map")
     } else {

@@ -10,6 +10,7 @@ use common::*;
 use meantime_spec::regs;
 use meantime_spec::seam::SeamError;
 use meantime_spec::sqe::Sqe;
+use meantime_spec::status::StatusCode;
 use meantime_ssd::{FaultPlan, Medium, Model, MonotonicClock, Ssd, SsdConfig, SsdError};
 
 #[test]
@@ -246,15 +247,44 @@ fn file_media() {
     assert_eq!(Medium::file(&path, None).unwrap().len(), 1 << 20);
     assert!(matches!(Medium::file(dir.path(), None), Err(SsdError::NotAFile { kind: "directory", .. })));
     assert!(matches!(Medium::file("/dev/null", None), Err(SsdError::NotAFile { .. })));
-    let odd = dir.path().join("odd");
-    std::fs::write(&odd, [0; 5000]).unwrap();
-    assert!(matches!(Medium::file(&odd, None), Err(SsdError::Size { .. })));
+    std::fs::write(dir.path().join("short"), [0; 511]).unwrap();
+    assert!(matches!(Medium::file(dir.path().join("short"), None), Err(SsdError::Size { .. })));
+}
+
+/// A file whose size is no multiple of 4096 has all its blocks of 512 bytes, and keeps what lies behind them.
+#[test]
+fn file_media_of_odd_sizes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("odd.img");
+    let content: Vec<u8> = (0..9 * 512 + 100).map(|at| (at / 512) as u8 + 1).collect();
+    std::fs::write(&path, &content).unwrap();
+    assert_eq!(Medium::file_read_only(&path).unwrap().len(), 9 * 512);
+    let medium = Medium::file(&path, None).unwrap();
+    let refusal = Ssd::start(config(9 * 512, 4096), medium, MonotonicClock::new()).map(drop).unwrap_err();
+    assert!(refusal.to_string().contains("lba=512"), "{refusal}");
+
+    let medium = Medium::file(&path, None).unwrap();
+    let ssd = Ssd::start(config(9 * 512, 512), medium, MonotonicClock::new()).unwrap();
+    let mut host = Host::new(ssd.port());
+    host.enable();
+    host.create_queues(1, 16, None);
+    let buffer = host.alloc(4096);
+    ok(host.io(1, Sqe::read(0, 1, 8, 1, buffer, 0)));
+    assert_eq!(host.read(buffer, 512), [9; 512]);
+    host.write(buffer, &[77; 512]);
+    ok(host.io(1, Sqe::write(0, 1, 8, 1, buffer, 0, true)));
+    refused(host.io(1, Sqe::write(0, 1, 9, 1, buffer, 0, false)), StatusCode::LbaOutOfRange);
+    ok(host.io(1, Sqe::write_zeroes(0, 1, 0, 8, false, false)));
+    drop(ssd);
+    let after = std::fs::read(&path).unwrap();
+    assert_eq!(after.len(), content.len());
+    assert!(after[..8 * 512].iter().all(|byte| *byte == 0) && after[8 * 512..9 * 512] == [77; 512]);
+    assert_eq!(after[9 * 512..], content[9 * 512..]);
 }
 
 #[test]
 fn a_medium_that_is_only_read() {
     use meantime_spec::dsm::DsmRange;
-    use meantime_spec::status::StatusCode;
     use zerocopy::IntoBytes as _;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
