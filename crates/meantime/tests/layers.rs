@@ -45,8 +45,7 @@ const UNSAFE: &[&str] = &[
     "crates/cli/src/signal.rs",
     "crates/cli/src/ssd/sigbus.rs",
     "crates/preload/src",
-    // Declarations only: the contract of the seam.
-    "crates/spec/src/seam.rs",
+    "crates/process/src",
     "crates/ssd/src/hostmem.rs",
     "crates/ssd/src/medium.rs",
     "crates/ssd/src/served/mapping.rs",
@@ -55,6 +54,8 @@ const UNSAFE: &[&str] = &[
     "crates/ssd/src/threaded.rs",
     "crates/ssd/src/sys.rs",
     "crates/ssd/benches",
+    // Declarations only: the contract of the seam.
+    "crates/spec/src/seam.rs",
 ];
 
 fn root() -> PathBuf {
@@ -128,6 +129,25 @@ fn driver_and_ssd_share_only_the_specification() {
     rust_files(&root().join("crates/meantime/src"), &mut files);
     for file in files.iter().filter(|file| code(file).contains("meantime_ssd")) {
         assert!(file.ends_with("block/open.rs"), "{} uses the software SSD", file.display());
+    }
+}
+
+/// Ours run in other people's programs: `meantime_process::thread` has them block the program's signals.
+#[test]
+fn threads_are_started_in_one_way() {
+    let mut files = Vec::new();
+    for krate in ["meantime", "ssd", "preload", "capi"] {
+        rust_files(&root().join("crates").join(krate).join("src"), &mut files);
+    }
+    files.retain(|file| {
+        !file.ends_with("tests.rs") && !file.components().any(|part| part.as_os_str() == "tests")
+    });
+    for file in files {
+        let code = code(&file);
+        let own = ["thread::spawn(", "thread::Builder", "scope.spawn("]
+            .iter()
+            .find(|way| code.match_indices(*way).any(|(at, _)| !code[..at].ends_with("meantime_process::")));
+        assert!(own.is_none(), "{}: {own:?}, not meantime_process::thread::spawn", file.display());
     }
 }
 

@@ -100,8 +100,7 @@ impl Ssd {
                 worker.run();
             }
         };
-        let thread =
-            std::thread::Builder::new().name("meantime-ssd".into()).spawn(run).map_err(SsdError::Thread)?;
+        let thread = meantime_process::thread::spawn("meantime-ssd", run).map_err(SsdError::Thread)?;
         // CAP.TO is in units of 500 ms.
         let timeout = Duration::from_millis(500) * u32::from(Cap(regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);

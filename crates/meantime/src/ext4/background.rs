@@ -40,7 +40,7 @@ impl Worker {
     pub(super) fn start(name: &str, work: impl FnOnce(&Stopping) + Send + 'static) -> std::io::Result<Self> {
         let stopping = Arc::new(Stopping::default());
         let told = Arc::clone(&stopping);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&told))?;
+        let thread = meantime_process::thread::spawn(name, move || work(&told))?;
         Ok(Self { stopping, thread: Some(thread) })
     }
 }

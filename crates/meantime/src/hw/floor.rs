@@ -62,17 +62,15 @@ impl Floor {
         });
         let theirs = Arc::clone(&shared);
         let (report, bound) = std::sync::mpsc::channel();
-        let responder = std::thread::Builder::new()
-            .name("meantime-floor".into())
-            .spawn(move || {
-                let binding = responder_cpu.map_or(Ok(()), |cpu| cpu::bind(&[cpu]));
-                let ok = binding.is_ok();
-                let _ = report.send(binding);
-                if ok {
-                    respond(&theirs, &medium);
-                }
-            })
-            .map_err(|source| HwError::Os { what: "cannot start the floor's thread", source })?;
+        let responder = meantime_process::thread::spawn("meantime-floor", move || {
+            let binding = responder_cpu.map_or(Ok(()), |cpu| cpu::bind(&[cpu]));
+            let ok = binding.is_ok();
+            let _ = report.send(binding);
+            if ok {
+                respond(&theirs, &medium);
+            }
+        })
+        .map_err(|source| HwError::Os { what: "cannot start the floor's thread", source })?;
         bound.recv().unwrap_or(Err(HwError::Gone))?;
         Ok(Self {
             shared,

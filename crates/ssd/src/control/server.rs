@@ -62,7 +62,7 @@ fn start(path: &Path, listener: UnixListener, ssd: Arc<dyn FaultControl>) -> std
     let meta = fs::symlink_metadata(path)?;
     let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
     let server = Server { listener, stop: Arc::clone(&stop), ssd };
-    let thread = std::thread::Builder::new().name("meantime-ssd-ctl".into()).spawn(move || server.run())?;
+    let thread = meantime_process::thread::spawn("meantime-ssd-ctl", move || server.run())?;
     Ok(ControlServer {
         path: path.to_owned(),
         identity: (meta.dev(), meta.ino()),

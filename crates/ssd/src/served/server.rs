@@ -85,7 +85,7 @@ impl Server {
             tell: Box::new(tell),
         };
         let run = move || service.run();
-        let thread = std::thread::Builder::new().name("meantime-served".into()).spawn(run)?;
+        let thread = meantime_process::thread::spawn("meantime-served", run)?;
         Ok(Self { path, stop, thread: Some(thread) })
     }
 

@@ -79,7 +79,7 @@ fn start(path: &Path, listener: UnixListener) -> std::io::Result<ControlServer> 
     let changes = Arc::<Mutex<Vec<Change>>>::default();
     let mut server =
         Server { listener, stop: stop.clone(), changes: Arc::clone(&changes), clients: Vec::new() };
-    let thread = std::thread::Builder::new().name("meantime-control".into()).spawn(move || server.run())?;
+    let thread = meantime_process::thread::spawn("meantime-control", move || server.run())?;
     let identity = (meta.dev(), meta.ino());
     Ok(ControlServer { path: path.to_owned(), identity, stop, changes, thread: Some(thread) })
 }

@@ -125,9 +125,7 @@ fn spawn(
         let _ = on_cpu.map(|cpu| cpu::bind(&[cpu]));
         body();
     };
-    let builder = std::thread::Builder::new().name("meantime-calib".into());
-    builder
-        .spawn(bound)
+    meantime_process::thread::spawn("meantime-calib", bound)
         .map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
 }
 

@@ -129,8 +129,7 @@ fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, HwError> {
-    let builder = thread::Builder::new().name("meantime-calib".into());
-    let started = builder.spawn_scoped(scope, body);
+    let started = meantime_process::thread::spawn_scoped(scope, "meantime-calib", body);
     started.map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
 }
 

@@ -35,7 +35,7 @@ impl JournalThread {
     pub(in crate::ext4) fn start(mount: &Arc<Mount>) -> Option<Self> {
         let asked = Arc::new(Asked::default());
         let (told, mount) = (Arc::clone(&asked), Arc::downgrade(mount));
-        match std::thread::Builder::new().name("meantime-jbd2".to_owned()).spawn(move || run(&told, &mount)) {
+        match meantime_process::thread::spawn("meantime-jbd2", move || run(&told, &mount)) {
             Ok(thread) => Some(Self { asked, thread: Some(thread) }),
             Err(error) => {
                 tracing::warn!(%error, "no thread for the journal");

@@ -67,7 +67,7 @@ impl SysfsOps for System {
         // In a thread of its own: the kernel runs a driver's probe and remove within the write, and those may never end.
         let (path, text) = (path.to_owned(), text.to_owned());
         let (answer, answered) = mpsc::channel();
-        thread::Builder::new().name("meantime-sysfs".into()).spawn(move || {
+        meantime_process::thread::spawn("meantime-sysfs", move || {
             let written = OpenOptions::new().write(true).open(&path);
             let _ = answer.send(written.and_then(|mut file| file.write_all(text.as_bytes())));
         })?;

@@ -59,8 +59,7 @@ impl Watch {
     pub(super) fn start(events: Events, release: Box<dyn Fn() + Send + Sync>) -> std::io::Result<Self> {
         let told = Arc::new(Told { state: Mutex::default(), release });
         let (stop, teller) = (events.stop.clone(), Arc::clone(&told));
-        let thread =
-            std::thread::Builder::new().name("vfio-watch".into()).spawn(move || watch(&events, &teller))?;
+        let thread = meantime_process::thread::spawn("vfio-watch", move || watch(&events, &teller))?;
         Ok(Self { told, stop, thread: Some(thread) })
     }
 

@@ -1,0 +1,132 @@
+//! Threads of a library's own, and the code of its own that other threads run.
+
+use std::cell::Cell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+thread_local! {
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Starts a thread called `name` that takes no signal of the process's.
+///
+/// A signal that is sent to a process goes to any thread that does not block it. Ours must not be
+/// that thread: the program may block the signal everywhere, to wait for it or to read it from a
+/// descriptor, and its handlers know nothing of us. Only the signals by which a thread is told of
+/// what it did itself stay as they are: blocked, they would end the process unheard.
+///
+/// # Errors
+/// As [`Builder::spawn`].
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    // A thread begins with the mask of the one that starts it.
+    let _blocked = Blocked::all_but_faults();
+    Builder::new().name(name.to_owned()).spawn(move || {
+        let _ours = Ours::enter();
+        body()
+    })
+}
+
+/// The same for a thread that ends before `scope` does.
+///
+/// # Errors
+/// As [`Builder::spawn_scoped`].
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    let _blocked = Blocked::all_but_faults();
+    Builder::new().name(name.to_owned()).spawn_scoped(scope, move || {
+        let _ours = Ours::enter();
+        body()
+    })
+}
+
+/// Whether this thread runs code of the library's: a thread of [`spawn`]'s, or inside [`Ours`].
+pub fn is_ours() -> bool {
+    OURS.try_with(Cell::get).unwrap_or(true)
+}
+
+/// While it lives, this thread runs code of the library's.
+#[derive(Debug)]
+pub struct Ours {
+    before: bool,
+}
+
+impl Ours {
+    /// From now on.
+    #[inline]
+    pub fn enter() -> Self {
+        Self { before: OURS.try_with(|ours| ours.replace(true)).unwrap_or(true) }
+    }
+}
+
+impl Drop for Ours {
+    #[inline]
+    fn drop(&mut self) {
+        let _ = OURS.try_with(|ours| ours.set(self.before));
+    }
+}
+
+/// What a thread does itself, and is told of at once.
+const FAULTS: [libc::c_int; 6] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// While it lives, this thread blocks all signals but [`FAULTS`].
+struct Blocked {
+    before: libc::sigset_t,
+}
+
+impl Blocked {
+    fn all_but_faults() -> Self {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: a set is filled before it is used; with such a set the call cannot fail, and then
+        // it has written the old one.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            for fault in FAULTS {
+                libc::sigdelset(all.as_mut_ptr(), fault);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            Self { before: before.assume_init() }
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: a set that the kernel has filled.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The signals that the calling thread blocks, bit 0 for signal 1.
+    fn blocked() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn only_faults_reach_a_thread_of_ours() {
+        let before = blocked();
+        assert!(!is_ours());
+        let (mask, ours) = spawn("a-thread", || (blocked(), is_ours())).unwrap().join().unwrap();
+        assert!(ours && !is_ours());
+        let faults = FAULTS.iter().fold(0_u64, |all, fault| all | 1 << (fault - 1));
+        // What cannot be blocked, and the two that the C library keeps to itself.
+        let never = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
+        let never = never.iter().fold(0_u64, |all, signal| all | 1 << (signal - 1));
+        assert_eq!(mask, !faults & !never, "{mask:#x}");
+        // Who started it goes on as before.
+        assert_eq!(blocked(), before);
+    }
+}
