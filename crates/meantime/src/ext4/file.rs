@@ -1,8 +1,8 @@
 //! An open file.
 
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLockReadGuard};
 
 use super::cache::PAGE_BYTES;
 use super::error::Error;
@@ -13,6 +13,7 @@ use super::read::ahead::Ahead;
 use super::read::place::{Blocks, Extents};
 use super::read::target::Target;
 use crate::block::Device;
+use crate::lock::RwLockReadGuard;
 
 /// EXT4_INLINE_DATA_FL.
 const INLINE_DATA: u32 = 0x1000_0000;

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
@@ -24,6 +24,7 @@ use super::source::DeviceSource;
 use super::writer::Writer;
 use crate::block::{BlockDevice, Device};
 use crate::hw::Clock;
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Memory for metadata: a sixteenth of the page cache's, within these, in bytes.
 const METADATA_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
@@ -274,7 +275,7 @@ impl FileSystem {
             lanes: Arc::clone(lanes),
             nodes: Bounded::new(NODES_KEPT),
             names: Bounded::new(NAMES_BYTES),
-            names_changed: Mutex::default(),
+            names_changed: Mutex::new(Rank::Names, 0),
             writer,
             options: options.clone(),
             block_shift,

@@ -1,7 +1,7 @@
 //! Inodes that somebody works with, or did lately.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use super::error::Error;
 use super::format::edit::InodeEdit;
@@ -11,6 +11,7 @@ use super::journal::Handle;
 use super::live::{Entered, Live};
 use super::metadata::{FileType, Metadata};
 use super::read::place::Extents;
+use crate::lock::{Mutex, Rank, RwLock};
 
 /// An inode whose extents take at most this, in bytes, keeps them when no file is open.
 const KEPT_EXTENTS_BYTES: usize = 1024;
@@ -50,12 +51,17 @@ pub(super) struct State {
     many: Mutex<Weak<Extents>>,
 }
 
+/// Nobody has the extents of a file in many pieces.
+fn no_extents() -> Mutex<Weak<Extents>> {
+    Mutex::new(Rank::NodeExtents, Weak::new())
+}
+
 impl State {
     fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
         let inode = mount
             .consistent(|| if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) })?;
         let metadata = mount.volume.metadata(&inode);
-        Ok(Self { metadata, inode, extents: OnceLock::new(), many: Mutex::default() })
+        Ok(Self { metadata, inode, extents: OnceLock::new(), many: no_extents() })
     }
 
     /// Where its blocks are.
@@ -120,7 +126,7 @@ impl Known {
         let volume = handle.volume();
         let inode = volume.inode(ino)?;
         let metadata = volume.metadata(&inode);
-        let state = State { metadata, inode, extents: OnceLock::new(), many: Mutex::default() };
+        let state = State { metadata, inode, extents: OnceLock::new(), many: no_extents() };
         let known = Arc::new(Self::of(
             state,
             Some(Box::new(Live::new(writer.last_sequence(), mount.lanes.flushes().all_landed()))),
@@ -135,7 +141,7 @@ impl Known {
             ino,
             file_type,
             size: AtomicU64::new(size),
-            state: RwLock::new(Arc::new(state)),
+            state: RwLock::new(Rank::NodeState, Arc::new(state)),
             version: AtomicU64::new(0),
             state_version: AtomicU64::new(0),
             live,
@@ -184,7 +190,7 @@ impl Known {
         if let Ok(all) = Extents::load(&mount.volume.with_source(Nothing), &inode) {
             let _ = extents.set(Arc::new(all));
         }
-        *state = Arc::new(State { metadata, inode, extents, many: Mutex::default() });
+        *state = Arc::new(State { metadata, inode, extents, many: no_extents() });
         self.state_version.store(version, Ordering::Release);
     }
 

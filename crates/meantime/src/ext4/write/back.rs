@@ -25,6 +25,7 @@ use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
 use crate::block::{Done, Request, RequestError, SubmitError, Ticket};
+use crate::lock::{Rank, wait_for};
 
 /// The most pages of a batch.
 const BATCH_PAGES: usize = 1024;
@@ -137,6 +138,7 @@ impl Mount {
         if live.pages().dirty.is_empty() {
             return Ok(None);
         }
+        wait_for(Rank::PagesInFlight);
         let (state, end, mut pages) = loop {
             let version = known.version();
             let state = known.state(self)?;
@@ -370,6 +372,7 @@ impl Mount {
 
     /// Waits until none of pages `range` is in flight.
     pub(in crate::ext4) fn wait_in_flight(&self, live: &Live, range: Range<u64>) {
+        wait_for(Rank::PagesInFlight);
         let mut pages = live.pages();
         while pages.in_flight.range(range.clone()).next().is_some() {
             pages = live.wait(pages);

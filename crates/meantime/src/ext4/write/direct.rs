@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, RwLockReadGuard};
 
 use super::super::cache::PAGE_BYTES;
 use super::super::error::Error;
@@ -15,6 +15,7 @@ use super::super::read::place::{Blocks, Extents};
 use super::buffered::time_now;
 use crate::block::{BlockChannel, Request, RequestError, SubmitError, Ticket};
 use crate::completion::Policy;
+use crate::lock::RwLockReadGuard;
 
 /// How often a reader tries to find nothing dirty, before it keeps writers off.
 const TRIES: u32 = 16;

@@ -12,6 +12,7 @@ use super::super::node::Known;
 use super::super::options::Allocate;
 use super::super::read::cached::PAGE;
 use super::buffered::time_now;
+use crate::lock::{Rank, wait_for};
 
 /// Blocks that one change of metadata changes at most, about, when a large one is done in steps.
 const STEP_BLOCKS: usize = 64;
@@ -205,6 +206,7 @@ impl Mount {
         let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
         let (cache, file, units) = (self.lanes.cache(), u64::from(known.ino), self.units());
         let mut gone = BTreeSet::new();
+        wait_for(Rank::PagesInFlight);
         let mut pages = live.pages();
         loop {
             let dropped: Vec<u64> = pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();

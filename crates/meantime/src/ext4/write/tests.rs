@@ -367,12 +367,12 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         // Another page of it is written meanwhile, and is not lost.
         file.write_at(&[8; 100], at as u64 + 8192).unwrap();
         model[at + 8192..at + 8292].fill(8);
-        let mut lane = mount.lanes.take_leaf().unwrap();
-        let mut sending = mount.send(&mut lane, batch);
         assert!(
             mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(),
             "one at a time has the block"
         );
+        let mut lane = mount.lanes.take_leaf().unwrap();
+        let mut sending = mount.send(&mut lane, batch);
         std::thread::scope(|scope| {
             // Which waits for the block, not only for its page.
             let page = at as u64 + 8192;
