@@ -99,6 +99,7 @@ impl Mount {
         writer.usable()?;
         let now_ns = self.clock.now_ns();
         let interval_ns = self.options.commit_interval_ms.saturating_mul(1_000_000);
+        self.renew_access_epoch(now_ns);
         let many = writer.dirty_pages() > writer.dirty_most / 2;
         let mut failed = Ok(());
         for known in writer.kept() {

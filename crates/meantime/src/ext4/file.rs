@@ -148,11 +148,15 @@ impl File {
         if len == 0 {
             return Ok(0);
         }
-        match self.kind {
+        let read = match self.kind {
             Kind::Inline => self.read_inline(&mut target, offset, len),
             _ if options.direct => self.read_direct(&mut target, offset, len, options),
             _ => self.read_cached(&mut target, offset, len, options),
+        };
+        if read.is_ok() {
+            self.node.accessed();
         }
+        read
     }
 
     #[cold]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::alloc::Reservation;
 use super::error::Error;
 use super::journal::Sequence;
-use super::metadata::Timestamp;
 use super::node::Known;
+use super::times::Times;
 use crate::lock::{Condvar, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How long somebody else's writeback is waited for between two looks.
@@ -56,9 +56,9 @@ pub(super) struct Pages {
     /// Blocks of the file that are to be allocated, and the promise of room for them.
     pub(super) delayed: BTreeSet<u64>,
     pub(super) reservation: Option<Reservation>,
-    /// When the content was last changed, if the inode does not say so yet.
-    pub(super) modified: Option<Timestamp>,
-    /// When the first of the dirty pages became so, in ns of the mount's clock.
+    /// Those that the inode does not say yet.
+    pub(super) times: Times,
+    /// When the first of the dirty pages, or else of the times, became so, in ns of the mount's clock.
     pub(super) since_ns: u64,
 }
 

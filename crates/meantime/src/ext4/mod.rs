@@ -31,6 +31,7 @@ mod options;
 mod read;
 mod segments;
 mod source;
+mod times;
 mod walk;
 mod write;
 mod writer;
@@ -47,7 +48,7 @@ pub use in_use::mounted_elsewhere;
 pub use journal::{JournalCounters, log_piece_blocks};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
-    Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions,
+    AccessTimes, Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions,
     RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,
 };
 pub use segments::{Segment, SegmentKind};

@@ -1,6 +1,6 @@
 //! Inodes that somebody works with, or did lately.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use super::error::Error;
@@ -34,6 +34,8 @@ pub(super) struct Known {
     pub(super) file_type: FileType,
     /// Size of the content in bytes, as readers see it.
     size: AtomicU64,
+    /// The mount's number of when its time of reading was last seen to; 0: it has to be.
+    pub(super) access_noted: AtomicU32,
     state: RwLock<Arc<State>>,
     /// How often the inode was changed; and how often when `state` was what it is. (At least: a change that comes while it is read may be in it.)
     version: AtomicU64,
@@ -141,6 +143,7 @@ impl Known {
             ino,
             file_type,
             size: AtomicU64::new(size),
+            access_noted: AtomicU32::new(0),
             state: RwLock::new(Rank::NodeState, Arc::new(state)),
             version: AtomicU64::new(0),
             state_version: AtomicU64::new(0),
@@ -162,6 +165,14 @@ impl Known {
     /// Something was changed.
     pub(super) fn outdate(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
+        self.forget_access();
+    }
+
+    /// Its next read may have to be noted: a time has changed.
+    pub(super) fn forget_access(&self) {
+        if self.access_noted.load(Ordering::Relaxed) != 0 {
+            self.access_noted.store(0, Ordering::SeqCst);
+        }
     }
 
     /// How often it was changed. (What was found by a [`State`] of this version is right, if it is looked at afterwards.)
@@ -232,9 +243,7 @@ impl Known {
             metadata.size = self.size();
         }
         let pages = live.pages();
-        if let Some(time) = pages.modified {
-            (metadata.modified, metadata.changed) = (time, metadata.changed.max(time));
-        }
+        pages.times.shown(&mut metadata);
         metadata.blocks_512 += pages.delayed.len() as u64 * u64::from(metadata.block_bytes / 512);
         metadata
     }

@@ -265,7 +265,7 @@ impl Mount {
                 return Ok(Places { stretches, token: None, reaches: None, changed });
             }
         }
-        let modified = live.pages().modified;
+        let times = live.pages().times;
         let ((stretches, reaches, changed), token) = self.change_with_data(|handle, allocator| {
             let mut inode = handle.load_inode(known.ino)?;
             let mut stretches: Vec<Stretch> = Vec::new();
@@ -319,18 +319,12 @@ impl Mount {
                 inode.set_size(size);
                 orphans::note_size(handle, size)?;
             }
-            if let Some(modified) = modified {
-                inode.set_modified(modified);
-                inode.set_changed(modified);
-            }
+            times.put(&mut inode);
             handle.store_inode(&inode, true)?;
             handle.fast_eligible();
             Ok((stretches, reaches, (known.version(), inode)))
         })?;
-        let mut pages = live.pages();
-        if pages.modified == modified {
-            pages.modified = None;
-        }
+        live.pages().times.stored(times);
         Ok(Places { stretches, token: Some(token), reaches, changed: Some(changed) })
     }
 

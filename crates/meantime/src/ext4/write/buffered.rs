@@ -194,7 +194,7 @@ impl File {
                 pages.since_ns = mount.clock.now_ns();
             }
             if matches!(content, Content::Data(_)) {
-                pages.modified = Some(time_now());
+                known.note_modified(&mut pages);
                 // Before anybody takes the page to write it back: what is behind the end need not be written.
                 let end = begin + content.len() as u64;
                 if end > known.size() {

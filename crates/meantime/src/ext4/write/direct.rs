@@ -12,7 +12,6 @@ use super::super::lanes::Lane;
 use super::super::live::Live;
 use super::super::read::cached::PAGE;
 use super::super::read::place::{Blocks, Extents};
-use super::buffered::time_now;
 use crate::block::{BlockChannel, Request, RequestError, SubmitError, Ticket};
 use crate::completion::Policy;
 use crate::lock::RwLockReadGuard;
@@ -50,7 +49,7 @@ impl File {
                 // Who read them meanwhile has what was there before, perhaps.
                 cache.invalidate(file, pages);
                 live.landed.fetch_max(mount.lanes.flushes().landed(), Ordering::AcqRel);
-                live.pages().modified = Some(time_now());
+                known.note_modified(&mut live.pages());
                 writer.keep(known);
                 return written.map(|()| data.len());
             }

@@ -67,7 +67,7 @@ fn what_is_gone_does_not_take_its_successor_along() {
     let (gone, new) = successor(&fs);
     let content = [b'n'; 9000];
     write(&fs, &new, &content);
-    gone.live.as_ref().unwrap().pages().modified = Some(Timestamp { seconds: 1, nanoseconds: 0 });
+    gone.live.as_ref().unwrap().pages().times.modified = Some(Timestamp { seconds: 1, nanoseconds: 0 });
     fs.mount.write_back_one(&gone).unwrap();
     fs.mount.delete(&gone);
     let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
