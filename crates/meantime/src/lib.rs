@@ -11,5 +11,6 @@ pub mod block;
 pub mod completion;
 pub mod ext4;
 pub mod hw;
+mod lock;
 pub mod nvme;
 pub mod posix;

@@ -18,6 +18,7 @@ pub fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let segments = file.segments().map_err(at)?;
     let kind = |kind: SegmentKind| match kind {
         SegmentKind::Data(on_device) => ("data", Some(on_device)),
+        SegmentKind::Delayed => ("delayed", None),
         SegmentKind::Unwritten(on_device) => ("unwritten", Some(on_device)),
         SegmentKind::Hole => ("hole", None),
         SegmentKind::Inline => ("inline", None),

@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 
 use super::cache::{Claim, Claiming, LookUp, PAGE_BYTES, PageCache};
@@ -27,6 +27,7 @@ use crate::block::{
 };
 use crate::completion::Policy;
 use crate::hw::{DmaBuf, DmaPages};
+use crate::lock::{Mutex, Rank};
 
 /// Pages that are gone through before what was sent is waited for.
 const TURN_PAGES: u64 = 64;
@@ -90,7 +91,7 @@ impl AsyncFileSystem {
             .device()
             .channel(&channel_options)
             .map_err(|error| MountError::Failed { uri, error: Error::Resources(error.to_string()) })?;
-        Ok(Self { fs, channel: AsyncChannel::new(channel), lists: Arc::default() })
+        Ok(Self { fs, channel: AsyncChannel::new(channel), lists: no_lists() })
     }
 }
 
@@ -104,7 +105,7 @@ impl<S: Sharing> AsyncFileSystem<S> {
         if !buf.is_of(fs.device().heap()) {
             return Err(Error::Invalid("the channel is one of another device"));
         }
-        Ok(Self { fs, channel, lists: Arc::default() })
+        Ok(Self { fs, channel, lists: no_lists() })
     }
 
     /// The channel: for an executor that drives it.
@@ -549,6 +550,11 @@ async fn land_past<S: Sharing>(
         target.put(at, &buf[lead..lead + bytes]);
     }
     Ok(())
+}
+
+/// Lists for pages of reads of many: none yet.
+fn no_lists() -> Arc<Mutex<Vec<DmaPages>>> {
+    Arc::new(Mutex::new(Rank::PageLists, Vec::new()))
 }
 
 impl<S: Sharing> AsyncFile<S> {

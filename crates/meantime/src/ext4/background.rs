@@ -1,11 +1,12 @@
 //! What a mount for writing does when nobody waits for it.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::error::Error;
 use super::fs::Mount;
+use crate::lock::{Condvar, Mutex, Rank};
 
 /// How often the thread looks for something to do, in an interval between two commits.
 const LOOKS: u64 = 5;
@@ -17,18 +18,22 @@ pub(super) struct Worker {
 }
 
 /// How it is told to.
-#[derive(Default)]
 pub(super) struct Stopping {
     stopped: Mutex<bool>,
     told: Condvar,
+}
+
+impl Default for Stopping {
+    fn default() -> Self {
+        Self { stopped: Mutex::new(Rank::Stopping, false), told: Condvar::new() }
+    }
 }
 
 impl Stopping {
     /// Sleeps; whether it is to end.
     pub(super) fn sleep(&self, time: Duration) -> bool {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.told.wait_timeout_while(stopped, time, |stopped| !*stopped);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        *self.told.wait_timeout_while(stopped, time, |stopped| !*stopped)
     }
 }
 
@@ -94,6 +99,7 @@ impl Mount {
         writer.usable()?;
         let now_ns = self.clock.now_ns();
         let interval_ns = self.options.commit_interval_ms.saturating_mul(1_000_000);
+        self.renew_access_epoch(now_ns);
         let many = writer.dirty_pages() > writer.dirty_most / 2;
         let mut failed = Ok(());
         for known in writer.kept() {

@@ -1,10 +1,11 @@
 //! A map that keeps what is used, up to a limit: for metadata, inodes and names, which never change while a file system is mounted for
 //! reading.
 
+use crate::lock::{Mutex, MutexGuard, Rank};
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// Independent parts, so that threads seldom meet.
 const SHARDS: usize = 16;
@@ -33,7 +34,8 @@ struct Kept<V> {
 impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
     /// Up to `limit`, in whatever unit weights have.
     pub(super) fn new(limit: usize) -> Self {
-        let shard = |_| Mutex::new(Shard { kept: HashMap::new(), queue: VecDeque::new(), weight: 0 });
+        let shard =
+            |_| Mutex::new(Rank::Kept, Shard { kept: HashMap::new(), queue: VecDeque::new(), weight: 0 });
         Self { shards: std::array::from_fn(shard), hasher: RandomState::new(), shard_limit: limit / SHARDS }
     }
 

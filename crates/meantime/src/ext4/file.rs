@@ -1,8 +1,8 @@
 //! An open file.
 
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLockReadGuard};
 
 use super::cache::PAGE_BYTES;
 use super::error::Error;
@@ -10,9 +10,10 @@ use super::fs::Node;
 use super::metadata::{FileType, Metadata};
 use super::options::{Advice, OpenOptions, ReadOptions};
 use super::read::ahead::Ahead;
-use super::read::place::{Blocks, Extents};
+use super::read::place::Extents;
 use super::read::target::Target;
 use crate::block::Device;
+use crate::lock::RwLockReadGuard;
 
 /// EXT4_INLINE_DATA_FL.
 const INLINE_DATA: u32 = 0x1000_0000;
@@ -37,30 +38,6 @@ enum Kind {
     Blocks,
     Inline,
     Directory,
-}
-
-/// What a stretch of a file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SegmentKind {
-    /// Data, at this byte of the device.
-    Data(u64),
-    /// Room that is set aside and reads as zeroes, at this byte of the device.
-    Unwritten(u64),
-    /// Nothing: zeroes.
-    Hole,
-    /// In the inode itself.
-    Inline,
-}
-
-/// A stretch of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
-    /// Where it begins in the file, in bytes.
-    pub offset: u64,
-    /// How long it is, in bytes; the last one may reach beyond the file's size.
-    pub bytes: u64,
-    /// What it is.
-    pub kind: SegmentKind,
 }
 
 impl std::fmt::Debug for File {
@@ -109,6 +86,11 @@ impl File {
     /// Whether its content is in blocks: it is neither in the inode, nor a directory.
     pub(super) fn is_in_blocks(&self) -> bool {
         self.kind == Kind::Blocks
+    }
+
+    /// Whether its content is in the inode.
+    pub(super) fn is_inline(&self) -> bool {
+        self.kind == Kind::Inline
     }
 
     /// The device that it is on.
@@ -166,11 +148,15 @@ impl File {
         if len == 0 {
             return Ok(0);
         }
-        match self.kind {
+        let read = match self.kind {
             Kind::Inline => self.read_inline(&mut target, offset, len),
             _ if options.direct => self.read_direct(&mut target, offset, len, options),
             _ => self.read_cached(&mut target, offset, len, options),
+        };
+        if read.is_ok() {
+            self.node.accessed();
         }
+        read
     }
 
     #[cold]
@@ -212,93 +198,6 @@ impl File {
             }
         }
         Ok(())
-    }
-
-    fn all_extents(&self) -> Result<Arc<Extents>, Error> {
-        let Node { mount, known } = &self.node;
-        let extents = match &self.extents {
-            Some(extents) => Arc::clone(extents),
-            None => known.extents(mount)?,
-        };
-        let blocks = 1 << 32;
-        if extents.reaches(blocks << mount.block_shift, mount.block_shift) {
-            return Ok(extents);
-        }
-        let state = known.state(mount)?;
-        Ok(Arc::new(mount.consistent(|| Extents::of_range(&mount.volume, &state.inode, 0..blocks))?))
-    }
-
-    /// What the file is made of, in order, without gaps, up to its end (unwritten or lone extents beyond it too).
-    ///
-    /// # Errors
-    /// Damage, or the device.
-    pub fn segments(&self) -> Result<Vec<Segment>, Error> {
-        match self.kind {
-            Kind::Directory => return Err(Error::IsDirectory),
-            Kind::Inline => {
-                return Ok(vec![Segment { offset: 0, bytes: self.size(), kind: SegmentKind::Inline }]);
-            }
-            Kind::Blocks => {}
-        }
-        let extents = self.all_extents()?;
-        let shift = self.node.mount.block_shift;
-        let end = extents.end().max(self.size().div_ceil(1 << shift));
-        let mut segments: Vec<Segment> = Vec::new();
-        let mut block = 0;
-        while block < end {
-            let (blocks, count) = extents.at(block);
-            let count = count.min(end - block);
-            let kind = match blocks {
-                Blocks::Written(physical) => SegmentKind::Data(physical << shift),
-                Blocks::Unwritten(physical) => SegmentKind::Unwritten(physical << shift),
-                Blocks::Hole => SegmentKind::Hole,
-            };
-            segments.push(Segment { offset: block << shift, bytes: count << shift, kind });
-            block += count;
-        }
-        Ok(segments)
-    }
-
-    /// The next byte from `offset` on that is data (unwritten room counts as a hole); the file's size is the end.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] (ENXIO for `lseek`) if there is none.
-    pub fn seek_data(&self, offset: u64) -> Result<u64, Error> {
-        self.seek_for(offset, true)?.ok_or(Error::NotFound)
-    }
-
-    /// The next byte from `offset` on that is no data; the file's end is a hole.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] (ENXIO for `lseek`) beyond the end.
-    pub fn seek_hole(&self, offset: u64) -> Result<u64, Error> {
-        Ok(self.seek_for(offset, false)?.unwrap_or(self.size()))
-    }
-
-    /// The next byte from `offset` on that is data, or is none; `None`: not before the file's end.
-    fn seek_for(&self, offset: u64, data: bool) -> Result<Option<u64>, Error> {
-        if self.kind == Kind::Directory {
-            return Err(Error::IsDirectory);
-        }
-        if offset >= self.size() {
-            return Err(Error::NotFound);
-        }
-        if self.kind == Kind::Inline {
-            return Ok(data.then_some(offset));
-        }
-        let extents = self.all_extents()?;
-        let shift = self.node.mount.block_shift;
-        let mut at = offset;
-        while at < self.size() {
-            let block = at >> shift;
-            let (blocks, count) = extents.at(block);
-            if matches!(blocks, Blocks::Written(_)) == data {
-                return Ok(Some(at));
-            }
-            // A hole may have no end.
-            at = block.saturating_add(count).saturating_mul(1 << shift);
-        }
-        Ok(None)
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
@@ -24,6 +24,7 @@ use super::source::DeviceSource;
 use super::writer::Writer;
 use crate::block::{BlockDevice, Device};
 use crate::hw::Clock;
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Memory for metadata: a sixteenth of the page cache's, within these, in bytes.
 const METADATA_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
@@ -56,6 +57,8 @@ pub(super) struct Mount {
     recovered: Option<Recovered>,
     pub(super) counts: Counts,
     pub(super) clock: Clock,
+    /// What an inode has noted whose time of reading need not be looked at.
+    pub(super) access_epoch: AtomicU32,
     /// Whether the work of the gaps is timed.
     pub(super) timed: AtomicBool,
 }
@@ -274,7 +277,7 @@ impl FileSystem {
             lanes: Arc::clone(lanes),
             nodes: Bounded::new(NODES_KEPT),
             names: Bounded::new(NAMES_BYTES),
-            names_changed: Mutex::default(),
+            names_changed: Mutex::new(Rank::Names, 0),
             writer,
             options: options.clone(),
             block_shift,
@@ -283,6 +286,7 @@ impl FileSystem {
             recovered,
             counts: Counts::default(),
             clock: Clock::real(),
+            access_epoch: AtomicU32::new(Mount::first_access_epoch(options.write, options.access_times)),
             timed: AtomicBool::new(false),
         };
         let fs = Self { mount: Arc::new(mount) };
@@ -480,6 +484,7 @@ impl FileSystem {
         }
         let state = node.known.state(&self.mount)?;
         let target = self.mount.consistent(|| self.mount.volume.read_link(&state.inode))?;
+        node.accessed();
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
@@ -491,6 +496,7 @@ impl FileSystem {
         if node.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
+        node.accessed();
         Ok(ReadDir { node: node.clone(), entries: VecDeque::new(), cookie: Some(0) })
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
 use super::cache::PageCache;
 use super::crowd::Crowd;
@@ -18,6 +18,7 @@ use crate::block::{
 use crate::completion::Policy;
 use crate::hw::user_memory::{Undo, UserMemory};
 use crate::hw::{DmaBuf, DmaHeap};
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Pages of a lane's pool: 256 KiB.
 const POOL_PAGES: usize = 64;
@@ -95,8 +96,8 @@ struct Slot {
     lane: OnceLock<Mutex<Lane>>,
     /// Requests that were left under way by whoever had the lane last. Written with the lane taken.
     left: AtomicUsize,
-    /// Only one thread makes it.
-    making: Mutex<()>,
+    /// Only one thread makes it. (The others do not wait.)
+    making: std::sync::Mutex<()>,
 }
 
 /// A lane that the calling thread has to itself.
@@ -258,7 +259,7 @@ impl Lanes {
             device,
         };
         let lane = lanes.make()?;
-        let _ = lanes.slots[0].lane.set(Mutex::new(lane));
+        let _ = lanes.slots[0].lane.set(Mutex::new(Rank::Lane, lane));
         Ok(lanes)
     }
 
@@ -381,7 +382,7 @@ impl Lanes {
     /// No queue, or memory.
     pub(super) fn make_spare(&self) -> Result<(), ChannelError> {
         let slot = Slot::default();
-        let _ = slot.lane.set(Mutex::new(self.make()?));
+        let _ = slot.lane.set(Mutex::new(Rank::SpareLane, self.make()?));
         let _ = self.spare.set(slot);
         Ok(())
     }
@@ -408,7 +409,7 @@ impl Lanes {
         let _making = slot.making.try_lock().ok()?;
         if slot.lane.get().is_none() {
             match self.make() {
-                Ok(lane) => drop(slot.lane.set(Mutex::new(lane))),
+                Ok(lane) => drop(slot.lane.set(Mutex::new(Rank::Lane, lane))),
                 Err(error) => {
                     let there = self.slots.iter().take_while(|slot| slot.lane.get().is_some()).count();
                     tracing::info!(%error, lanes = there, "no more channels: threads share those there are");

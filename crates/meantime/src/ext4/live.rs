@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{
-    Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::alloc::Reservation;
 use super::error::Error;
 use super::journal::Sequence;
-use super::metadata::Timestamp;
 use super::node::Known;
+use super::times::Times;
+use crate::lock::{Condvar, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How long somebody else's writeback is waited for between two looks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -57,9 +56,9 @@ pub(super) struct Pages {
     /// Blocks of the file that are to be allocated, and the promise of room for them.
     pub(super) delayed: BTreeSet<u64>,
     pub(super) reservation: Option<Reservation>,
-    /// When the content was last changed, if the inode does not say so yet.
-    pub(super) modified: Option<Timestamp>,
-    /// When the first of the dirty pages became so, in ns of the mount's clock.
+    /// Those that the inode does not say yet.
+    pub(super) times: Times,
+    /// When the first of the dirty pages, or else of the times, became so, in ns of the mount's clock.
     pub(super) since_ns: u64,
 }
 
@@ -80,15 +79,15 @@ impl Live {
     /// life of the inode, perhaps.
     pub(super) fn new(sequence: Sequence, landed: u64) -> Self {
         Self {
-            writer: Mutex::default(),
-            mapping: RwLock::default(),
-            pages: Mutex::default(),
+            writer: Mutex::new(Rank::FileWriter, ()),
+            mapping: RwLock::new(Rank::FileMapping, ()),
+            pages: Mutex::new(Rank::FilePages, Pages::default()),
             written: Condvar::new(),
             last: AtomicU64::new(sequence.0),
             last_data: AtomicU64::new(sequence.0),
             landed: AtomicU64::new(landed),
             flushed: AtomicU64::new(0),
-            failures: Mutex::default(),
+            failures: Mutex::new(Rank::Failures, Failures::default()),
             users: AtomicUsize::new(0),
             nameless: AtomicBool::new(false),
         }
@@ -166,7 +165,7 @@ impl Live {
 
     /// Waits until something that was in flight has ended, or for a while.
     pub(super) fn wait<'a>(&self, pages: MutexGuard<'a, Pages>) -> MutexGuard<'a, Pages> {
-        self.written.wait_timeout(pages, LOOK).unwrap_or_else(PoisonError::into_inner).0
+        self.written.wait_timeout(pages, LOOK)
     }
 
     /// Something that was in flight has ended.
@@ -237,7 +236,10 @@ pub(super) enum Entered {
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { numbers: Mutex::default(), changes: std::array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            numbers: Mutex::new(Rank::Registry, Numbers::default()),
+            changes: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! even that there was an error: the journal is his.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::background::{Stopping, Worker};
@@ -16,6 +16,7 @@ use super::fs::{FileSystem, Mount};
 use super::journal::{Writer, time_now};
 use super::lanes::Lanes;
 use super::source::DeviceSource;
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Who found that nobody had it lets so much pass between writing that he has it and looking whether it still says so: somebody else may have found the
 /// same at the same time. (Linux looks at once.)
@@ -280,15 +281,15 @@ impl Protection {
         let shared = Arc::new(Shared {
             place,
             interval: Duration::from_secs(u64::from(update_interval_s)),
-            said: Mutex::new(said),
-            watch: Mutex::default(),
+            said: Mutex::new(Rank::ProtectionSaid, said),
+            watch: Mutex::new(Rank::ProtectionWatch, Watch::default()),
         });
         // At once: that was a while ago.
         shared.update().map_err(failed)?;
         let updated = Arc::clone(&shared);
         let worker = Worker::start("meantime-mmp", move |stopping| updated.run(stopping));
         let worker = worker.map_err(|error| failed(Error::Resources(error.to_string())))?;
-        Ok(Some(Self { shared, worker: Mutex::new(Some(worker)) }))
+        Ok(Some(Self { shared, worker: Mutex::new(Rank::ProtectionThread, Some(worker)) }))
     }
 
     /// Whether it is still ours.

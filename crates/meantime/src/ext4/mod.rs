@@ -29,7 +29,9 @@ mod mmp;
 mod node;
 mod options;
 mod read;
+mod segments;
 mod source;
+mod times;
 mod walk;
 mod write;
 mod writer;
@@ -39,14 +41,15 @@ pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use block::{FileChannel, FileDevice, FileDeviceOptions};
 pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
-pub use file::{File, Segment, SegmentKind};
+pub use file::File;
 pub use format::{Mmp, MmpState};
 pub use fs::{Entry, FileSystem, Node, ReadDir};
 pub use in_use::mounted_elsewhere;
 pub use journal::{JournalCounters, log_piece_blocks};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
-    Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions, RenameFlags,
-    ReservedBlocks, SetAttribute, WriteOptions,
+    AccessTimes, Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions,
+    RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,
 };
+pub use segments::{Segment, SegmentKind};
 pub use source::DeviceSource;

@@ -1,7 +1,7 @@
 //! Inodes that somebody works with, or did lately.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use super::error::Error;
 use super::format::edit::InodeEdit;
@@ -11,6 +11,7 @@ use super::journal::Handle;
 use super::live::{Entered, Live};
 use super::metadata::{FileType, Metadata};
 use super::read::place::Extents;
+use crate::lock::{Mutex, Rank, RwLock};
 
 /// An inode whose extents take at most this, in bytes, keeps them when no file is open.
 const KEPT_EXTENTS_BYTES: usize = 1024;
@@ -33,6 +34,8 @@ pub(super) struct Known {
     pub(super) file_type: FileType,
     /// Size of the content in bytes, as readers see it.
     size: AtomicU64,
+    /// The mount's number of when its time of reading was last seen to; 0: it has to be.
+    pub(super) access_noted: AtomicU32,
     state: RwLock<Arc<State>>,
     /// How often the inode was changed; and how often when `state` was what it is. (At least: a change that comes while it is read may be in it.)
     version: AtomicU64,
@@ -50,12 +53,17 @@ pub(super) struct State {
     many: Mutex<Weak<Extents>>,
 }
 
+/// Nobody has the extents of a file in many pieces.
+fn no_extents() -> Mutex<Weak<Extents>> {
+    Mutex::new(Rank::NodeExtents, Weak::new())
+}
+
 impl State {
     fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
         let inode = mount
             .consistent(|| if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) })?;
         let metadata = mount.volume.metadata(&inode);
-        Ok(Self { metadata, inode, extents: OnceLock::new(), many: Mutex::default() })
+        Ok(Self { metadata, inode, extents: OnceLock::new(), many: no_extents() })
     }
 
     /// Where its blocks are.
@@ -120,7 +128,7 @@ impl Known {
         let volume = handle.volume();
         let inode = volume.inode(ino)?;
         let metadata = volume.metadata(&inode);
-        let state = State { metadata, inode, extents: OnceLock::new(), many: Mutex::default() };
+        let state = State { metadata, inode, extents: OnceLock::new(), many: no_extents() };
         let known = Arc::new(Self::of(
             state,
             Some(Box::new(Live::new(writer.last_sequence(), mount.lanes.flushes().all_landed()))),
@@ -135,7 +143,8 @@ impl Known {
             ino,
             file_type,
             size: AtomicU64::new(size),
-            state: RwLock::new(Arc::new(state)),
+            access_noted: AtomicU32::new(0),
+            state: RwLock::new(Rank::NodeState, Arc::new(state)),
             version: AtomicU64::new(0),
             state_version: AtomicU64::new(0),
             live,
@@ -156,6 +165,14 @@ impl Known {
     /// Something was changed.
     pub(super) fn outdate(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
+        self.forget_access();
+    }
+
+    /// Its next read may have to be noted: a time has changed.
+    pub(super) fn forget_access(&self) {
+        if self.access_noted.load(Ordering::Relaxed) != 0 {
+            self.access_noted.store(0, Ordering::SeqCst);
+        }
     }
 
     /// How often it was changed. (What was found by a [`State`] of this version is right, if it is looked at afterwards.)
@@ -184,7 +201,7 @@ impl Known {
         if let Ok(all) = Extents::load(&mount.volume.with_source(Nothing), &inode) {
             let _ = extents.set(Arc::new(all));
         }
-        *state = Arc::new(State { metadata, inode, extents, many: Mutex::default() });
+        *state = Arc::new(State { metadata, inode, extents, many: no_extents() });
         self.state_version.store(version, Ordering::Release);
     }
 
@@ -226,9 +243,7 @@ impl Known {
             metadata.size = self.size();
         }
         let pages = live.pages();
-        if let Some(time) = pages.modified {
-            (metadata.modified, metadata.changed) = (time, metadata.changed.max(time));
-        }
+        pages.times.shown(&mut metadata);
         metadata.blocks_512 += pages.delayed.len() as u64 * u64::from(metadata.block_bytes / 512);
         metadata
     }

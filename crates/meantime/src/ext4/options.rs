@@ -94,6 +94,22 @@ pub struct MountOptions {
     pub dirty_bytes: usize,
     /// Who gets the blocks that the file system keeps in reserve.
     pub reserved: ReservedBlocks,
+    /// When a read is noted in the inode. For writing only: a mount for reading writes nothing.
+    pub access_times: AccessTimes,
+}
+
+/// When reading a file, a directory or a symbolic link sets its time of reading (`atime`), as the mount options of the same names. It is kept in memory
+/// and written with a later change, by the mount's thread, with [`sync`](super::FileSystem::sync) or at the end of the mount: a crash loses it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// If it is not later than the last change of content and inode, or a day old (`relatime`). (That a day has passed is seen within an hour, by
+    /// [`background_step`](super::FileSystem::background_step).)
+    #[default]
+    Relative,
+    /// Never (`noatime`).
+    Never,
+    /// At each read (`strictatime`): each takes a lock of the file's, and reads the time.
+    Strict,
 }
 
 /// Who gets the blocks that a file system keeps in reserve (`mke2fs -m`): all who use the mount, or nobody.
@@ -127,6 +143,7 @@ impl Default for MountOptions {
             fast_commit: false,
             dirty_bytes: 0,
             reserved: ReservedBlocks::ByProcess,
+            access_times: AccessTimes::Relative,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use rustix::thread::CapabilitySet;
 
@@ -19,6 +19,7 @@ use super::node::Known;
 use super::options::{MountOptions, ReservedBlocks};
 use super::source::DeviceSource;
 use super::write::handover::JournalThread;
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Everything that changes a file system goes through this.
 pub(super) struct Writer {
@@ -128,13 +129,13 @@ impl Writer {
             journal,
             allocator,
             seen,
-            dirty: Mutex::default(),
+            dirty: Mutex::new(Rank::DirtyNodes, BTreeMap::new()),
             dirty_pages: AtomicUsize::new(0),
             dirty_most,
             ended: AtomicBool::new(false),
-            background: Mutex::default(),
+            background: Mutex::new(Rank::Threads, None),
             protection,
-            journal_thread: Mutex::default(),
+            journal_thread: Mutex::new(Rank::Threads, None),
             committed_ns: AtomicU64::new(0),
         })
     }

@@ -342,7 +342,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         // What was written before has its time before.
         if let Some(live) = &node.known.live {
-            self.mount.store_times(&node.known, live)?;
+            self.mount.store_all_times(&node.known, live)?;
         }
         self.change_inode(node, |handle, _, inode| {
             metadata::set_times(handle, inode, accessed, modified);

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::pages::{PageKind, Pages};
 use super::transport::DmaMap;
 use super::{HwError, Result};
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// The granularity of allocation: one page of the controller's (CC.MPS = 0).
 pub const DMA_PAGE: usize = 4096;
@@ -69,7 +70,11 @@ impl DmaHeap {
     pub fn new(map: Arc<dyn DmaMap>) -> Self {
         let next_iova = map.limits().iova_first;
         let state = State { chunks: Vec::new(), next_iova, lent: BTreeMap::new() };
-        Self(Arc::new(Inner { map, state: Mutex::new(state), quarantined_bytes: AtomicUsize::new(0) }))
+        Self(Arc::new(Inner {
+            map,
+            state: Mutex::new(Rank::Heap, state),
+            quarantined_bytes: AtomicUsize::new(0),
+        }))
     }
 
     /// A zeroed buffer of `bytes`.

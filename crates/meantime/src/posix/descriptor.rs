@@ -1,12 +1,13 @@
 //! An open file description: what `open` made, and all duplicates of its descriptor share.
 
 use std::ffi::c_int;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::walk::Found;
 use super::{Errno, Posix};
 use crate::ext4::{File, ReadDir};
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// What is open.
 pub enum Kind {
@@ -36,7 +37,7 @@ const SETTABLE: c_int = libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::
 impl Description {
     pub(super) fn new(found: Found, kind: Kind, flags: c_int) -> Self {
         let (flags, position) = (AtomicI32::new(flags), AtomicU64::new(0));
-        Self { found, kind, flags, position, turn: Mutex::new(()) }
+        Self { found, kind, flags, position, turn: Mutex::new(Rank::Descriptor, ()) }
     }
 
     /// What was opened, and its path.
@@ -99,7 +100,7 @@ impl Posix {
             Kind::Directory(_) => {
                 let mut entries = self.fs()?.entries(found.node())?;
                 entries.seek(before.position());
-                Kind::Directory(Mutex::new(entries))
+                Kind::Directory(Mutex::new(Rank::DirectoryPosition, entries))
             }
             Kind::Path => Kind::Path,
         };

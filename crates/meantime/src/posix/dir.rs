@@ -1,11 +1,12 @@
 //! The names in a directory, and extended attributes.
 
 use std::os::unix::ffi::OsStringExt as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::walk::Found;
 use super::{Description, Errno, Kind, Posix};
 use crate::ext4::{FileType, ReadDir};
+use crate::lock::{Mutex, MutexGuard};
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! `open`, and what would make, remove or change a name.
 
 use std::ffi::c_int;
-use std::sync::Mutex;
 
 use super::walk::Place;
 use super::{Description, Errno, Kind, Posix};
 use crate::ext4::FileType;
+use crate::lock::{Mutex, Rank};
 
 /// Whether `open` with `flags` follows a link at the end of the path.
 pub(super) fn follows(flags: c_int) -> bool {
@@ -60,7 +60,9 @@ impl Posix {
             FileType::Directory if writes || creates || has(libc::O_TRUNC) => {
                 return Err(Errno(libc::EISDIR));
             }
-            FileType::Directory => Kind::Directory(Mutex::new(self.fs()?.entries(found.node())?)),
+            FileType::Directory => {
+                Kind::Directory(Mutex::new(Rank::DirectoryPosition, self.fs()?.entries(found.node())?))
+            }
             FileType::Regular if writes || has(libc::O_TRUNC) => return Err(Errno(libc::EROFS)),
             FileType::Regular => Kind::File(self.fs()?.open_node(found.node())?),
             FileType::Character | FileType::Block | FileType::Fifo | FileType::Socket => {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime::ext4::{Corruption, Defect, Error, FileSystem, FileType, Metadata, Node, SegmentKind};
+use meantime::ext4::{Corruption, Defect, Error, FileSystem, FileType, Metadata, Node};
 
 use super::{CHUNK_BYTES, failed, mount, names};
 use crate::cli::GetArgs;
@@ -249,7 +249,7 @@ impl Getter<'_> {
         let size = file.size();
         let at = |errno| Trouble::Target(to.to_owned(), errno);
         for segment in file.segments()? {
-            if !matches!(segment.kind, SegmentKind::Data(_) | SegmentKind::Inline) {
+            if !segment.kind.is_data() {
                 continue;
             }
             let (mut offset, end) = (segment.offset, segment.offset.saturating_add(segment.bytes).min(size));

@@ -16,7 +16,7 @@ mod windows;
 mod zones;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::format::checksum::Patch;
 use super::format::features::ro_compat;
@@ -24,6 +24,7 @@ use super::format::{Source, Superblock, Volume};
 use super::journal::{Changes, Handle};
 use super::{Error, Unsupported, Usage};
 
+use crate::lock::{Mutex, MutexGuard, Rank};
 pub use changes::SpaceChanges;
 use groups::Known;
 pub use pool::Reservation;
@@ -113,9 +114,9 @@ impl Allocator {
             volume: volume.with_source(()),
             zones: Zones::of(volume)?,
             pool: Arc::new(Pool::new(totals, root, last)),
-            hints: Mutex::new(hints),
-            windows: Mutex::default(),
-            known: Mutex::default(),
+            hints: Mutex::new(Rank::AllocHints, hints),
+            windows: Mutex::new(Rank::AllocWindows, Windows::default()),
+            known: Mutex::new(Rank::AllocGroups, Known::default()),
             patch: Patch::new(superblock.block_bytes() as usize),
             usage: volume.usage()?,
             starved: false.into(),

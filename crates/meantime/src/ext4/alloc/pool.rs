@@ -1,9 +1,10 @@
 //! The totals: what is free, what of it is promised, and who may have the rest.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::ext4::Error;
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Who wants blocks: how much has to be left for others (kernel: `fs/ext4/balloc.c`, `ext4_has_free_clusters`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(totals: Totals, root: u64, last: u64) -> Self {
-        Self { totals: Mutex::new(totals), root, last, privileged: AtomicBool::new(false) }
+        Self { totals: Mutex::new(Rank::AllocTotals, totals), root, last, privileged: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Totals> {

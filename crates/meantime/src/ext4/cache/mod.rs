@@ -24,12 +24,13 @@ mod word;
 mod write;
 
 use std::ops::Range;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::hw::dma::DMA_PAGE;
 use crate::hw::{DmaBuf, DmaHeap, HwError, PageCell};
+use crate::lock::{Mutex, MutexGuard, Rank};
 use queues::{Pages, Queues};
 use table::{At, Claimed, Found, Place, Published, Table};
 pub use write::Written;
@@ -169,15 +170,18 @@ impl PageCache {
             heap: heap.clone(),
             capacity,
             made: AtomicUsize::new(0),
-            pages: Mutex::default(),
-            slots: Mutex::new((0..slots as u32).rev().collect()),
-            arrivals: Mutex::new(Vec::with_capacity(2 * ARRIVALS_MOST)),
-            upkeep: Mutex::new(Upkeep {
-                queues: Queues::new(capacity),
-                arrived: Vec::with_capacity(2 * ARRIVALS_MOST),
-                slots: Vec::new(),
-                pages: Vec::new(),
-            }),
+            pages: Mutex::new(Rank::CachePages, Vec::new()),
+            slots: Mutex::new(Rank::CacheSlots, (0..slots as u32).rev().collect()),
+            arrivals: Mutex::new(Rank::CacheArrivals, Vec::with_capacity(2 * ARRIVALS_MOST)),
+            upkeep: Mutex::new(
+                Rank::CacheUpkeep,
+                Upkeep {
+                    queues: Queues::new(capacity),
+                    arrived: Vec::with_capacity(2 * ARRIVALS_MOST),
+                    slots: Vec::new(),
+                    pages: Vec::new(),
+                },
+            ),
             evicted: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         };

@@ -1,6 +1,6 @@
 //! Checkpoints: committed blocks into their places, and the log's beginning behind them (rules 5 to 7 and 10 of `docs/ordering.md`).
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::Sequence;
 use super::broken::{Rule, is_broken};
@@ -10,6 +10,7 @@ use super::running::Journal;
 use super::writer::{Writer, flush};
 use crate::ext4::Error;
 use crate::ext4::lanes::Lane;
+use crate::lock::MutexGuard;
 
 /// How many blocks are written home at a time.
 const BATCH_BLOCKS: usize = 256;

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 use super::Sequence;
 use super::broken::{Rule, is_broken};
@@ -22,6 +22,7 @@ use crate::ext4::lanes::Lane;
 use crate::ext4::options::CommitOverlap;
 use crate::hw::DmaBuf;
 use crate::hw::futex::Futex;
+use crate::lock::{Mutex, MutexGuard, Rank, wait_for};
 
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 500;
@@ -365,7 +366,7 @@ enum Led {
 impl Commits {
     pub(super) fn new(committer: Committer) -> Self {
         Self {
-            committer: Mutex::new(committer),
+            committer: Mutex::new(Rank::Committer, committer),
             durable: AtomicU64::new(0),
             fast: AtomicU64::new(0),
             half_full: AtomicBool::new(false),
@@ -411,6 +412,7 @@ impl Commits {
 
     /// Waits until a leader has ended after `ended` others, or something else is `over`; may end early. The leader may be waiting for `data`.
     fn wait(&self, lane: &mut Lane, data: &mut impl Follow, ended: u64, over: impl Fn() -> bool) {
+        wait_for(Rank::Committer);
         let over = || over() || self.ended.load(Ordering::Acquire) != ended;
         let looks = if lane.may_look() { LOOKS } else { 0 };
         for look in 1..=looks {

@@ -2,15 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::Sequence;
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Ranges of blocks, none overlapping another, each until its transaction has committed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Held {
     /// By the first block: the end, and the transaction that freed them.
     ranges: Mutex<BTreeMap<u64, (u64, Sequence)>>,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { ranges: Mutex::new(Rank::JournalHeld, BTreeMap::new()) }
+    }
 }
 
 impl Held {

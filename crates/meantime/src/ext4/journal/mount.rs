@@ -1,6 +1,6 @@
 //! The first writes of a mount, and the last: recovery, and the marks that say who has the file system (rules 11 to 13 of `docs/ordering.md`).
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -25,6 +25,7 @@ use crate::ext4::lanes::{Lane, Lanes};
 use crate::ext4::options::CommitOverlap;
 use crate::ext4::source::DeviceSource;
 use crate::ext4::{FileType, Recovered};
+use crate::lock::{Mutex, Rank};
 
 /// Features that do not hinder reading, and that this implementation keeps right when it writes.
 const KEPT_RIGHT: u32 = ro_compat::SPARSE_SUPER
@@ -279,10 +280,10 @@ impl Journal {
             held: Held::default(),
             blocks_most: blocks_most as usize,
             revoked_most,
-            open: Mutex::new(Open::new()),
+            open: Mutex::new(Rank::JournalOpen, Open::new()),
             commits: Commits::new(committer),
-            pending: Mutex::new(Pending::default()),
-            checkpointing: Mutex::new(Writer::new(block_bits)),
+            pending: Mutex::new(Rank::JournalPending, Pending::default()),
+            checkpointing: Mutex::new(Rank::Checkpoint, Writer::new(block_bits)),
             overlap,
             fast,
             journal_table,

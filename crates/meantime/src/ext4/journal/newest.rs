@@ -3,10 +3,11 @@
 //! A block is in here from the success of the first handle that changed it until what it is has reached its place. Who reads metadata looks
 //! here first ([`DeviceSource`](crate::ext4::DeviceSource)), for a word only while nothing was ever changed.
 
+use crate::lock::{Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 /// So often a reader tries to have read between two changes, before it keeps changes off.
 const TRIES: usize = 4;
@@ -17,7 +18,7 @@ thread_local! {
 }
 
 /// The blocks that are newer than on the device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Newest {
     /// Whether anything is, or may come to be.
     active: AtomicBool,
@@ -26,6 +27,17 @@ pub struct Newest {
     /// Taken by whoever publishes, and by readers who never had two looks between changes.
     publishing: Mutex<()>,
     blocks: RwLock<Blocks>,
+}
+
+impl Default for Newest {
+    fn default() -> Self {
+        Self {
+            active: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            publishing: Mutex::new(Rank::Publishing, ()),
+            blocks: RwLock::new(Rank::NewestBlocks, Blocks::default()),
+        }
+    }
 }
 
 /// The blocks themselves.
@@ -209,7 +221,9 @@ mod tests {
         assert!(!newest.write().settle(7, &old));
         assert_eq!(newest.read().get(7), Some(&new));
         assert!(newest.write().settle(7, &new));
-        assert_eq!((newest.read().get(7), newest.read().departures()), (None, 1));
+        let blocks = newest.read();
+        assert_eq!((blocks.get(7), blocks.departures()), (None, 1));
+        drop(blocks);
         newest.publish([(&7, &new)], &BTreeSet::new());
         newest.publish([], &BTreeSet::from([7]));
         assert!(newest.read().is_empty());

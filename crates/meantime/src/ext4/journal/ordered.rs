@@ -1,12 +1,13 @@
 //! Data that have to be on the device before a transaction commits: what it makes reachable must not be what the blocks held before.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::ext4::Error;
 use crate::ext4::crowd::Crowd;
 use crate::hw::futex::Futex;
+use crate::lock::{Mutex, Rank, wait_for};
 
 /// How often a waiter looks before it sleeps.
 const LOOKS: u32 = 2_000;
@@ -22,7 +23,7 @@ const NAP_NS: u64 = 100_000_000;
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// The data that a transaction waits for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ordered {
     under_way: AtomicU32,
     /// Whether any of them are in the device's volatile cache only.
@@ -30,6 +31,17 @@ pub struct Ordered {
     failed: Mutex<Option<Error>>,
     /// Changes when nothing is under way any more.
     none_left: Futex,
+}
+
+impl Default for Ordered {
+    fn default() -> Self {
+        Self {
+            under_way: AtomicU32::new(0),
+            unflushed: AtomicBool::new(false),
+            failed: Mutex::new(Rank::OrderedFailure, None),
+            none_left: Futex::default(),
+        }
+    }
 }
 
 /// Some data of a transaction, from the change that gave them blocks until they are on the device. Nothing commits that transaction before.
@@ -71,6 +83,7 @@ impl Ordered {
     /// # Errors
     /// The first write that failed; [`Error::Resources`] if nothing ends for a very long time.
     pub(super) fn wait(&self, crowd: &Crowd) -> Result<(), Error> {
+        wait_for(Rank::OrderedData);
         self.wait_at_most(crowd, LONGEST_WAIT)
     }
 

@@ -1,9 +1,10 @@
 //! Where the orphans are: what the disk says of them too, but there each is found only by a walk past all others.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::Changes;
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// Where an orphan is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +22,18 @@ pub enum OrphanPlace {
 }
 
 /// All orphans, by the changes that are complete: one a mount.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Orphans {
     /// `None`: nobody has looked yet.
     places: Mutex<Option<HashMap<u32, OrphanPlace>>>,
     /// No block of the file of orphans before this one has room, as far as is known.
     room: Mutex<u64>,
+}
+
+impl Default for Orphans {
+    fn default() -> Self {
+        Self { places: Mutex::new(Rank::Orphans, None), room: Mutex::new(Rank::OrphansRoom, 0) }
+    }
 }
 
 impl Orphans {

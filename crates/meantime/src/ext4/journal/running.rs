@@ -1,7 +1,7 @@
 //! The running transaction, and what changes it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Sequence;
@@ -20,6 +20,7 @@ use crate::ext4::lanes::Lanes;
 use crate::ext4::options::CommitOverlap;
 use crate::ext4::source::DeviceSource;
 use crate::ext4::{Error, Recovered, Timestamp};
+use crate::lock::{Mutex, MutexGuard};
 
 /// Whoever is told of each change that succeeded, of one after another.
 pub trait Observe: Send + Sync {

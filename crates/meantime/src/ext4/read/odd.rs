@@ -10,6 +10,7 @@ use super::cached::{PAGE, Part, Reader, TURN_PAGES};
 use super::direct::Stopped;
 use super::place::Place;
 use super::target::Target;
+use crate::lock::{Rank, wait_for};
 
 /// How long another's I/O is waited for before the page is read past the cache, in ns; and between two looks whether its lane was left alone.
 const PATIENCE_NS: u64 = 20_000_000;
@@ -118,6 +119,7 @@ impl Reader<'_, '_, '_> {
     #[inline(never)]
     pub(super) fn wait_for_other(&mut self, index: u64) -> Result<(), Error> {
         let mount = self.mount;
+        wait_for(Rank::PagesFilling);
         mount.counts.add(Count::Waits, 1);
         let clock = &mount.clock;
         let until_ns = clock.now_ns().saturating_add(PATIENCE_NS);

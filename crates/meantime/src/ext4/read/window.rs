@@ -20,12 +20,14 @@ impl File {
     #[inline(never)]
     pub(super) fn go_ahead(&self, pages: &Range<u64>, options: &ReadOptions) {
         if let Some(window) = self.ahead.next_window(pages) {
+            let _guard = self.keep_blocks();
             self.send_window(window, options.policy);
         }
     }
 
+    /// Has `window` read ahead. The caller [keeps the file's blocks](File::keep_blocks): this does not, for a reader that
+    /// takes them twice waits for itself as soon as somebody wants to take some away in between.
     pub(super) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
-        let _guard = self.keep_blocks();
         // (If it cannot be, its reader will hear of it.)
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut lane) = self.node().mount.lanes.take()

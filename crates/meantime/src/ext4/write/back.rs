@@ -25,6 +25,7 @@ use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
 use crate::block::{Done, Request, RequestError, SubmitError, Ticket};
+use crate::lock::{Rank, wait_for};
 
 /// The most pages of a batch.
 const BATCH_PAGES: usize = 1024;
@@ -137,6 +138,7 @@ impl Mount {
         if live.pages().dirty.is_empty() {
             return Ok(None);
         }
+        wait_for(Rank::PagesInFlight);
         let (state, end, mut pages) = loop {
             let version = known.version();
             let state = known.state(self)?;
@@ -263,7 +265,7 @@ impl Mount {
                 return Ok(Places { stretches, token: None, reaches: None, changed });
             }
         }
-        let modified = live.pages().modified;
+        let times = live.pages().times;
         let ((stretches, reaches, changed), token) = self.change_with_data(|handle, allocator| {
             let mut inode = handle.load_inode(known.ino)?;
             let mut stretches: Vec<Stretch> = Vec::new();
@@ -317,18 +319,12 @@ impl Mount {
                 inode.set_size(size);
                 orphans::note_size(handle, size)?;
             }
-            if let Some(modified) = modified {
-                inode.set_modified(modified);
-                inode.set_changed(modified);
-            }
+            times.put(&mut inode);
             handle.store_inode(&inode, true)?;
             handle.fast_eligible();
             Ok((stretches, reaches, (known.version(), inode)))
         })?;
-        let mut pages = live.pages();
-        if pages.modified == modified {
-            pages.modified = None;
-        }
+        live.pages().times.stored(times);
         Ok(Places { stretches, token: Some(token), reaches, changed: Some(changed) })
     }
 
@@ -370,6 +366,7 @@ impl Mount {
 
     /// Waits until none of pages `range` is in flight.
     pub(in crate::ext4) fn wait_in_flight(&self, live: &Live, range: Range<u64>) {
+        wait_for(Rank::PagesInFlight);
         let mut pages = live.pages();
         while pages.in_flight.range(range.clone()).next().is_some() {
             pages = live.wait(pages);

@@ -13,6 +13,7 @@ use super::super::read::direct::Stopped;
 use super::super::read::place::{Blocks, Extents};
 use super::super::read::target::Target;
 use crate::hw::DmaBuf;
+use crate::lock::{Rank, wait_for};
 
 /// EXT4_EXTENTS_FL.
 const EXTENTS: u32 = 0x8_0000;
@@ -193,7 +194,7 @@ impl File {
                 pages.since_ns = mount.clock.now_ns();
             }
             if matches!(content, Content::Data(_)) {
-                pages.modified = Some(time_now());
+                known.note_modified(&mut pages);
                 // Before anybody takes the page to write it back: what is behind the end need not be written.
                 let end = begin + content.len() as u64;
                 if end > known.size() {
@@ -230,6 +231,7 @@ impl File {
 
     /// Waits for somebody else's read.
     fn wait_for(&self, filling: Filling) {
+        wait_for(Rank::PagesFilling);
         let mount = &*self.node().mount;
         // It may have been read ahead by a lane that nobody has now.
         mount.lanes.each_left(|lane| lane.reap_ahead(mount.lanes.cache(), &mount.counts));

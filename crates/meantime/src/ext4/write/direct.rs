@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, RwLockReadGuard};
 
 use super::super::cache::PAGE_BYTES;
 use super::super::error::Error;
@@ -12,9 +12,9 @@ use super::super::lanes::Lane;
 use super::super::live::Live;
 use super::super::read::cached::PAGE;
 use super::super::read::place::{Blocks, Extents};
-use super::buffered::time_now;
 use crate::block::{BlockChannel, Request, RequestError, SubmitError, Ticket};
 use crate::completion::Policy;
+use crate::lock::RwLockReadGuard;
 
 /// How often a reader tries to find nothing dirty, before it keeps writers off.
 const TRIES: u32 = 16;
@@ -49,7 +49,7 @@ impl File {
                 // Who read them meanwhile has what was there before, perhaps.
                 cache.invalidate(file, pages);
                 live.landed.fetch_max(mount.lanes.flushes().landed(), Ordering::AcqRel);
-                live.pages().modified = Some(time_now());
+                known.note_modified(&mut live.pages());
                 writer.keep(known);
                 return written.map(|()| data.len());
             }

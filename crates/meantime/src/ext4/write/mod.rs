@@ -2,6 +2,7 @@
 
 pub(super) mod back;
 mod buffered;
+pub(super) use buffered::time_now;
 mod direct;
 pub(super) mod handover;
 mod resize;

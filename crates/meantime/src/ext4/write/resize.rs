@@ -11,7 +11,7 @@ use super::super::fs::Mount;
 use super::super::node::Known;
 use super::super::options::Allocate;
 use super::super::read::cached::PAGE;
-use super::buffered::time_now;
+use crate::lock::{Rank, wait_for};
 
 /// Blocks that one change of metadata changes at most, about, when a large one is done in steps.
 const STEP_BLOCKS: usize = 64;
@@ -67,7 +67,7 @@ impl File {
     /// The inode has newer times than were to be stored.
     fn forget_times(&self) {
         if let Some(live) = &self.node().known.live {
-            live.pages().modified = None;
+            live.pages().times.modified = None;
         }
     }
 
@@ -152,7 +152,7 @@ impl File {
             self.zero_cached(range.start..range.end.min(size.max(range.start)))?;
             if range.start < size {
                 // No block changes hands: the times are to be stored all the same, as for a write.
-                live.pages().modified = Some(time_now());
+                known.note_modified(&mut live.pages());
                 mount.writer()?.keep(known);
             }
         } else {
@@ -205,6 +205,7 @@ impl Mount {
         let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
         let (cache, file, units) = (self.lanes.cache(), u64::from(known.ino), self.units());
         let mut gone = BTreeSet::new();
+        wait_for(Rank::PagesInFlight);
         let mut pages = live.pages();
         loop {
             let dropped: Vec<u64> = pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();

@@ -12,6 +12,7 @@ use super::super::format::edit::InodeEdit;
 use super::super::fs::Mount;
 use super::super::journal::{Rule, Sequence, is_broken};
 use super::super::live::Live;
+use super::super::metadata::FileType;
 use super::super::node::Known;
 use super::super::read::cached::PAGE;
 use crate::block::IoError;
@@ -108,29 +109,39 @@ impl Mount {
         flushed
     }
 
-    /// Writes the times of `known` into its inode, if they are newer: what it is then, and which version it had before.
+    /// Writes the times of `known` into its inode, if its content was changed: what it is then, and which version it had before.
     pub(in crate::ext4) fn store_times(
         &self,
         known: &Known,
         live: &Live,
     ) -> Result<Option<(u64, InodeEdit)>, Error> {
-        let Some(modified) = live.pages().modified else { return Ok(None) };
+        if live.pages().times.modified.is_none() { Ok(None) } else { self.store_all_times(known, live) }
+    }
+
+    /// The same, also if it was only read.
+    pub(in crate::ext4) fn store_all_times(
+        &self,
+        known: &Known,
+        live: &Live,
+    ) -> Result<Option<(u64, InodeEdit)>, Error> {
+        let times = live.pages().times;
+        if times.is_empty() {
+            return Ok(None);
+        }
         let changed = self.change(|handle, _| {
             // Its number may be another one's. (It is gone before it is deleted, by changes that come after this one if it is not yet.)
             if live.is_gone() {
                 return Ok(None);
             }
             let mut inode = handle.load_inode(known.ino)?;
-            inode.set_modified(modified);
-            inode.set_changed(modified);
+            times.put(&mut inode);
             handle.store_inode(&inode, false)?;
-            handle.fast_eligible();
+            if known.file_type == FileType::Regular {
+                handle.fast_eligible();
+            }
             Ok(Some((known.version(), inode)))
         })?;
-        let mut pages = live.pages();
-        if pages.modified == Some(modified) {
-            pages.modified = None;
-        }
+        live.pages().times.stored(times);
         Ok(changed)
     }
 
@@ -152,7 +163,7 @@ impl Mount {
     /// Writes everything of `known` back, its times too; then it need not be kept.
     pub(in crate::ext4) fn write_back_one(&self, known: &Arc<Known>) -> Result<(), Error> {
         let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return Ok(()) };
-        match self.settle(known, ALL).and_then(|()| self.store_times(known, live)) {
+        match self.settle(known, ALL).and_then(|()| self.store_all_times(known, live)) {
             // There is nothing to be written of it, whatever was found in its place.
             Err(_) if live.is_gone() => {}
             written => drop(written?),
@@ -162,7 +173,7 @@ impl Mount {
         let pages = live.pages();
         if live.is_gone() {
             // Nobody makes it dirty any more.
-        } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || pages.modified.is_some() {
+        } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || !pages.times.is_empty() {
             drop(pages);
             writer.keep(known);
         }

@@ -67,7 +67,7 @@ fn what_is_gone_does_not_take_its_successor_along() {
     let (gone, new) = successor(&fs);
     let content = [b'n'; 9000];
     write(&fs, &new, &content);
-    gone.live.as_ref().unwrap().pages().modified = Some(Timestamp { seconds: 1, nanoseconds: 0 });
+    gone.live.as_ref().unwrap().pages().times.modified = Some(Timestamp { seconds: 1, nanoseconds: 0 });
     fs.mount.write_back_one(&gone).unwrap();
     fs.mount.delete(&gone);
     let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
@@ -367,12 +367,12 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         // Another page of it is written meanwhile, and is not lost.
         file.write_at(&[8; 100], at as u64 + 8192).unwrap();
         model[at + 8192..at + 8292].fill(8);
-        let mut lane = mount.lanes.take_leaf().unwrap();
-        let mut sending = mount.send(&mut lane, batch);
         assert!(
             mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(),
             "one at a time has the block"
         );
+        let mut lane = mount.lanes.take_leaf().unwrap();
+        let mut sending = mount.send(&mut lane, batch);
         std::thread::scope(|scope| {
             // Which waits for the block, not only for its page.
             let page = at as u64 + 8192;
