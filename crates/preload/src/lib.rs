@@ -20,6 +20,7 @@ pub mod change;
 mod cwd;
 pub mod descriptor;
 pub mod dir;
+mod lent;
 mod map;
 pub mod name;
 pub mod open;
