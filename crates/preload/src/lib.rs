@@ -21,6 +21,7 @@ mod cwd;
 pub mod descriptor;
 pub mod dir;
 mod lent;
+pub mod limit;
 mod map;
 pub mod name;
 pub mod open;
