@@ -66,7 +66,7 @@
  *     - a handle that was closed, when a later open or allocation was given the same address
  *     - one channel or buffer used by two threads at the same time
  *     - touching the bytes of a buffer, by a pointer you kept, while it is with the device
- *     - a child of fork() that uses what its parent has opened
+ *     - a child of fork() that uses what its parent has opened (mt_alloc()'s memory is not mapped there)
  */
 #ifndef MEANTIME_H
 #define MEANTIME_H

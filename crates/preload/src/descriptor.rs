@@ -5,22 +5,27 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use libc::{flock as Flock, off_t, size_t, ssize_t};
 use meantime::posix::{Errno, Kind, Lock, MAX_DESCRIPTORS, Table};
 
+use meantime_process::{descriptor as reserved, fork, thread};
+
 use crate::read::by_descriptor;
-use crate::real::{answer, guarded, real, set_errno};
+use crate::real::{answer, cancellation_point, guarded, real, set_errno};
 use crate::state::{descriptor, forget, is_ours, is_owner, mount};
 
 type Dup = unsafe extern "C" fn(c_int) -> c_int;
 type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
 type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
-type Close = unsafe extern "C" fn(c_int) -> c_int;
+type Close = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
 /// The kernel has made `new` a duplicate of `old`, which is ours in the table as well if it is there.
 fn duplicated(old: c_int, new: c_int) -> c_int {
-    if new < 0 || new == old || !is_owner() {
+    if new < 0 || new == old {
         return new;
     }
-    if !is_ours(old) {
+    if !is_ours(old) || fork::is_child() {
         forget(new);
+        return new;
+    }
+    if !is_owner() {
         return new;
     }
     guarded(|| {
@@ -36,10 +41,27 @@ fn duplicated(old: c_int, new: c_int) -> c_int {
     })
 }
 
+/// Whether `fd` is none of the program's, but what we reach the device by. To the program it is as
+/// a number that is not open, or above its limit. (Our own code closes by `close`, too.)
+#[inline]
+fn is_hidden(fd: c_int) -> bool {
+    reserved::is_reserved(fd) && !thread::is_ours()
+}
+
+/// What the kernel says of a number that is not open, or above the limit.
+#[cold]
+fn not_open() -> c_int {
+    set_errno(libc::EBADF);
+    -1
+}
+
 /// # Safety
 /// As dup(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    if is_hidden(fd) {
+        return not_open();
+    }
     // SAFETY: no memory is meant.
     duplicated(fd, unsafe { real!(c"dup" as Dup)(fd) })
 }
@@ -48,6 +70,9 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// As dup2(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    if is_hidden(old) || is_hidden(new) {
+        return not_open();
+    }
     // SAFETY: no memory is meant.
     duplicated(old, unsafe { real!(c"dup2" as Dup2)(old, new) })
 }
@@ -64,6 +89,9 @@ pub unsafe extern "C" fn __dup2(old: c_int, new: c_int) -> c_int {
 /// As dup3(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if is_hidden(old) || is_hidden(new) {
+        return not_open();
+    }
     // SAFETY: no memory is meant.
     duplicated(old, unsafe { real!(c"dup3" as Dup3)(old, new, flags) })
 }
@@ -71,7 +99,12 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// # Safety
 /// As close(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if reserved::is_reserved(fd) {
+        // SAFETY: no memory is meant.
+        return unsafe { close_reserved(fd) };
+    }
+    cancellation_point();
     // First the table: once the kernel has closed it, the number may be somebody else's.
     forget(fd);
     // SAFETY: no memory is meant.
@@ -80,8 +113,21 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 
 /// # Safety
 /// As close(2).
+#[cold]
+unsafe fn close_reserved(fd: c_int) -> c_int {
+    if is_hidden(fd) {
+        return not_open();
+    }
+    // SAFETY: no memory is meant.
+    let closed = unsafe { real!(c"close" as Close)(fd) };
+    reserved::closed(fd);
+    closed
+}
+
+/// # Safety
+/// As close(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __close(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn __close(fd: c_int) -> c_int {
     // SAFETY: no memory is meant.
     unsafe { close(fd) }
 }
@@ -92,11 +138,14 @@ pub unsafe extern "C" fn __close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;
     const CLOSE_RANGE_CLOEXEC: c_int = 4;
-    if flags & CLOSE_RANGE_CLOEXEC == 0 && first <= last {
-        forget_range(first, last);
-    }
     // SAFETY: no memory is meant.
-    unsafe { real!(c"close_range" as CloseRange)(first, last, flags) }
+    let range = |first, last| unsafe { real!(c"close_range" as CloseRange)(first, last, flags) };
+    if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
+        // Ours are close-on-exec already.
+        return range(first, last);
+    }
+    forget_range(first, last);
+    around_reserved(first, last, range)
 }
 
 /// # Safety
@@ -104,9 +153,44 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     type CloseFrom = unsafe extern "C" fn(c_int);
-    forget_range(first.max(0) as c_uint, c_uint::MAX);
-    // SAFETY: no memory is meant.
-    unsafe { real!(c"closefrom" as CloseFrom)(first) }
+    let first = first.max(0);
+    let Some(highest) = reserved::highest_from(first) else {
+        forget_range(first as c_uint, c_uint::MAX);
+        // SAFETY: no memory is meant.
+        return unsafe { real!(c"closefrom" as CloseFrom)(first) };
+    };
+    // SAFETY: no memory is meant, here and below.
+    if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
+        return;
+    }
+    // A kernel before 5.9.
+    around_reserved(first as c_uint, highest as c_uint, |first, last| {
+        for fd in first..=last {
+            unsafe { real!(c"close" as Close)(fd as c_int) };
+        }
+        0
+    });
+    // SAFETY: as above.
+    unsafe { real!(c"closefrom" as CloseFrom)(highest + 1) }
+}
+
+/// Calls `close` for all that lies between descriptors of ours in a range of numbers.
+fn around_reserved(first: c_uint, last: c_uint, mut close: impl FnMut(c_uint, c_uint) -> c_int) -> c_int {
+    let mut from = first;
+    while let Some(ours) = c_int::try_from(from).ok().and_then(reserved::next_reserved) {
+        let ours = ours as c_uint;
+        if ours > last {
+            break;
+        }
+        if from < ours {
+            let closed = close(from, ours - 1);
+            if closed != 0 {
+                return closed;
+            }
+        }
+        from = ours + 1;
+    }
+    if from <= last { close(from, last) } else { 0 }
 }
 
 fn forget_range(first: c_uint, last: c_uint) {
@@ -120,8 +204,11 @@ macro_rules! fcntl_hooks {
         /// # Safety
         /// As fcntl(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-            type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
+        pub unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+            if is_hidden(fd) {
+                return not_open();
+            }
+            type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int;
             let kernel = || {
                 // SAFETY: the caller's promise. An argument that was not given is not looked at by anybody.
                 unsafe { real!($real as Fcntl)(fd, command, argument) }

@@ -20,6 +20,8 @@ pub mod change;
 mod cwd;
 pub mod descriptor;
 pub mod dir;
+mod lent;
+pub mod limit;
 mod map;
 pub mod name;
 pub mod open;

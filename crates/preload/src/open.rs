@@ -7,11 +7,11 @@ use libc::mode_t;
 use meantime::posix::{Errno, Place, Posix, Table};
 
 use crate::path::on_path;
-use crate::real::{errno, real};
+use crate::real::{cancellation_point, errno, real};
 use crate::state::{forget, is_owner};
 
-pub type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
-type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
+pub type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;
+type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c_int;
 
 /// A number for a descriptor of ours: for the kernel it is one of a link, opened for its name only. Whatever is asked of it past us
 /// fails, also if it is opened again by its name in `/proc`.
@@ -33,7 +33,7 @@ pub fn reserve(flags: c_int) -> Result<c_int, Errno> {
 
 fn give_up(fd: c_int) {
     // SAFETY: a descriptor of our own.
-    unsafe { real!(c"close" as unsafe extern "C" fn(c_int) -> c_int)(fd) };
+    unsafe { real!(c"close" as unsafe extern "C-unwind" fn(c_int) -> c_int)(fd) };
 }
 
 /// Opens what was found; the new descriptor.
@@ -74,7 +74,8 @@ macro_rules! open_hooks {
         /// # Safety
         /// As open(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            cancellation_point();
             // SAFETY: the caller's promise. A mode that was not given is not looked at by anybody.
             unsafe {
                 open_at(libc::AT_FDCWD, path, flags, |at, path| fresh(real!($real as OpenAt)(at, path, flags, mode)))
@@ -84,7 +85,8 @@ macro_rules! open_hooks {
         /// # Safety
         /// As openat(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $at(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        pub unsafe extern "C-unwind" fn $at(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            cancellation_point();
             // SAFETY: as above.
             unsafe { open_at(at, path, flags, |at, path| fresh(real!($real as OpenAt)(at, path, flags, mode))) }
         }
@@ -103,7 +105,7 @@ macro_rules! checked_hooks {
         /// # Safety
         /// As open(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int) -> c_int {
             // SAFETY: the caller's promise.
             unsafe { $open(path, flags, 0) }
         }
@@ -111,7 +113,7 @@ macro_rules! checked_hooks {
         /// # Safety
         /// As openat(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $at(at: c_int, path: *const c_char, flags: c_int) -> c_int {
+        pub unsafe extern "C-unwind" fn $at(at: c_int, path: *const c_char, flags: c_int) -> c_int {
             // SAFETY: the caller's promise.
             unsafe { $openat(at, path, flags, 0) }
         }
@@ -124,12 +126,37 @@ checked_hooks! {
     __open64_2, __openat64_2: open64, openat64;
 }
 
+/// openat2(2), which the C library has no function for.
+///
+/// # Safety
+/// As the system call; `theirs` calls it.
+pub unsafe fn openat2(
+    at: c_int,
+    path: *const c_char,
+    how: *const libc::open_how,
+    bytes: usize,
+    theirs: impl Fn(c_int, *const c_char) -> c_int,
+) -> c_int {
+    if how.is_null() || bytes < size_of::<libc::open_how>() {
+        return theirs(at, path);
+    }
+    // SAFETY: the caller's promise.
+    let how = unsafe { &*how };
+    let (flags, resolve) = (how.flags as c_int, how.resolve);
+    let ours = |posix, place| {
+        // Rules for the way of a path. Who asks for them has to do without on older kernels.
+        if resolve != 0 { Err(Errno(libc::ENOSYS)) } else { open_place(posix, place, flags) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_path(at, path, Posix::open_follows(flags), ours, |at, path| fresh(theirs(at, path))) }
+}
+
 const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
 /// # Safety
 /// As creat(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
+pub unsafe extern "C-unwind" fn creat(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { open(path, CREAT, mode) }
 }
@@ -137,7 +164,7 @@ pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
 /// # Safety
 /// As creat(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+pub unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { open64(path, CREAT, mode) }
 }

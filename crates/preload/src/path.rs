@@ -3,9 +3,10 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use meantime::posix::settings::Settings;
-use meantime::posix::{Errno, Found, PathBuffer, Place, Posix};
+use meantime::posix::{Errno, Found, Place, Posix};
 
 use crate::cwd::current;
+use crate::lent::Lent;
 use crate::real::{Answer, errno, guarded, set_errno};
 use crate::state::{Inside, descriptor, is_ours, mount, settings};
 
@@ -84,41 +85,45 @@ pub unsafe fn on_path<R: Answer>(
                 return answer;
             }
             let before = errno();
-            let mut rest = PathBuffer::default();
-            if !enters(settings, at, bytes, follow, &mut rest) {
+            let Some(walk) = enters(settings, at, bytes, follow) else {
                 set_errno(before);
                 return answer;
-            }
-            cross(settings, Whose::FromRoot(rest.as_bytes()), follow, &mut ours, &mut theirs)
+            };
+            cross(settings, Whose::FromRoot(walk.rest()), follow, &mut ours, &mut theirs)
         }
         here => cross(settings, here, follow, &mut ours, &mut theirs),
     }
 }
 
-/// Whether a path that is not there for the kernel leads to the mount point.
+/// The way of a path that is not there for the kernel, if it leads to the mount point.
 #[cold]
-fn enters(settings: &Settings, at: c_int, path: &[u8], follow: bool, rest: &mut PathBuffer) -> bool {
+#[inline(never)]
+fn enters(settings: &Settings, at: c_int, path: &[u8], follow: bool) -> Option<Lent> {
     let _inside = Inside::enter();
-    let mut from = [0_u8; libc::PATH_MAX as usize];
-    let from = if path[0] == b'/' {
-        &b"/"[..]
-    } else {
-        let read = if at == libc::AT_FDCWD {
-            // SAFETY: a buffer of that size.
-            unsafe { libc::syscall(libc::SYS_getcwd, from.as_mut_ptr(), from.len()) }
-        } else {
-            let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-            write_number(&mut link[14..], at);
-            // SAFETY: a path that ends, and a buffer of that size.
-            unsafe {
-                libc::syscall(libc::SYS_readlinkat, 0, link.as_ptr(), from.as_mut_ptr(), from.len() - 1)
-            }
-        };
-        let Ok(_) = usize::try_from(read) else { return false };
-        CStr::from_bytes_until_nul(&from).map_or(&b""[..], CStr::to_bytes)
-    };
-    // A directory that was removed, or is out of sight, begins otherwise.
-    from.first() == Some(&b'/') && settings.mount_point.enters(from, path, follow, rest)
+    let mut walk = Lent::take()?;
+    if path[0] != b'/' {
+        walk.cwd.fill(|cwd| directory(at, cwd))?;
+        // One that was removed, or is out of sight, begins otherwise.
+        if walk.cwd.as_bytes().first() != Some(&b'/') {
+            return None;
+        }
+    }
+    settings.mount_point.enters(path, follow, &mut walk).then_some(walk)
+}
+
+/// Puts the path of directory `at` into `to`; its length.
+fn directory(at: c_int, to: &mut [u8]) -> Option<usize> {
+    if at == libc::AT_FDCWD {
+        // SAFETY: a buffer of that size.
+        let read = unsafe { libc::syscall(libc::SYS_getcwd, to.as_mut_ptr(), to.len()) };
+        // With the NUL at the end.
+        return usize::try_from(read).ok()?.checked_sub(1);
+    }
+    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    write_number(&mut link[14..], at);
+    // SAFETY: a path that ends, and a buffer of that size.
+    let read = unsafe { libc::syscall(libc::SYS_readlinkat, 0, link.as_ptr(), to.as_mut_ptr(), to.len()) };
+    usize::try_from(read).ok()
 }
 
 /// Writes a number that is not negative; the rest stays zero.
@@ -155,11 +160,10 @@ fn cross<R: Answer>(
         };
         for _ in 0..MAX_CROSSINGS {
             let Place::Outside(mut path) = place else { return ours(posix, place) };
-            let mut rest = PathBuffer::default();
             place = if let Some(rest) = settings.mount_point.strip(&path) {
                 posix.find_from_root(rest, follow)?
-            } else if enters(settings, libc::AT_FDCWD, &path, follow, &mut rest) {
-                posix.find_from_root(rest.as_bytes(), follow)?
+            } else if let Some(walk) = enters(settings, libc::AT_FDCWD, &path, follow) {
+                posix.find_from_root(walk.rest(), follow)?
             } else {
                 path.push(0);
                 outside = Some(path);

@@ -6,16 +6,14 @@ use std::io::IoSliceMut;
 use libc::{iovec, off_t, size_t, ssize_t};
 use meantime::posix::{Description, Errno, RwFlags};
 
-use crate::real::{errno, guarded, real, set_errno};
+use crate::real::{cancellation_point, errno, guarded, real, set_errno};
 use crate::state::descriptor;
 
 /// Does `$ours` with the description `$open` if `$fd` is ours, else `$theirs`.
 macro_rules! by_descriptor {
     ($fd:expr, |$open:ident| $ours:expr, $theirs:expr) => {
-        match descriptor($fd).as_deref() {
-            Some(Some($open)) => guarded(|| $ours),
-            _ => $theirs,
-        }
+        // What is looked up is given back before `$theirs` begins, which may not come back.
+        if let Some(Some($open)) = descriptor($fd).as_deref() { guarded(|| $ours) } else { $theirs }
     };
 }
 pub(crate) use by_descriptor;
@@ -81,16 +79,17 @@ unsafe fn read_at(
     open.read_at(buf, offset, RwFlags::default()).map(|read| read as ssize_t)
 }
 
-type Read = unsafe extern "C" fn(c_int, *mut c_void, size_t) -> ssize_t;
-type Pread = unsafe extern "C" fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
-type Readv = unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t;
-type Preadv = unsafe extern "C" fn(c_int, *const iovec, c_int, off_t) -> ssize_t;
-type Preadv2 = unsafe extern "C" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+type Read = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t) -> ssize_t;
+type Pread = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
+type Readv = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int) -> ssize_t;
+type Preadv = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t) -> ssize_t;
+type Preadv2 = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
 
 /// # Safety
 /// As read(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t {
+    cancellation_point();
     // SAFETY: the caller's promise.
     unsafe {
         by_descriptor!(
@@ -104,8 +103,13 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssi
 /// # Safety
 /// As read(2); `room` is what the compiler knows of the buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, bytes: size_t, room: size_t) -> ssize_t {
-    type Chk = unsafe extern "C" fn(c_int, *mut c_void, size_t, size_t) -> ssize_t;
+pub unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    bytes: size_t,
+    room: size_t,
+) -> ssize_t {
+    type Chk = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, size_t) -> ssize_t;
     // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C library.
     unsafe {
         if bytes <= room { read(fd, buf, bytes) } else { real!(c"__read_chk" as Chk)(fd, buf, bytes, room) }
@@ -117,7 +121,8 @@ macro_rules! pread_hooks {
         /// # Safety
         /// As pread(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $pread(fd: c_int, buf: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t {
+        pub unsafe extern "C-unwind" fn $pread(fd: c_int, buf: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t {
+            cancellation_point();
             // SAFETY: the caller's promise.
             unsafe {
                 by_descriptor!(
@@ -131,14 +136,14 @@ macro_rules! pread_hooks {
         /// # Safety
         /// As pread(2); `room` is what the compiler knows of the buffer.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $checked(
+        pub unsafe extern "C-unwind" fn $checked(
             fd: c_int,
             buf: *mut c_void,
             bytes: size_t,
             offset: off_t,
             room: size_t,
         ) -> ssize_t {
-            type Chk = unsafe extern "C" fn(c_int, *mut c_void, size_t, off_t, size_t) -> ssize_t;
+            type Chk = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t, size_t) -> ssize_t;
             // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C library.
             unsafe {
                 if bytes <= room {
@@ -152,7 +157,8 @@ macro_rules! pread_hooks {
         /// # Safety
         /// As preadv(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        pub unsafe extern "C-unwind" fn $preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+            cancellation_point();
             // SAFETY: the caller's promise.
             unsafe {
                 by_descriptor!(
@@ -166,13 +172,14 @@ macro_rules! pread_hooks {
         /// # Safety
         /// As preadv2(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $preadv2(
+        pub unsafe extern "C-unwind" fn $preadv2(
             fd: c_int,
             iov: *const iovec,
             count: c_int,
             offset: off_t,
             flags: c_int,
         ) -> ssize_t {
+            cancellation_point();
             // SAFETY: the caller's promise.
             unsafe {
                 by_descriptor!(
@@ -199,7 +206,8 @@ pread_hooks! {
 /// # Safety
 /// As readv(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    cancellation_point();
     // SAFETY: the caller's promise.
     unsafe {
         by_descriptor!(
@@ -215,8 +223,8 @@ macro_rules! seek_hooks {
         /// # Safety
         /// As lseek(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-            type Seek = unsafe extern "C" fn(c_int, off_t, c_int) -> off_t;
+        pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+            type Seek = unsafe extern "C-unwind" fn(c_int, off_t, c_int) -> off_t;
             // SAFETY: no memory is meant.
             by_descriptor!(fd, |open| open.seek(offset, whence), unsafe {
                 real!($real as Seek)(fd, offset, whence)
@@ -235,8 +243,8 @@ macro_rules! advise_hooks {
         /// # Safety
         /// As posix_fadvise(2), which returns its errno.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int {
-            type Advise = unsafe extern "C" fn(c_int, off_t, off_t, c_int) -> c_int;
+        pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int {
+            type Advise = unsafe extern "C-unwind" fn(c_int, off_t, off_t, c_int) -> c_int;
             let before = errno();
             let answer = by_descriptor!(
                 fd,
@@ -259,8 +267,8 @@ advise_hooks! {
 /// # Safety
 /// As readahead(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readahead(fd: c_int, offset: off_t, bytes: size_t) -> ssize_t {
-    type ReadAhead = unsafe extern "C" fn(c_int, off_t, size_t) -> ssize_t;
+pub unsafe extern "C-unwind" fn readahead(fd: c_int, offset: off_t, bytes: size_t) -> ssize_t {
+    type ReadAhead = unsafe extern "C-unwind" fn(c_int, off_t, size_t) -> ssize_t;
     by_descriptor!(
         fd,
         |open| {
@@ -281,8 +289,9 @@ macro_rules! sync_hooks {
         /// # Safety
         /// As fsync(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(fd: c_int) -> c_int {
-            type Sync = unsafe extern "C" fn(c_int) -> c_int;
+        pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
+            cancellation_point();
+            type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
             by_descriptor!(
                 fd,
                 |open| if matches!(open.kind(), meantime::posix::Kind::Path) { Err(Errno(libc::EBADF)) } else { Ok(0) },
@@ -302,8 +311,9 @@ sync_hooks! {
 /// # Safety
 /// As sync_file_range(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, bytes: off_t, flags: u32) -> c_int {
-    type Sync = unsafe extern "C" fn(c_int, off_t, off_t, u32) -> c_int;
+pub unsafe extern "C-unwind" fn sync_file_range(fd: c_int, offset: off_t, bytes: off_t, flags: u32) -> c_int {
+    cancellation_point();
+    type Sync = unsafe extern "C-unwind" fn(c_int, off_t, off_t, u32) -> c_int;
     // SAFETY: no memory is meant.
     by_descriptor!(fd, |_open| Ok(0), unsafe { real!(c"sync_file_range" as Sync)(fd, offset, bytes, flags) })
 }

@@ -5,6 +5,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use meantime::posix::Errno;
+use meantime_process::fork;
+use meantime_process::thread::{self, Ours};
 
 /// The next definition of function `name`, which has type `type`.
 macro_rules! real {
@@ -104,11 +106,62 @@ pub fn answer<R: Answer>(result: Result<R, Errno>) -> R {
     })
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// While it lives, this thread is not cancelled: it may hold locks of ours.
+struct NotCancelled {
+    before: c_int,
+}
+
+impl NotCancelled {
+    #[inline]
+    fn enter() -> Self {
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: a state that there is, and a variable of our own.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for NotCancelled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the state that was there.
+        unsafe { pthread_setcancelstate(self.before, null_mut()) };
+    }
+}
+
+/// Where a thread that was cancelled ends, as in the C library's function of that name. To be called
+/// before anything is held: the thread does not come back.
+#[inline(always)]
+pub fn cancellation_point() {
+    unsafe extern "C-unwind" {
+        fn pthread_testcancel();
+    }
+    // Our own code holds something, and calls the C library as well.
+    if !thread::is_ours() {
+        // SAFETY: the caller's promise; the thread's cleaning up runs through frames that own nothing.
+        unsafe { pthread_testcancel() }
+    }
+}
+
 /// Runs `body`, which is ours: a panic ends here, as EIO, since C cannot be unwound through. Errno stays as it is unless it fails.
+/// In a child that has neither our threads nor a way to get them everything fails (`state`).
 #[inline]
 pub fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
+    if fork::is_child() {
+        set_errno(libc::EIO);
+        return R::FAILED;
+    }
     let before = errno();
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+    let result = {
+        let (_ours, _not_cancelled) = (Ours::enter(), NotCancelled::enter());
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
+    };
+    match result {
         Ok(Ok(value)) => {
             set_errno(before);
             value

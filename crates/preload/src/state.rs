@@ -2,7 +2,8 @@
 //!
 //! No thread is started and no memory taken before that, so that a program which never comes here is as it would be without us. A
 //! forked child has none of its parent's threads, among them the software SSD's, and must not touch a real controller's queues: it
-//! mounts anew when it first needs to, and leaves all that it has of the parent's where it is.
+//! mounts anew when it first needs to, and leaves all that it has of the parent's where it is. A child that was made past `fork` (`_Fork`,
+//! a bare `clone`) may not even take memory: there all that is ours fails with EIO.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 use arc_swap::Guard;
 use meantime::posix::settings::Settings;
 use meantime::posix::{Description, Errno, Posix};
+use meantime_process::thread::Ours;
+use meantime_process::{descriptor, fork};
 
 use crate::real::{errno, set_errno};
 
@@ -40,11 +43,15 @@ thread_local! {
 }
 
 /// Marks this thread as inside for as long as it lives.
-pub struct Inside(bool);
+pub struct Inside {
+    before: bool,
+    _ours: Ours,
+}
 
 impl Inside {
     pub fn enter() -> Self {
-        Self(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true))
+        let before = INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true);
+        Self { before, _ours: Ours::enter() }
     }
 
     pub fn is_here() -> bool {
@@ -54,7 +61,7 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let _ = INSIDE.try_with(|inside| inside.set(self.0));
+        let _ = INSIDE.try_with(|inside| inside.set(self.before));
     }
 }
 
@@ -65,10 +72,17 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn constructor() {
     let _ = std::panic::catch_unwind(|| {
+        // The environment is somebody else's, with fewer rights than this program: what he names is
+        // not what its files are.
+        // SAFETY: it has no requirements.
+        if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+            return;
+        }
         let Some(settings) = Settings::from_environment(|name| std::env::var_os(name)) else { return };
         // What goes wrong is errno for the program; its standard error is not ours, and may be a file.
         std::panic::set_hook(Box::new(|_| {}));
-        OWNER.store(process(), Ordering::Relaxed);
+        descriptor::keep_away();
+        own();
         crate::cwd::inherit();
         // SAFETY: functions that stay, without arguments and results.
         unsafe {
@@ -79,6 +93,13 @@ extern "C" fn constructor() {
     });
 }
 
+/// What is known here belongs to this process.
+fn own() {
+    OWNER.store(process(), Ordering::Relaxed);
+    // A kernel that cannot tell a child tells of none: then only `fork` is.
+    let _ = fork::own();
+}
+
 fn process() -> c_int {
     // SAFETY: it has no arguments and cannot fail.
     unsafe { libc::getpid() }
@@ -86,7 +107,7 @@ fn process() -> c_int {
 
 /// In the child of a fork, where no other thread is. Not called in that of a vfork.
 extern "C" fn in_child() {
-    OWNER.store(process(), Ordering::Relaxed);
+    own();
     let mounted = MOUNTED.swap(null_mut(), Ordering::AcqRel);
     if !mounted.is_null() {
         BEFORE_FORK.store(mounted, Ordering::Release);
@@ -167,7 +188,17 @@ pub fn is_ours(fd: c_int) -> bool {
 
 /// `fd` has been closed, or is another file now: not ours any more. Of no effect in the child of a vfork, whose descriptors are not the parent's.
 pub fn forget(fd: c_int) {
-    if !is_ours(fd) || !is_owner() {
+    if !is_ours(fd) {
+        return;
+    }
+    if fork::is_child() {
+        // Made past us, with memory of its own and without the threads: see `in_child`.
+        // SAFETY: never freed once it is there.
+        let mounted = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() };
+        std::mem::forget(mounted.map(|posix| posix.descriptors().clear(fd)));
+        return;
+    }
+    if !is_owner() {
         return;
     }
     // SAFETY: never freed once they are there.
@@ -217,7 +248,7 @@ fn mount_now() -> Result<&'static Posix, Errno> {
         let before = errno();
         let made = {
             let _inside = Inside::enter();
-            std::panic::catch_unwind(|| make(settings)).unwrap_or(Err(Errno(libc::EIO)))
+            std::panic::catch_unwind(|| make_aside(settings)).unwrap_or(Err(Errno(libc::EIO)))
         };
         set_errno(before);
         match made {
@@ -233,6 +264,15 @@ fn mount_now() -> Result<&'static Posix, Errno> {
     MOUNTING.store(IDLE, Ordering::Release);
     // SAFETY: never freed once it is there.
     unsafe { MOUNTED.load(Ordering::Acquire).as_ref() }.ok_or(Errno(libc::EIO))
+}
+
+/// Mounts on a stack of our own: the caller may be a signal handler's, of a few KiB.
+fn make_aside(settings: &'static Settings) -> Result<Posix, Errno> {
+    let made = meantime_process::thread::spawn("meantime-mount", move || {
+        let _inside = Inside::enter();
+        make(settings)
+    });
+    made.map_err(|_| Errno(libc::ENOMEM))?.join().unwrap_or(Err(Errno(libc::EIO)))
 }
 
 fn make(settings: &Settings) -> Result<Posix, Errno> {

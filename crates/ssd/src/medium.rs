@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
+use meantime_process::descriptor::shelter;
 use rustix::fs::{FlockOperation, flock};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -33,6 +34,11 @@ pub struct Medium {
 /// How often, a ms apart, a file is tried to be locked. A lock that is there only for a moment is nobody's: a process that is just being
 /// started has those of its parent until it runs a program of its own, and who locks a file that its creator has not yet filled lets it go.
 const LOCK_TRIES: u32 = 200;
+
+/// `file` where a program that we are only a part of does not come across it.
+fn away(file: File) -> std::io::Result<File> {
+    Ok(shelter(file.into())?.into())
+}
 
 /// Locks `file` as `how` says, which must not be to wait.
 fn lock(file: &File, how: FlockOperation) -> rustix::io::Result<()> {
@@ -135,7 +141,7 @@ impl Medium {
         if !meta.is_file() {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
         }
-        let file = File::open(path).map_err(io("opening the medium's file for reading"))?;
+        let file = File::open(path).and_then(away).map_err(io("opening the medium's file for reading"))?;
         match lock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
@@ -196,6 +202,7 @@ impl Medium {
             }
             Err(e) => return Err(io("opening the medium's file for reading and writing")(e)),
         };
+        let file = away(file).map_err(io("keeping the medium's file open"))?;
         let locked = lock(&file, FlockOperation::NonBlockingLockExclusive);
         match locked {
             Ok(()) => {}

@@ -58,7 +58,9 @@ extended attributes, locks for reading, streams (fopen). Mapped files are read w
 
   Not reached are programs that are linked statically or make system calls of their own (Go), setuid programs, and I/O by io_uring. A file of the \
 directory that is handed on to a program by execve, such as standard input by a shell's <, cannot be read there: give its name instead. \
-Programs on the file system cannot be executed.
+Programs on the file system cannot be executed. A child that is made by _Fork or clone, not by fork, gets an input/output error.
+
+  What the library opens for itself has descriptors at the top of the program's limit (ulimit -n, 4096 at most); to the program they are not open.
 
 OUTPUT
   The program's own. What Meantime has to say before it begins is one line on standard error.

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use meantime_process::descriptor::shelter;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use rustix::time::Timespec;
@@ -17,7 +18,7 @@ impl EventFd {
     /// A new eventfd with counter 0.
     pub fn new() -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let fd = eventfd(0, flags).map_err(|errno| HwError::Os {
+        let fd = eventfd(0, flags).and_then(shelter).map_err(|errno| HwError::Os {
             what: "cannot create an eventfd (is `ulimit -n` too low?)",
             source: errno.into(),
         })?;

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use meantime_process::descriptor::shelter;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
@@ -67,6 +68,10 @@ impl Pages {
             Some(pages) => pages,
             None => Self::map_advised(len, limits.shared)?,
         };
+        // A forked child has no business with it, and would take it from the device: of a page that both
+        // have, whoever writes first gets a copy, and the device goes on with the other one.
+        // SAFETY: the range is our own mapping; the advice does not change its contents.
+        let _ = unsafe { madvise(pages.addr.as_ptr(), len, Advice::LinuxDontFork) };
         if limits.lock {
             // SAFETY: the range is our own mapping.
             unsafe { mlock(pages.addr.as_ptr(), len) }.map_err(|errno| HwError::Lock {
@@ -192,7 +197,7 @@ impl Drop for Pages {
 
 /// A file of `len` bytes in memory, for good: whoever gets it could make it shorter, and touching our buffers would end this process (SIGBUS).
 fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
-    let file = memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?;
+    let file = shelter(memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?)?;
     ftruncate(&file, len as u64)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)

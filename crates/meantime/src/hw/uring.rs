@@ -4,12 +4,13 @@
 //! the memory alone until its completion (ARCHITECTURE.md §3).
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use meantime_process::descriptor::shelter_raw;
 
 use super::dma::Iova;
 use super::pages::Pages;
@@ -21,6 +22,14 @@ use super::{HwError, Result};
 const SETUP_IOPOLL: u32 = 1 << 0;
 /// `IORING_SETUP_CQSIZE`: room for as many completions as asked for.
 const SETUP_CQSIZE: u32 = 1 << 3;
+/// `IORING_SETUP_CLAMP`: fewer entries if there are too many.
+const SETUP_CLAMP: u32 = 1 << 4;
+/// `IORING_SETUP_SUBMIT_ALL` (Linux 5.18): an entry that fails does not keep those behind it.
+const SETUP_SUBMIT_ALL: u32 = 1 << 7;
+/// `IORING_SETUP_COOP_TASKRUN` (Linux 5.19): completions do not interrupt this thread.
+const SETUP_COOP_TASKRUN: u32 = 1 << 8;
+/// `IORING_SETUP_TASKRUN_FLAG` (Linux 5.19): the ring says when there are some to be posted.
+const SETUP_TASKRUN_FLAG: u32 = 1 << 9;
 /// `IORING_SETUP_HYBRID_IOPOLL` (Linux 6.13): sleep before polling.
 const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 
@@ -399,18 +408,15 @@ fn scattered(io: &UringIo, Vectors { first, count }: Vectors) -> squeue::Entry {
 
 /// A ring whose completions come by interrupt. They are posted when this thread enters the kernel, without an interrupt to it (Linux 5.19).
 fn interrupt_ring(entries: u32) -> io::Result<IoUring> {
-    let mut lazy = IoUring::builder();
-    lazy.setup_clamp().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
-    match lazy.build(entries) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            let mut plain = IoUring::builder();
-            plain.setup_clamp().build(entries)
-        }
+    let lazy = SETUP_CLAMP | SETUP_SUBMIT_ALL | SETUP_COOP_TASKRUN | SETUP_TASKRUN_FLAG;
+    match raw_ring(entries, lazy) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => raw_ring(entries, SETUP_CLAMP),
         built => built,
     }
 }
 
-/// A ring with flags that the crate's builder does not know.
+/// A ring made by hand: the crate's builder does not know all flags, and keeps the descriptor where
+/// the kernel has put it.
 fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
     use io_uring::Parameters;
     /// `struct io_uring_params` (include/uapi/linux/io_uring.h).
@@ -435,8 +441,10 @@ fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
     // SAFETY: `Parameters` is documented as a transparent wrapper of the kernel's structure, made from its memory; sizes are asserted equal, and
     // any bits are a valid value of either.
     let params = unsafe { std::mem::transmute::<Params, Parameters>(params) };
+    // SAFETY: just made, and nobody else's.
+    let fd = unsafe { shelter_raw(fd as i32) }?;
     // SAFETY: `fd` is a new ring of our own, and `params` is what the kernel filled in for it.
-    unsafe { IoUring::from_fd(fd as i32, params) }
+    unsafe { IoUring::from_fd(fd.into_raw_fd(), params) }
 }
 
 /// The ring's descriptor, which becomes readable when a completion is there.

@@ -30,6 +30,14 @@ impl PathBuffer {
         &self.bytes[..self.len]
     }
 
+    /// What `fill` puts there: how many bytes, or `None`, for a path as it is.
+    #[must_use]
+    pub fn fill(&mut self, fill: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<()> {
+        self.len = 0;
+        self.len = fill(&mut self.bytes).filter(|&len| len < PATH_MAX)?;
+        Some(())
+    }
+
     /// Adds to the end. `None` if there is no room: room for a NUL stays.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8]) -> Option<()> {
@@ -64,20 +72,36 @@ impl PathBuffer {
     }
 }
 
+/// The paths of one [`MountPoint::enters`]: too much for a stack that a signal handler has. Memory that is all zero is one of these.
+#[derive(Default)]
+pub struct Walk {
+    /// Where a relative path begins: an absolute one.
+    pub cwd: PathBuffer,
+    rest: PathBuffer,
+    at: PathBuffer,
+    target: PathBuffer,
+}
+
+impl Walk {
+    /// What was left of the path where it had reached the mount point.
+    pub fn rest(&self) -> &[u8] {
+        self.rest.as_bytes()
+    }
+}
+
 impl MountPoint {
-    /// What is left of `path` where it reaches the mount point (in `rest`), with all links and `..` of the machine's before that
-    /// followed. False if it never does. A relative path begins at `cwd`, which is absolute. `follow`: through the last part, too, if
-    /// it is a link.
+    /// Whether `path` reaches the mount point, with all links and `..` of the machine's before that followed; what is left of it there is
+    /// [`Walk::rest`]. A relative path begins at [`Walk::cwd`]. `follow`: through the last part, too, if it is a link.
     #[inline(never)]
-    pub fn enters(&self, cwd: &[u8], path: &[u8], follow: bool, rest: &mut PathBuffer) -> bool {
-        self.walk_in(cwd, path, follow, rest).is_some()
+    pub fn enters(&self, path: &[u8], follow: bool, walk: &mut Walk) -> bool {
+        self.walk_in(path, follow, walk).is_some()
     }
 
-    fn walk_in(&self, cwd: &[u8], path: &[u8], follow: bool, rest: &mut PathBuffer) -> Option<()> {
-        let (mut at, mut target) = (PathBuffer::default(), PathBuffer::default());
-        rest.len = 0;
+    fn walk_in(&self, path: &[u8], follow: bool, walk: &mut Walk) -> Option<()> {
+        let Walk { cwd, rest, at, target } = walk;
+        (rest.len, at.len, target.len) = (0, 0, 0);
         if path.first() != Some(&b'/') {
-            rest.push(cwd)?;
+            rest.push(cwd.as_bytes())?;
             rest.push(b"/")?;
         }
         rest.push(path)?;
@@ -96,7 +120,7 @@ impl MountPoint {
             at.push(b"/")?;
             at.push(name)?;
             if !after.is_empty() || follow {
-                match target.read_link(&mut at) {
+                match target.read_link(at) {
                     Ok(()) => {
                         links += 1;
                         if links > MAX_LINKS {
@@ -141,9 +165,10 @@ mod tests {
         link("self", "self");
         link("out", "d");
         let enters = |path: &str, follow: bool| {
-            let (path, mut rest) = (path.replace('@', base), PathBuffer::default());
-            let is_in = mount.enters(format!("{base}/d").as_bytes(), path.as_bytes(), follow, &mut rest);
-            is_in.then(|| String::from_utf8(rest.as_bytes().to_vec()).unwrap())
+            let (path, mut walk) = (path.replace('@', base), Box::<Walk>::default());
+            walk.cwd.push(format!("{base}/d").as_bytes()).unwrap();
+            let is_in = mount.enters(path.as_bytes(), follow, &mut walk);
+            is_in.then(|| String::from_utf8(walk.rest().to_vec()).unwrap())
         };
         for (path, rest) in [
             ("@/not/there/a", Some("/a")),

@@ -32,7 +32,7 @@ use arc_swap::ArcSwapOption;
 pub use descriptor::{Description, Kind};
 pub use dir::DirEntry;
 pub use errno::Errno;
-pub use host::PathBuffer;
+pub use host::{PathBuffer, Walk};
 pub use lock::Lock;
 pub use mountpoint::{DEFAULT_MOUNT_POINT, MountPoint, MountPointError};
 pub use read::RwFlags;

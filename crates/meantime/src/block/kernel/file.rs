@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use meantime_process::descriptor::shelter;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
 use super::super::open::OpenError;
@@ -182,9 +183,11 @@ fn open_file(path: &Path, direct: bool, is_device: bool) -> io::Result<(File, Op
     let flags = if direct { libc::O_DIRECT } else { 0 };
     // O_EXCL on a block device asks the kernel whether somebody else has it: a mount, swap, RAID, another program.
     let exclusive = if is_device { libc::O_EXCL } else { 0 };
+    let open =
+        |options: &OpenOptions| options.open(path).and_then(|file| Ok(File::from(shelter(file.into())?)));
     let mut writing = OpenOptions::new();
     writing.read(true).write(true).custom_flags(flags | exclusive);
-    let error = match writing.open(path) {
+    let error = match open(&writing) {
         Ok(file) => return Ok((file, None)),
         Err(error) => error,
     };
@@ -196,7 +199,7 @@ fn open_file(path: &Path, direct: bool, is_device: bool) -> io::Result<(File, Op
         Some(libc::EROFS) => "it is write-protected, and was opened for reading only",
         _ => return Err(error),
     };
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = open(OpenOptions::new().read(true).custom_flags(flags))?;
     Ok((file, Some(why.to_owned())))
 }
 

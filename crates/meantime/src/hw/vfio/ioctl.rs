@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, c_int};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use meantime_process::descriptor::shelter_raw;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::uapi::{
@@ -71,7 +72,7 @@ pub(super) fn device_fd(group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedF
     // SAFETY: the argument is a string that ends, and is only read.
     let fd = checked(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr()) })?;
     // SAFETY: a fresh descriptor, which nobody else knows.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+    Ok(unsafe { shelter_raw(fd as c_int) }?)
 }
 
 /// The I/O virtual addresses that the address space `ioas` allows.

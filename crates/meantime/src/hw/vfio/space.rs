@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use meantime_process::descriptor::shelter;
+
 use super::error::{Result, VfioError};
 use super::ioctl;
 use super::place::{Place, strangers};
@@ -230,14 +232,14 @@ fn window(ranges: &[IovaRange], index: usize) -> Option<(u64, u64)> {
 /// Opens one of VFIO's nodes, for reading and writing.
 fn open(path: &Path, address: PciAddress) -> Result<OwnedFd> {
     let path_of = || path.to_owned();
-    match File::options().read(true).write(true).open(path) {
-        Ok(file) => Ok(file.into()),
-        Err(source) => Err(match (source.kind(), source.raw_os_error()) {
+    let opened = File::options().read(true).write(true).open(path);
+    opened.and_then(|file| Ok(shelter(file.into())?)).map_err(|source| {
+        match (source.kind(), source.raw_os_error()) {
             (io::ErrorKind::PermissionDenied, _) => VfioError::Permission { address, path: path_of() },
             (_, Some(libc::EBUSY)) => VfioError::InUse { path: path_of() },
             _ => VfioError::NoVfio { path: path_of(), source },
-        }),
-    }
+        }
+    })
 }
 
 /// What the kernel means when it does not want to attach an IOMMU.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use meantime_spec::regs::DOORBELLS;
 use meantime_spec::seam::DoorbellCell;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::error::{Result, VfioError};
 use super::region::Region;
@@ -58,6 +58,9 @@ impl Window {
             unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, device, bar.offset + first) };
         let start = start.map_err(|errno| VfioError::os("cannot map the doorbells")(errno.into()))?;
         let start = NonNull::new(start).ok_or(VfioError::Bar { what: "it was mapped nowhere".into() })?;
+        // A forked child would ring them as well.
+        // SAFETY: our own mapping, which the advice does not change.
+        let _ = unsafe { madvise(start.as_ptr(), len, Advice::LinuxDontFork) };
         let mut window = Self { start, len, guard: None };
         // SAFETY: our own mapping, which is device memory that is only written to.
         let guard = unsafe { sigbus::guard(start, len, Some(lost)) };

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use meantime_spec::regs::DOORBELLS;
 use meantime_spec::seam::DoorbellCell;
 use rustix::fs::{FileType, fstat, fstatfs};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::connection::Connection;
 use super::device::{Area, Region};
@@ -64,6 +64,9 @@ impl Window {
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let addr = unsafe { mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, file, from) }?;
         let addr = NonNull::new(addr).ok_or(io::ErrorKind::OutOfMemory)?;
+        // A forked child would ring them as well.
+        // SAFETY: our own mapping, which the advice does not change.
+        let _ = unsafe { madvise(addr.as_ptr(), bytes, Advice::LinuxDontFork) };
         let mut window = Self { addr, bytes, offset: area.offset, guard: None };
         // SAFETY: our own mapping, which nobody reads for more than doorbells.
         let guard = unsafe { sigbus::guard(addr, bytes, None) }.map_err(io::Error::other)?;

@@ -9,9 +9,10 @@
 //! keeps the memory and outlives its parent.
 
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use meantime_process::descriptor::{shelter, shelter_raw};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
@@ -50,11 +51,11 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     // Since Linux 6.5; before, the process may have ended, and its number be another's, by the time it is opened.
     if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0) {
         // SAFETY: the kernel has just opened it for us, and nobody else knows it.
-        return Some(unsafe { OwnedFd::from_raw_fd(fd) });
+        return unsafe { shelter_raw(fd) }.ok();
     }
     // 0: a process that this one cannot see.
     let pid = Pid::from_raw(credentials.pid).filter(|_| credentials.pid > 0)?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
+    pidfd_open(pid, PidfdFlags::empty()).and_then(shelter).ok()
 }
 
 /// `struct ucred`.

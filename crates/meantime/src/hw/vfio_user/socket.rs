@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use meantime_process::descriptor::shelter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -46,7 +47,7 @@ impl Socket {
         let address = SocketAddrUnix::new(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            let socket = shelter(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
             match connect(&socket, &address) {
                 Ok(()) => return Ok(Self(socket)),
                 // The queue is full. Nothing says when it is not.
@@ -60,7 +61,7 @@ impl Socket {
     /// A socket that is connected already.
     pub(super) fn connected(socket: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self(socket))
+        Ok(Self(shelter(socket)?))
     }
 
     /// Sends all of `bytes`, and `fd` with the first of them.
@@ -119,7 +120,9 @@ impl Socket {
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(more) = message {
                     // Those we do not keep are closed here.
-                    fds.extend(more);
+                    for fd in more {
+                        fds.push(shelter(fd).map_err(Trouble::Os)?);
+                    }
                 }
             }
             if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > MAX_FDS {

@@ -1,0 +1,59 @@
+//! `pathconf`: what there may be in a file system of ours.
+
+use std::ffi::{c_char, c_int, c_long};
+
+use meantime::posix::{Errno, Place, Posix};
+
+use crate::path::{on_descriptor, on_path};
+use crate::real::{guarded, real};
+use crate::state::is_ours;
+
+/// As ext4 has it.
+const LINK_MAX: c_long = 65_000;
+
+/// The answer for `name`; −1, which is no error, for what has no limit or is not there.
+fn limit(posix: &Posix, place: Place, name: c_int) -> Result<c_long, Errno> {
+    place.found()?;
+    Ok(match name {
+        libc::_PC_LINK_MAX => LINK_MAX,
+        libc::_PC_NAME_MAX => posix.stat_fs()?.name_max.into(),
+        libc::_PC_PATH_MAX | libc::_PC_PIPE_BUF => libc::PATH_MAX.into(),
+        libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,
+        libc::_PC_CHOWN_RESTRICTED | libc::_PC_NO_TRUNC | libc::_PC_2_SYMLINKS => 1,
+        libc::_PC_VDISABLE => 0,
+        libc::_PC_FILESIZEBITS => 64,
+        libc::_PC_REC_MIN_XFER_SIZE | libc::_PC_REC_XFER_ALIGN | libc::_PC_ALLOC_SIZE_MIN => {
+            c_long::from(posix.stat_fs()?.usage.block_bytes)
+        }
+        libc::_PC_SYNC_IO
+        | libc::_PC_ASYNC_IO
+        | libc::_PC_PRIO_IO
+        | libc::_PC_SOCK_MAXBUF
+        | libc::_PC_REC_INCR_XFER_SIZE
+        | libc::_PC_REC_MAX_XFER_SIZE
+        | libc::_PC_SYMLINK_MAX => -1,
+        _ => return Err(Errno(libc::EINVAL)),
+    })
+}
+
+/// # Safety
+/// As pathconf(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pathconf(path: *const c_char, name: c_int) -> c_long {
+    type Function = unsafe extern "C" fn(*const c_char, c_int) -> c_long;
+    let ours = |posix: &'static Posix, place: Place| limit(posix, place, name);
+    // SAFETY: the caller's promise.
+    unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| real!(c"pathconf" as Function)(path, name)) }
+}
+
+/// # Safety
+/// As fpathconf(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpathconf(fd: c_int, name: c_int) -> c_long {
+    type Function = unsafe extern "C" fn(c_int, c_int) -> c_long;
+    if !is_ours(fd) {
+        // SAFETY: no memory is meant.
+        return unsafe { real!(c"fpathconf" as Function)(fd, name) };
+    }
+    guarded(|| on_descriptor(fd, |posix, place| limit(posix, place, name)))
+}
