@@ -5,13 +5,20 @@ mod lists;
 mod namespace;
 
 pub use controller::{
-    IdentifyController, PowerStateDescriptor, apsta, fna, fuses, lpa, oacs, oncs, power_flags, sanicap, vwc,
+    IdentifyController, PowerStateDescriptor, apsta, ctratt, fna, fuses, lpa, oacs, oncs, power_flags,
+    sanicap, vwc,
 };
 pub use lists::{ActiveNamespaceList, ControllerList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt};
-pub use namespace::{IdentifyNamespace, LbaFormat, dlfeat, nsfeat};
+pub use namespace::{IdentifyNamespace, IndependentNamespace, LbaFormat, dlfeat, nsfeat, nstat};
 
 /// Bytes of every Identify data structure.
 pub const SIZE: usize = 4096;
+
+/// Command Set Identifier of Identify, for some structures (2.0 §5.17.1).
+pub mod csi {
+    /// NVM.
+    pub const NVM: u8 = 0;
+}
 
 /// Controller or Namespace Structure: which structure Identify returns (1.4 §5.15.1, 2.0 §5.17.1).
 pub mod cns {

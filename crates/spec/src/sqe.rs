@@ -30,6 +30,16 @@ pub const CDW12_DEAC: u32 = 1 << 25;
 /// CDW11 bit of Dataset Management: Attribute – Deallocate.
 pub const DSM_AD: u32 = 1 << 2;
 
+/// Fused Operation: which command of a pair (1.4 §4.2, figure 104).
+pub mod fuse {
+    /// A command by itself.
+    pub const NONE: u8 = 0;
+    /// The first of a pair; the second is the next entry.
+    pub const FIRST: u8 = 1;
+    /// The second.
+    pub const SECOND: u8 = 2;
+}
+
 /// A submission queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(64))]
@@ -148,11 +158,19 @@ impl Sqe {
         self.cdw0 = U32::new(self.cdw0.get() & 0xffff | (cid as u32) << 16);
     }
 
-    /// Fused Operation: 0 none, 1 first, 2 second command of a pair.
+    /// Fused Operation: one of [`fuse`], or 3, which is reserved.
     #[inline]
     #[must_use]
     pub const fn fuse(&self) -> u8 {
         (self.cdw0.get() >> 8 & 3) as u8
+    }
+
+    /// The same as a part of a fused operation, one of [`fuse`].
+    #[inline]
+    #[must_use]
+    pub const fn with_fuse(mut self, fuse: u8) -> Self {
+        self.cdw0 = U32::new(self.cdw0.get() & !0x300 | (fuse as u32 & 3) << 8);
+        self
     }
 
     /// PRP or SGL for Data Transfer: 0 PRPs.

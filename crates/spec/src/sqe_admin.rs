@@ -201,6 +201,12 @@ impl Sqe {
         (self.cdw11.get() >> 1 & 3) as u8
     }
 
+    /// Command Set Identifier of Identify (CDW11 31:24; 2.0).
+    #[must_use]
+    pub const fn csi(&self) -> u8 {
+        (self.cdw11.get() >> 24) as u8
+    }
+
     /// Controller or Namespace Structure of Identify (CDW10 7:0).
     #[must_use]
     pub const fn cns(&self) -> u8 {

@@ -220,7 +220,7 @@ impl State {
         self.turns = self.turns.wrapping_add(1);
         self.controller.begin_turn();
         if self.turns.is_multiple_of(INSPECT_TURNS) {
-            self.controller.inspect_doorbells();
+            self.controller.inspect(self.now_ns);
         }
         self.controller.turn(&FixedClock(self.now_ns))
     }
@@ -235,9 +235,10 @@ impl State {
         while let Some(at) = self.controller.next_event_ns().filter(|&at| at <= target_ns) {
             self.now_ns = self.now_ns.max(at);
             self.settle();
+            self.controller.look_for_life(self.now_ns);
         }
         self.now_ns = self.now_ns.max(target_ns);
-        self.controller.inspect_doorbells();
+        self.controller.inspect(self.now_ns);
     }
 }
 

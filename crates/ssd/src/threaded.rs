@@ -432,8 +432,8 @@ impl<C: Clock> Worker<C> {
                         continue;
                     }
                     idle_turns = 0;
-                    self.controller.inspect_doorbells();
                     let now_ns = self.clock.now_ns();
+                    self.controller.inspect(now_ns);
                     let since_ns = *idle_since_ns.get_or_insert(now_ns);
                     if now_ns.saturating_sub(since_ns) >= park_after_ns {
                         // After a nap without work comes the next one, not another wait.
@@ -454,7 +454,7 @@ impl<C: Clock> Worker<C> {
         // The full fence of the announcement orders the event indices, too, with the look that follows.
         self.controller.ask_for_rings();
         doorbells.parking().announce();
-        self.controller.inspect_doorbells();
+        self.controller.inspect(self.clock.now_ns());
         let again = self.controller.turn(&self.clock);
         // Only queues that exist have doorbells to ring; registers come by message, which wakes.
         let naps = self.naps.load(Ordering::Relaxed) && self.controller.has_queues();
@@ -468,6 +468,9 @@ impl<C: Clock> Worker<C> {
                 counters.parks.add(1);
                 if turn == Turn::Blocked {
                     std::thread::park_timeout(BLOCKED_NAP);
+                } else if let Some(until_ns) = self.controller.keep_alive_until_ns() {
+                    let left_ns = until_ns.saturating_sub(self.clock.now_ns());
+                    std::thread::park_timeout(Duration::from_nanos(left_ns));
                 } else {
                     std::thread::park();
                 }

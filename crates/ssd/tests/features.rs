@@ -102,6 +102,122 @@ fn error_recovery_is_per_namespace() {
 }
 
 #[test]
+fn error_recovery_of_no_namespace_is_what_all_have() {
+    let mut c = config(1 << 20, 512);
+    c.namespaces.push(meantime_ssd::NamespaceConfig { bytes: 1 << 20, lba_bytes: 512 });
+    let (_ssd, mut host) = stepped(c.clone());
+    ok(host.admin(Sqe::set_features(0, u32::MAX, fid::ERROR_RECOVERY, false, 4)));
+    assert_eq!(get(&mut host, 0, fid::ERROR_RECOVERY, 0, 0), 4);
+    ok(host.admin(Sqe::set_features(0, 2, fid::ERROR_RECOVERY, false, 5)));
+    let ask = Sqe::get_features(0, 0, fid::ERROR_RECOVERY, 0, 0);
+    refused(host.admin(ask), S::InvalidNamespaceOrFormat);
+    let (_ssd, mut host) = stepped(SsdConfig { strict: true, ..c });
+    refused(host.admin(ask), S::InvalidNamespaceOrFormat);
+}
+
+/// The controller's own features, as hosts ask for them.
+#[test]
+fn features_of_the_controller_need_no_namespace() {
+    let (_ssd, mut host) = stepped(config(1 << 20, 512));
+    for fid in [
+        fid::ARBITRATION,
+        fid::POWER_MANAGEMENT,
+        fid::TEMPERATURE_THRESHOLD,
+        fid::NUMBER_OF_QUEUES,
+        fid::INTERRUPT_COALESCING,
+        fid::INTERRUPT_VECTOR_CONFIG,
+        fid::WRITE_ATOMICITY,
+        fid::ASYNC_EVENT_CONFIG,
+        fid::KEEP_ALIVE_TIMER,
+    ] {
+        get(&mut host, 0, fid, 0, 0);
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[test]
+fn the_keep_alive_timer_ends_the_controller_of_a_host_that_is_silent() {
+    let (ssd, mut host) = stepped(config(1 << 20, 512));
+    let page = host.alloc(4096);
+    ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0)));
+    let data = host.read(page, 4096);
+    // KAS (bytes 320 and 321): 100 ms; CTRATT (bytes 96 to 99): traffic based.
+    assert_eq!((&data[320..322], data[96] & 0x40), (&[1, 0][..], 0x40));
+    // Off until it is set.
+    ssd.clock().advance(1_000 * SECOND_NS);
+    assert_eq!(get(&mut host, 0, fid::KEEP_ALIVE_TIMER, 0, 0), 0);
+    ok(host.admin(Sqe::set_features(0, 0, fid::KEEP_ALIVE_TIMER, false, 1_950)));
+    assert_eq!(get(&mut host, 0, fid::KEEP_ALIVE_TIMER, 0, 0), 1_950);
+    host.create_queues(1, 16, None);
+    for round in 0..10 {
+        ssd.clock().advance(2 * SECOND_NS - 1_000_000);
+        assert!(!host.csts().cfs(), "round {round}");
+        // Any command will do.
+        match round % 3 {
+            0 => ok(host.admin(Sqe::keep_alive(0))),
+            1 => ok(host.io(1, Sqe::flush(0, 1))),
+            _ => ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0))),
+        };
+    }
+    // Looked at once in each time-out, it may take two.
+    ssd.clock().advance(4 * SECOND_NS);
+    assert!(host.csts().cfs());
+    assert_eq!(ssd.counters().fatal, 1);
+    // Of no command, as the log says, once the controller is back; the timer is off then.
+    host.port.write32(meantime_spec::regs::CC, 0);
+    host.enable();
+    assert_eq!(get(&mut host, 0, fid::KEEP_ALIVE_TIMER, 0, 0), 0);
+    ok(host.admin(Sqe::get_log_page(0, 0, 1, 0, false, 16, 0, page, 0)));
+    let entry = host.read(page, 64);
+    assert_eq!(entry[8..14], [0xff, 0xff, 0xff, 0xff, 0x19 << 1, 0]);
+    ssd.clock().advance(1_000 * SECOND_NS);
+    assert!(!host.csts().cfs());
+}
+
+#[test]
+fn a_thread_that_sleeps_hears_the_keep_alive_timer() {
+    let (ssd, mut host) = threaded(config(1 << 20, 512));
+    ok(host.admin(Sqe::set_features(0, 0, fid::KEEP_ALIVE_TIMER, false, 100)));
+    host.wait_csts(|csts| csts.cfs());
+    assert_eq!(ssd.counters().fatal, 1);
+}
+
+#[test]
+fn a_host_that_has_shut_down_need_not_be_heard_of() {
+    let (ssd, mut host) = stepped(config(1 << 20, 512));
+    ok(host.admin(Sqe::set_features(0, 0, fid::KEEP_ALIVE_TIMER, false, 100)));
+    host.port.write32(meantime_spec::regs::CC, Host::cc().with_shn(1).0);
+    ssd.clock().advance(1_000 * SECOND_NS);
+    assert!(!host.csts().cfs());
+}
+
+/// Structures of 2.0 that hosts ask for, whatever VS says: bytes typed from the specification.
+#[test]
+fn identify_knows_the_nvm_command_set() {
+    let (_ssd, mut host) = stepped(config(1 << 20, 512));
+    let page = host.alloc(4096);
+    let ask = |nsid, cns, csi: u32| {
+        let mut sqe = Sqe::identify(0, nsid, cns, 0, page, 0);
+        sqe.cdw11.set(csi << 24);
+        sqe
+    };
+    for (nsid, cns) in [(1, 0x05), (0, 0x06)] {
+        host.write(page, &[0xff; 4096]);
+        ok(host.admin(ask(nsid, cns, 0)));
+        assert!(host.read(page, 4096).iter().all(|byte| *byte == 0), "no limits, no storage tags");
+        refused(host.admin(ask(nsid, cns, 2)), S::InvalidFieldInCommand);
+    }
+    host.write(page, &[0xff; 4096]);
+    ok(host.admin(ask(1, 0x08, 0)));
+    // NSTAT: ready.
+    let data = host.read(page, 4096);
+    assert!(data.iter().enumerate().all(|(at, byte)| *byte == u8::from(at == 14)));
+    refused(host.admin(ask(2, 0x05, 0)), S::InvalidNamespaceOrFormat);
+    refused(host.admin(ask(2, 0x08, 0)), S::InvalidNamespaceOrFormat);
+}
+
+#[test]
 fn fewer_completion_queues_than_submission_queues() {
     let mut c = config(1 << 20, 512);
     (c.max_io_queues, c.max_io_completion_queues) = (6, Some(2));

@@ -166,10 +166,16 @@ fn ranges_and_fields() {
         refused(host.io(1, Sqe::flush(0, 3)), S::InvalidNamespaceOrFormat);
         ok(host.io(1, Sqe::flush(0, 1)));
         ok(host.io(1, Sqe::flush(0, NSID_BROADCAST)));
-        for bit in [8, 9, 15] {
+        // FUSE with its reserved value, and half a pair; PSDT.
+        for (bits, code) in [
+            (3 << 8, S::InvalidFieldInCommand),
+            (1 << 8, S::CommandAbortedMissingFused),
+            (2 << 8, S::CommandAbortedMissingFused),
+            (1 << 15, S::InvalidFieldInCommand),
+        ] {
             let mut sqe = Sqe::read(0, 1, 0, 1, area, 0);
-            sqe.cdw0 = U32::new(sqe.cdw0.get() | 1 << bit);
-            refused(host.io(1, sqe), S::InvalidFieldInCommand);
+            sqe.cdw0 = U32::new(sqe.cdw0.get() | bits);
+            refused(host.io(1, sqe), code);
         }
         for opcode in [0x03, 0x0d, 0x19, 0x80, 0xff] {
             refused(host.io(1, Sqe::new(opcode, 0, 1)), S::InvalidCommandOpcode);

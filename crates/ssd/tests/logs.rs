@@ -43,7 +43,7 @@ fn errors_say_where_and_what() {
         (Sqe::read(0, 1, 4, 9, area + 8, 0), S::InvalidFieldInCommand, Some((32, 0)), 4),
         (Sqe::read(0, 1, 4, 17, area, area), S::InvalidFieldInCommand, Some((48, 0)), 4),
         (Sqe::new(0x7f, 0, 1), S::InvalidCommandOpcode, Some((0, 0)), 0),
-        (fused, S::InvalidFieldInCommand, Some((1, 0)), 5),
+        (fused, S::CommandAbortedMissingFused, Some((1, 0)), 5),
     ];
     for (count, (sqe, code, parameter, lba)) in cases.into_iter().enumerate() {
         let cqe = host.io(1, sqe);

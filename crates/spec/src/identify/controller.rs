@@ -41,7 +41,7 @@ pub struct IdentifyController {
     /// Optional Asynchronous Events Supported; bits as in
     /// [`AsyncEventConfig`](crate::features::AsyncEventConfig).
     pub oaes: U32,
-    /// Controller Attributes.
+    /// Controller Attributes, bits of [`ctratt`].
     pub ctratt: U32,
     /// Read Recovery Levels Supported.
     pub rrls: U16,
@@ -322,6 +322,12 @@ pub mod oncs {
     pub const VERIFY: u16 = 1 << 7;
     /// Copy (2.0).
     pub const COPY: u16 = 1 << 8;
+}
+
+/// CTRATT: Controller Attributes.
+pub mod ctratt {
+    /// Every command restarts the Keep Alive Timer.
+    pub const TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
 }
 
 /// FUSES: Fused Operation Support.

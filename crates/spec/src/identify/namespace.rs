@@ -184,9 +184,7 @@ impl Default for IdentifyNamespace {
 }
 
 /// LBA Format (1.4 §5.15.2.1, NVM 1.0 §4.1.5.1).
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct LbaFormat {
     /// Metadata Size, in bytes per block.
@@ -217,3 +215,42 @@ impl LbaFormat {
         if self.lbads >= 9 && self.lbads < 32 { Some(1 << self.lbads) } else { None }
     }
 }
+
+/// The first bytes of the I/O command set independent Identify Namespace data structure, CNS 08h (2.0 §5.17.2.8); what follows is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct IndependentNamespace {
+    /// Common Namespace Features.
+    pub nsfeat: u8,
+    /// Namespace Multi-path I/O and Namespace Sharing Capabilities; bit 0 may be shared.
+    pub nmic: u8,
+    /// Reservation Capabilities.
+    pub rescap: u8,
+    /// Format Progress Indicator.
+    pub fpi: u8,
+    /// ANA Group Identifier.
+    pub anagrpid: U32,
+    /// Namespace Attributes; bit 0 write protected.
+    pub nsattr: u8,
+    reserved_9: Reserved<1>,
+    /// NVM Set Identifier.
+    pub nvmsetid: U16,
+    /// Endurance Group Identifier.
+    pub endgid: U16,
+    /// Namespace Status, bits of [`nstat`].
+    pub nstat: u8,
+}
+
+/// NSTAT: Namespace Status.
+pub mod nstat {
+    /// The namespace is ready.
+    pub const READY: u8 = 1 << 0;
+}
+
+const _: () = {
+    assert!(size_of::<IndependentNamespace>() == 15);
+    assert!(offset_of!(IndependentNamespace, anagrpid) == 4 && offset_of!(IndependentNamespace, nsattr) == 8);
+    assert!(
+        offset_of!(IndependentNamespace, nvmsetid) == 10 && offset_of!(IndependentNamespace, nstat) == 14
+    );
+};

@@ -83,6 +83,8 @@ impl Controller {
             Ok(AdminOpcode::GetLogPage) => self.get_log_page(sqe).map(Some),
             Ok(AdminOpcode::Abort) => Ok(Some(self.abort(sqe, now_ns))),
             Ok(AdminOpcode::AsyncEventRequest) => self.hold_event_request(cid).map(|()| None),
+            // Like every command it restarts the timer.
+            Ok(AdminOpcode::KeepAlive) => Ok(Some(Outcome::OK)),
             Ok(AdminOpcode::DoorbellBufferConfig) => self.doorbell_buffer_config(sqe).map(Some),
             Ok(AdminOpcode::FormatNvm) => self.format_nvm(sqe).map(Some),
             Ok(AdminOpcode::Sanitize) => {

@@ -94,7 +94,8 @@ impl Controller {
                 }
                 let taken = self.rotate(Some(WEIGHTED[class]), credits, clock);
                 if taken > 0 {
-                    self.arbiter.credits[class] -= taken;
+                    // A fused pair is not taken apart for want of a credit.
+                    self.arbiter.credits[class] = credits.saturating_sub(taken);
                     self.arbiter.current = class;
                     return taken;
                 }

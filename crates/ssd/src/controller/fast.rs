@@ -11,6 +11,7 @@ use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::complete::Outcome;
+use super::fused::Head;
 use super::queues::{Cq, Sq};
 use crate::clock::Clock;
 use crate::hostmem::{HostMemory, HostSlice, PAGE_BYTES};
@@ -201,8 +202,11 @@ impl Controller {
                     continue;
                 }
             }
-            self.serve_one(index, done.conflict);
-            budget -= 1;
+            let taken = self.serve_one(index, tail, done.conflict);
+            if taken == 0 {
+                break;
+            }
+            budget = budget.saturating_sub(taken);
             worked = true;
         }
         if worked {
@@ -211,9 +215,19 @@ impl Controller {
         worked
     }
 
-    /// Executes the command at the head, which is not plain; there is room for its completion.
+    /// Executes the command at the head, which is not plain, or a fused pair; there is room for the completion of one. How many commands it
+    /// took; none if there is no room for the completions of both.
     #[cold]
-    fn serve_one(&mut self, index: usize, conflict: bool) {
+    fn serve_one(&mut self, index: usize, tail: u32, conflict: bool) -> u32 {
+        match self.head_of(index, tail) {
+            Head::One => {}
+            Head::NoRoom => return 0,
+            Head::Pair(first, second) => {
+                self.sqs[index].advance(2);
+                self.pair_at_once(index, &first, &second);
+                return 2;
+            }
+        }
         let sq = &mut self.sqs[index];
         let sqe = sq.ring.read_sqe(sq.head);
         sq.advance(1);
@@ -224,6 +238,7 @@ impl Controller {
             self.execute(qid, &sqe).outcome
         };
         self.post(index, cid, outcome);
+        1
     }
 
     pub(super) fn cid_conflict(&mut self, qid: u16, cid: u16) -> Status {

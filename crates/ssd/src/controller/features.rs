@@ -2,7 +2,7 @@
 
 use meantime_spec::features::{
     ApstEntry, ApstTable, Arbitration, AsyncEventConfig, AutonomousPowerStateTransition, ErrorRecovery,
-    FeatureCapabilities, HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig,
+    FeatureCapabilities, HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig, KeepAliveTimer,
     NonOperationalPowerStateConfig, NumberOfQueues, PowerManagement, TemperatureThreshold,
     VolatileWriteCache, WriteAtomicity, fid, sel,
 };
@@ -38,6 +38,8 @@ pub(super) struct Values {
     pub(super) transitions_on: AutonomousPowerStateTransition,
     pub(super) transitions: Box<ApstTable>,
     pub(super) permissive: NonOperationalPowerStateConfig,
+    /// Never saved: a reset turns it off.
+    pub(super) keep_alive: KeepAliveTimer,
 }
 
 pub(super) struct Features {
@@ -76,6 +78,7 @@ impl Values {
             transitions_on: AutonomousPowerStateTransition(0).with_apste(config.apst_idle_ms.is_some()),
             transitions,
             permissive: NonOperationalPowerStateConfig(0),
+            keep_alive: KeepAliveTimer(0),
         }
     }
 
@@ -139,7 +142,10 @@ pub(super) fn capabilities(fid: u8, config: &SsdConfig) -> Option<FeatureCapabil
         | fid::ASYNC_EVENT_CONFIG => Some(saveable),
         fid::ERROR_RECOVERY => Some(saveable.with_namespace_specific(true)),
         fid::VOLATILE_WRITE_CACHE => config.volatile_write_cache.then_some(saveable),
-        fid::NUMBER_OF_QUEUES | fid::INTERRUPT_VECTOR_CONFIG | fid::HOST_BEHAVIOR_SUPPORT => Some(changeable),
+        fid::NUMBER_OF_QUEUES
+        | fid::INTERRUPT_VECTOR_CONFIG
+        | fid::HOST_BEHAVIOR_SUPPORT
+        | fid::KEEP_ALIVE_TIMER => Some(changeable),
         fid::AUTONOMOUS_POWER_STATE_TRANSITION | fid::NON_OPERATIONAL_POWER_STATE_CONFIG => {
             config.power_states.iter().any(|state| state.non_operational).then_some(saveable)
         }
@@ -222,6 +228,7 @@ impl Controller {
                 values.transitions_on.0
             }
             fid::NON_OPERATIONAL_POWER_STATE_CONFIG => values.permissive.0,
+            fid::KEEP_ALIVE_TIMER => values.keep_alive.0,
             _ => {
                 let data = HostBehaviorSupport::new(self.features.advanced_retry && is_current);
                 self.answer(sqe, data.as_bytes(), size_of::<HostBehaviorSupport>())?;

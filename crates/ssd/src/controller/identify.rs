@@ -2,8 +2,9 @@
 
 use meantime_spec::features::AsyncEventConfig;
 use meantime_spec::identify::{
-    ActiveNamespaceList, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor,
-    PowerStateDescriptor, apsta, cns, dlfeat, lpa, nidt, oacs, oncs, vwc,
+    ActiveNamespaceList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
+    NamespaceIdDescriptor, PowerStateDescriptor, apsta, cns, csi, ctratt, dlfeat, fuses, lpa, nidt, nstat,
+    oacs, oncs, vwc,
 };
 use meantime_spec::regs;
 use meantime_spec::sgl::sgls;
@@ -17,6 +18,7 @@ use super::error_log::ERROR_ENTRIES;
 use super::events::MAX_REQUESTS;
 use super::features::{COMPOSITE_KELVIN, CRITICAL_KELVIN, WARNING_KELVIN};
 use super::format::LBA_FORMATS;
+use super::keep_alive::GRANULARITY_100MS;
 use crate::config::PowerState;
 use crate::hostmem::PAGE_BYTES;
 use crate::served::VENDOR_ID;
@@ -62,6 +64,30 @@ impl Controller {
                 }
                 self.answer(sqe, &data, PAGE_BYTES as usize)?;
             }
+            // Of 2.0; hosts ask for them whatever VS says.
+            cns::NAMESPACE_OF_COMMAND_SET | cns::CONTROLLER_OF_COMMAND_SET if sqe.csi() != csi::NVM => {
+                let reason = "Identify: of another command set than NVM";
+                let invalid = StatusCode::InvalidFieldInCommand;
+                return Err(self.at(47, 0).refuse(0, sqe.cid(), invalid, reason));
+            }
+            cns::NAMESPACE_OF_COMMAND_SET => {
+                if self.store.namespace(nsid).is_none() {
+                    return Err(self.no_namespace(sqe));
+                }
+                // No protection information, hence no storage tags.
+                self.answer(sqe, &[], PAGE_BYTES as usize)?;
+            }
+            // No command has a limit of its own.
+            cns::CONTROLLER_OF_COMMAND_SET => self.answer(sqe, &[], PAGE_BYTES as usize)?,
+            cns::NAMESPACE_INDEPENDENT => {
+                if self.store.namespace(nsid).is_none() {
+                    return Err(self.no_namespace(sqe));
+                }
+                let nsattr = u8::from(self.store.write_protected());
+                let mut data = IndependentNamespace::new_zeroed();
+                (data.nsattr, data.nstat) = (nsattr, nstat::READY);
+                self.answer(sqe, data.as_bytes(), PAGE_BYTES as usize)?;
+            }
             _ => {
                 let reason = "Identify: a structure that this version does not have";
                 let invalid = StatusCode::InvalidFieldInCommand;
@@ -95,6 +121,8 @@ impl Controller {
         c.cntrltype = 1;
         c.acl = 3;
         c.aerl = (MAX_REQUESTS - 1) as u8;
+        c.kas.set(GRANULARITY_100MS);
+        c.ctratt.set(ctratt::TRAFFIC_BASED_KEEP_ALIVE);
         // One firmware slot, read only.
         c.frmw = 0b11;
         c.lpa = lpa::EXTENDED_DATA | lpa::COMMANDS_SUPPORTED;
@@ -134,6 +162,8 @@ impl Controller {
         c.vwc = vwc::FLUSH_ALL_SUPPORTED | present;
         c.awun.set(config.atomic_write_lbas - 1);
         c.awupf.set(config.atomic_write_lbas - 1);
+        c.fuses.set(fuses::COMPARE_AND_WRITE);
+        c.acwu.set(config.atomic_write_lbas - 1);
         c
     }
 

@@ -3,7 +3,7 @@
 use meantime_spec::dsm::DsmRange;
 use meantime_spec::opcode::{DataTransfer, IoOpcode};
 use meantime_spec::sgl::psdt;
-use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe};
+use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe, fuse};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
@@ -162,10 +162,15 @@ impl Controller {
         }
     }
 
-    /// What holds for CDW0 of every command: no fused operations, SGLs only for I/O commands, and none for metadata (1.4 §4.2).
+    /// What holds for CDW0 of every command: SGLs only for I/O commands, and none for metadata (1.4 §4.2); half a fused operation is none.
     pub(super) fn check_cdw0(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
-        let (bit, reason) = if sqe.fuse() != 0 {
-            (0, "fused operation")
+        if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
+            let reason = "one command of a fused operation, without the other next to it";
+            let missing = StatusCode::CommandAbortedMissingFused;
+            return Err(self.at(1, 0).refuse(qid, sqe.cid(), missing, reason));
+        }
+        let (bit, reason) = if sqe.fuse() != fuse::NONE {
+            (0, "fused operation of admin commands, or FUSE with a reserved value")
         } else if sqe.psdt() == psdt::PRP || (sqe.psdt() == psdt::SGL && qid != 0) {
             return Ok(());
         } else if qid == 0 {
@@ -426,16 +431,25 @@ impl Controller {
         Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps, recorded })
     }
 
-    /// Executes a command of `sqs[index]` fetched at `seen_ns` and completes it when its time has come.
-    pub(super) fn start_timed<C: Clock>(&mut self, index: usize, sqe: &Sqe, seen_ns: u64, clock: &C) {
+    /// Executes a command of `sqs[index]` fetched at `seen_ns`, unless it is `ended` already, and completes it when its time has come. What
+    /// came of it; `None` if a fault has taken the queues away.
+    pub(super) fn start_timed<C: Clock>(
+        &mut self,
+        index: usize,
+        sqe: &Sqe,
+        ended: Option<Status>,
+        seen_ns: u64,
+        clock: &C,
+    ) -> Option<Status> {
         let (qid, cid) = (self.sqs[index].qid, sqe.cid());
         if self.sqs[index].cids.contains(cid) {
             let status = self.cid_conflict(qid, cid);
             self.post(index, cid, Outcome::from(status));
-            return;
+            return Some(status);
         }
-        let Some(verdict) = self.judge(qid, sqe, seen_ns) else { return };
-        let executed = match verdict.status {
+        let verdict = self.judge(qid, sqe, seen_ns)?;
+        let executed = match ended.or(verdict.status) {
+            Some(status) if ended.is_some() => Executed::free(status),
             Some(status) => Executed { recorded: self.record_failing(qid, sqe), ..Executed::free(status) },
             None => self.execute(qid, sqe),
         };
@@ -445,7 +459,7 @@ impl Controller {
         self.take_in(index, cid);
         if verdict.lose {
             self.lose(index);
-            return;
+            return Some(executed.outcome.status);
         }
         // A power state costs what leaving it takes, before everything else.
         let awake_ns = self.power.awake_at_ns(seen_ns, !self.pending.is_empty());
@@ -476,6 +490,7 @@ impl Controller {
             self.pending.push(due_ns, command);
             self.timed = true;
         }
+        Some(status)
     }
 }
 

@@ -119,7 +119,8 @@ impl Controller {
             | AdminOpcode::Abort
             | AdminOpcode::SetFeatures
             | AdminOpcode::GetFeatures
-            | AdminOpcode::AsyncEventRequest => Some(supported),
+            | AdminOpcode::AsyncEventRequest
+            | AdminOpcode::KeepAlive => Some(supported),
             AdminOpcode::FormatNvm => {
                 Some(supported.with_lbcc(true).with_ncc(true).with_cse(cse::ALONE_IN_NAMESPACE))
             }

@@ -21,9 +21,11 @@ mod fast;
 mod faulty;
 mod features;
 mod format;
+mod fused;
 mod identify;
 mod interrupts;
 mod io;
+mod keep_alive;
 mod logs;
 mod pending;
 mod power;
@@ -57,7 +59,9 @@ use ending::Ended;
 use error_log::ErrorLog;
 use events::Events;
 use features::Features;
+use fused::Head;
 use interrupts::Interrupts;
+use keep_alive::KeepAlive;
 use pending::{MAX_PENDING, Pending};
 use power::Power;
 use queues::{BadHead, Cq, Sq};
@@ -114,6 +118,7 @@ pub(crate) struct Controller {
     pending: Pending,
     features: Features,
     events: Events,
+    keep_alive: KeepAlive,
     power: Power,
     errors: ErrorLog,
     /// Namespaces whose format has changed since the host read the list of them.
@@ -162,6 +167,7 @@ impl Controller {
             pending: Pending::with_capacity(1024),
             features: Features::new(&config),
             events: Events::default(),
+            keep_alive: KeepAlive::default(),
             power: Power::new(config.power_states.clone()),
             errors: ErrorLog::default(),
             changed_namespaces: BTreeSet::new(),
@@ -447,27 +453,41 @@ impl Controller {
             return false;
         }
         let seen_ns = clock.now_ns();
-        for _ in 0..n {
-            let sq = &mut self.sqs[index];
+        let mut taken = 0;
+        while taken < n {
+            let sq = &self.sqs[index];
             // An injected stray of a command before may have taken what was room when this turn began.
             if self.cqs[usize::from(sq.cqid)].as_ref().is_none_or(|cq| cq.room() == 0) {
                 break;
             }
-            let sqe = sq.ring.read_sqe(sq.head);
-            sq.advance(1);
             let qid = sq.qid;
-            self.start_timed(index, &sqe, seen_ns, clock);
+            match self.head_of(index, tail) {
+                Head::NoRoom => break,
+                Head::Pair(first, second) => {
+                    self.sqs[index].advance(2);
+                    taken += 2;
+                    self.start_pair(index, (&first, &second), seen_ns, clock);
+                }
+                Head::One => {
+                    let sq = &mut self.sqs[index];
+                    let sqe = sq.ring.read_sqe(sq.head);
+                    sq.advance(1);
+                    taken += 1;
+                    self.start_timed(index, &sqe, None, seen_ns, clock);
+                }
+            }
             // A fault may have taken the queues away.
             if self.sqs.get(index).is_none_or(|sq| sq.qid != qid) {
                 return true;
             }
         }
         self.announce(index, clock);
-        true
+        taken > 0
     }
 
-    /// Looks at every doorbell, also at those that nothing is read from: on idle turns only.
-    pub(crate) fn inspect_doorbells(&mut self) {
+    /// Looks at every doorbell, also at those that nothing is read from, and whether the host is still there: on idle turns only.
+    pub(crate) fn inspect(&mut self, now_ns: u64) {
+        self.look_for_life(now_ns);
         for qid in 0..self.cqs.len() as u16 {
             if let Some(Err((bad, _))) = self.cqs[usize::from(qid)].as_mut().map(Cq::refresh) {
                 self.bad_head(qid, bad);
@@ -489,7 +509,9 @@ impl Controller {
 
     /// When something is due next.
     pub(crate) fn next_event_ns(&mut self) -> Option<u64> {
-        let times = [self.pending.next_due_ns(), self.interrupts.next_deadline_ns(), self.ready_at_ns];
+        let keep_alive = self.keep_alive_until_ns();
+        let times =
+            [self.pending.next_due_ns(), self.interrupts.next_deadline_ns(), self.ready_at_ns, keep_alive];
         times.into_iter().flatten().min()
     }
 

@@ -2,8 +2,9 @@
 
 use meantime_spec::features::{
     ApstTable, Arbitration, AsyncEventConfig, AutonomousPowerStateTransition, ErrorRecovery,
-    HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig, NonOperationalPowerStateConfig,
-    NumberOfQueues, PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
+    HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig, KeepAliveTimer,
+    NonOperationalPowerStateConfig, NumberOfQueues, PowerManagement, TemperatureThreshold,
+    VolatileWriteCache, WriteAtomicity, fid,
 };
 use meantime_spec::log::{AsyncEventCode, critical_warning};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
@@ -122,6 +123,10 @@ impl Controller {
             fid::AUTONOMOUS_POWER_STATE_TRANSITION => self.set_transitions(sqe, now_ns)?,
             fid::NON_OPERATIONAL_POWER_STATE_CONFIG => {
                 self.features.current.permissive = NonOperationalPowerStateConfig(cdw11 & 1);
+            }
+            fid::KEEP_ALIVE_TIMER => {
+                self.features.current.keep_alive = KeepAliveTimer(cdw11);
+                self.restart_keep_alive(now_ns);
             }
             _ => {
                 let mut data = [0; size_of::<HostBehaviorSupport>()];

@@ -1,0 +1,119 @@
+//! Fused operations (1.4 §4.12, §6.2): Compare and Write.
+//!
+//! Both commands are fetched in one go, so that nothing else is executed between them: the pair is atomic, since commands transfer their
+//! data when they are fetched. A power cut may tear no write of ACWU, as none of AWUPF.
+
+use meantime_spec::opcode::io;
+use meantime_spec::sqe::{Sqe, fuse};
+use meantime_spec::status::{Status, StatusCode};
+
+use super::Controller;
+use super::complete::Outcome;
+use crate::clock::Clock;
+
+/// What there is at the head of a submission queue.
+pub(super) enum Head {
+    /// An entry that is no first command of a pair, or one without its second, which is then refused for that.
+    One,
+    /// Both commands of a pair.
+    Pair(Sqe, Sqe),
+    /// The same, without room for both completions.
+    NoRoom,
+}
+
+/// What becomes of a pair that breaks a rule: the statuses of its commands.
+type Refused = (Status, Status);
+
+impl Controller {
+    /// Looks for a pair at the head of `sqs[index]`, whose doorbell is at `tail`. Both commands have to be told of by one doorbell.
+    pub(super) fn head_of(&mut self, index: usize, tail: u32) -> Head {
+        let sq = &self.sqs[index];
+        let first = sq.ring.read_sqe(sq.head);
+        if first.fuse() != fuse::FIRST || sq.available(tail) < 2 {
+            return Head::One;
+        }
+        let second = sq.ring.read_sqe(sq.index(1));
+        let cqid = usize::from(sq.cqid);
+        // One that can never hold two completions would wait for ever.
+        let can_hold = self.cqs[cqid].as_ref().is_some_and(|cq| cq.ring.entries() > 2);
+        if second.fuse() != fuse::SECOND || !can_hold {
+            return Head::One;
+        }
+        if self.room(index, 2) < 2 {
+            self.blocked = true;
+            return Head::NoRoom;
+        }
+        Head::Pair(first.with_fuse(fuse::NONE), second.with_fuse(fuse::NONE))
+    }
+
+    /// Whether the two are a fused operation that there is.
+    fn check_pair(&mut self, qid: u16, first: &Sqe, second: &Sqe) -> Result<(), Refused> {
+        let blocks = |sqe: &Sqe| (sqe.nsid.get(), sqe.slba(), sqe.nlb());
+        let both = if (first.opcode(), second.opcode()) != (io::COMPARE, io::WRITE) {
+            Some((0, "fused operation other than Compare and Write"))
+        } else if blocks(first) != blocks(second) {
+            Some((40, "Compare and Write of different blocks"))
+        } else {
+            None
+        };
+        let invalid = StatusCode::InvalidFieldInCommand;
+        if let Some((byte, reason)) = both {
+            let mut refuse = |sqe: &Sqe| self.at(byte, 0).refuse(qid, sqe.cid(), invalid, reason);
+            return Err((refuse(first), refuse(second)));
+        }
+        if first.nlb() > u32::from(self.config.atomic_write_lbas) {
+            let reason = "Compare and Write of more blocks than ACWU";
+            return Err((self.at(48, 0).refuse(qid, first.cid(), invalid, reason), failed_fused()));
+        }
+        Ok(())
+    }
+
+    /// Executes and completes a pair that was fetched from `sqs[index]`.
+    pub(super) fn pair_at_once(&mut self, index: usize, first: &Sqe, second: &Sqe) {
+        let refused = self.check_pair(self.sqs[index].qid, first, second).err();
+        let begun = self.end_at_once(index, first, refused.map(|statuses| statuses.0));
+        let other = if refused.is_none() && first.cid() == second.cid() {
+            Some(self.cid_conflict(self.sqs[index].qid, second.cid()))
+        } else {
+            None
+        };
+        let failed = (!begun.is_success()).then(failed_fused);
+        self.end_at_once(index, second, refused.map(|statuses| statuses.1).or(failed).or(other));
+    }
+
+    /// Completes a command with `status`, or else executes it first.
+    fn end_at_once(&mut self, index: usize, sqe: &Sqe, status: Option<Status>) -> Status {
+        let (qid, cid) = (self.sqs[index].qid, sqe.cid());
+        let outcome = match status {
+            Some(status) => Outcome::from(status),
+            None if self.sqs[index].cids.contains(cid) => Outcome::from(self.cid_conflict(qid, cid)),
+            None => self.execute(qid, sqe).outcome,
+        };
+        self.post(index, cid, outcome);
+        outcome.status
+    }
+
+    /// Executes a pair that was fetched from `sqs[index]` at `seen_ns`, and completes its commands when their times have come.
+    pub(super) fn start_pair<C: Clock>(
+        &mut self,
+        index: usize,
+        (first, second): (&Sqe, &Sqe),
+        seen_ns: u64,
+        clock: &C,
+    ) {
+        let qid = self.sqs[index].qid;
+        let refused = self.check_pair(qid, first, second).err();
+        let begun = self.start_timed(index, first, refused.map(|statuses| statuses.0), seen_ns, clock);
+        let Some(begun) = begun.filter(|_| self.sqs.get(index).is_some_and(|sq| sq.qid == qid)) else {
+            // A fault has taken the queues away.
+            return;
+        };
+        let failed = (!begun.is_success()).then(failed_fused);
+        self.start_timed(index, second, refused.map(|statuses| statuses.1).or(failed), seen_ns, clock);
+    }
+}
+
+/// The end of a second command whose first has failed.
+fn failed_fused() -> Status {
+    Status::from_code(StatusCode::CommandAbortedFailedFused)
+}

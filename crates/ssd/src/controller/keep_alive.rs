@@ -1,0 +1,59 @@
+//! Keep Alive Timer (1.4 §5.21.1.15, §7.12).
+//!
+//! It is traffic based (CTRATT.TBKAS): every command that is fetched restarts it. So a busy controller need not look at it; only an
+//! idle one does, by the counters, when it looks at everything else. It expires after one to two times the time that was set.
+
+use meantime_spec::status::{Status, StatusCode};
+
+use super::Controller;
+
+/// KAS, in units of 100 ms.
+pub(super) const GRANULARITY_100MS: u16 = 1;
+
+/// SQ and command identifier of an error that is no command's (1.4 §5.14.1.1).
+const NO_COMMAND: u16 = 0xffff;
+
+/// When the host was last heard of.
+#[derive(Default)]
+pub(super) struct KeepAlive {
+    since_ns: u64,
+    /// How many commands it had sent by then.
+    seen: u64,
+}
+
+impl Controller {
+    fn commands_fetched(&self) -> u64 {
+        // I/O commands have completed, or are pending.
+        let io = self.counters.cqes.get().wrapping_add(self.pending.len() as u64);
+        self.counters.admin_commands.get().wrapping_add(io)
+    }
+
+    /// The host has been heard of, or has set the timer.
+    pub(super) fn restart_keep_alive(&mut self, now_ns: u64) {
+        self.keep_alive = KeepAlive { since_ns: now_ns, seen: self.commands_fetched() };
+    }
+
+    /// When the timer expires unless a command comes; `None` if it is off.
+    pub(crate) fn keep_alive_until_ns(&self) -> Option<u64> {
+        let kato_ms = u64::from(self.features.current.keep_alive.kato());
+        if kato_ms == 0 || self.sqs.is_empty() || self.regs.is_shut_down() {
+            return None;
+        }
+        // The time is rounded up to what KAS says.
+        let timeout_ms = kato_ms.next_multiple_of(u64::from(GRANULARITY_100MS) * 100);
+        Some(self.keep_alive.since_ns.saturating_add(timeout_ms * 1_000_000))
+    }
+
+    /// Looks whether the host has sent anything since the last look, and whether that was too long ago: then the controller records an error,
+    /// stops and sets CSTS.CFS, as there is no connection that it could end.
+    pub(crate) fn look_for_life(&mut self, now_ns: u64) {
+        let Some(until_ns) = self.keep_alive_until_ns() else { return };
+        if self.commands_fetched() != self.keep_alive.seen {
+            self.restart_keep_alive(now_ns);
+        } else if now_ns >= until_ns {
+            let status = Status::from_code(StatusCode::KeepAliveTimerExpired);
+            self.errors.record(NO_COMMAND, NO_COMMAND, status, false);
+            self.fatal("the Keep Alive Timer has expired: no command came for as long as the host had set");
+        }
+    }
+}
