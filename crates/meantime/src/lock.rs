@@ -6,8 +6,8 @@
 //!
 //! Who only tries waits for nobody, and may hold anything. What is waited for and is no lock has a rank, too: [`wait_for`].
 //!
-//! The locks that are still the standard library's own have nothing taken beside them: those of wakers, of the registries of
-//! channels and open devices, of a transport's connection, and those that `loom` goes through.
+//! What still has the standard library's own locks is outside of this order: the lists of open devices and of address spaces,
+//! before it; transports, the list of channels, wakers and what `loom` goes through, behind it, which take nothing of it.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
@@ -46,6 +46,12 @@ ranks! {
     PagesInFlight,
     /// The threads of a mount for writing.
     Threads,
+    /// The extents of a file in many pieces, while they are read.
+    NodeExtents,
+    /// Multiple mount protection: its thread.
+    ProtectionThread,
+    /// What was said to other hosts.
+    ProtectionSaid,
     /// A channel with what belongs to it.
     Lane,
     /// Checkpoints: one at a time.
@@ -60,8 +66,6 @@ ranks! {
     FilePages,
     /// What is known of an inode.
     NodeState,
-    /// The extents of a file in many pieces.
-    NodeExtents,
     /// Names that are looked for, against names that change.
     Names,
     /// Where growing files continue.
@@ -96,10 +100,6 @@ ranks! {
     Failures,
     /// Metadata, inodes, names that are kept.
     Kept,
-    /// Multiple mount protection: its thread.
-    ProtectionThread,
-    /// What was said to other hosts.
-    ProtectionSaid,
     /// Whom protection watches for.
     ProtectionWatch,
     /// How a thread is told to end.
@@ -114,6 +114,10 @@ ranks! {
     CacheSlots,
     /// The cache's free pages.
     CachePages,
+    /// A controller's admin queue.
+    Admin,
+    /// The return of a controller to whoever gave it.
+    Releasing,
     /// DMA memory.
     Heap,
 }
@@ -198,6 +202,7 @@ pub fn wait_for(rank: Rank) {
 }
 
 /// The guard of a lock, and that it is held.
+#[inline(always)]
 fn guard<G, H>(locked: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H> {
     match locked {
         Ok(inner) => Ok(make(inner)),
@@ -206,6 +211,7 @@ fn guard<G, H>(locked: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H
 }
 
 /// The same for who tried.
+#[inline(always)]
 fn try_guard<G, H>(locked: TryLockResult<G>, make: impl FnOnce(G) -> H) -> TryLockResult<H> {
     match locked {
         Ok(inner) => Ok(make(inner)),

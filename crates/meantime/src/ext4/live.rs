@@ -23,7 +23,7 @@ const GONE: usize = UNLINKED >> 1;
 
 /// What an inode has beside its state when it can be written to.
 ///
-/// Its locks are taken in this order: the writer's, the mapping's, (a change of metadata,) that of the pages.
+/// [`Rank`] has the order of its locks: the writer's, the mapping's, (a change of metadata,) that of the pages.
 pub(super) struct Live {
     /// Whoever changes the content or the size.
     writer: Mutex<()>,

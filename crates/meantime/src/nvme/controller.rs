@@ -1,7 +1,7 @@
 //! The controller: enabling, identifying, creating queues, resetting, giving up.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use meantime_spec::features::Arbitration;
 use meantime_spec::identify::{oacs, oncs};
@@ -25,6 +25,7 @@ use super::ring::Ring;
 use super::shadow::Shadows;
 use super::{Error, IoQueue, QueueClass, Result};
 use crate::hw::{Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Transport};
+use crate::lock::{Mutex, MutexGuard, Rank};
 
 /// How long the driver waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -186,10 +187,10 @@ impl Controller {
             info,
             namespaces,
             unusable,
-            admin: Mutex::new(Admin { queue: Some(admin), qids, vectors, features }),
+            admin: Mutex::new(Rank::Admin, Admin { queue: Some(admin), qids, vectors, features }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
-            releasing: Mutex::default(),
+            releasing: Mutex::new(Rank::Releasing, ()),
             cache_losses: AtomicU32::new(0),
             losses_told: AtomicU32::new(0),
         });

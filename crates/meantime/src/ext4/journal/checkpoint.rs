@@ -60,7 +60,8 @@ impl Journal {
             if written.is_ok() {
                 self.volume.source().settle(batch.iter().map(|(block, content)| (*block, content)));
             }
-            if let Some(sequence) = self.pending().home(&batch, written.is_ok()) {
+            let release = self.pending().home(&batch, written.is_ok());
+            if let Some(sequence) = release {
                 self.held.release(sequence);
             }
             written?;
