@@ -92,7 +92,8 @@ struct Took {
 }
 
 fn new_file(fs: &FileSystem, name: &str) -> Result<File> {
-    let node = fs.create(&fs.root()?, OsStr::new(name), &NewNode { mode: 0o644, uid: 0, gid: 0 })?;
+    let node =
+        fs.create(&fs.root()?, OsStr::new(name), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 })?;
     Ok(fs.open_node_with(&node, &meantime::ext4::OpenOptions { write: true, ..Default::default() })?)
 }
 

@@ -40,7 +40,7 @@ impl Place for Ours {
     type File = ext4::File;
 
     fn make(&self, name: &str) -> Result<ext4::File> {
-        let new = NewNode { mode: 0o644, uid: 0, gid: 0 };
+        let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
         let node = self.fs.create(&self.root, OsStr::new(name), &new)?;
         let options = ext4::OpenOptions { read: true, write: true, ..ext4::OpenOptions::default() };
         Ok(self.fs.open_node_with(&node, &options)?)

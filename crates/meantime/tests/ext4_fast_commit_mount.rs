@@ -59,7 +59,7 @@ fn step(fs: &FileSystem, random: &mut Random, number: usize) {
     let names: Vec<String> = tree(fs).into_keys().collect();
     let new = format!("f{number}");
     if names.len() < 3 || random.below(5) == 0 {
-        fs.create(&root, OsStr::new(&new), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
+        fs.create(&root, OsStr::new(&new), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 }).unwrap();
         let file = fs.open_with(Path::new("/").join(&new), &READ_WRITE).unwrap();
         if random.below(4) > 0 {
             write(&file, random, 0);
@@ -173,7 +173,7 @@ impl Kind {
 
     fn make(self, fs: &FileSystem, name: &str) -> Node {
         let (root, name) = (fs.root().unwrap(), OsStr::new(name));
-        let new = NewNode { mode: 0o640, uid: 1, gid: 2 };
+        let new = NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 };
         match self {
             Self::Link | Self::LongLink => fs.symlink(&root, name, OsStr::new(&self.target()), &new).unwrap(),
             Self::Directory => fs.mkdir(&root, name, &new).unwrap(),
@@ -224,7 +224,9 @@ fn what_is_never_said_commits_all() {
         };
         let root = fs.root().unwrap();
         let file = |name: &str, byte: u8| {
-            let node = fs.create(&root, OsStr::new(name), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
+            let node = fs
+                .create(&root, OsStr::new(name), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 })
+                .unwrap();
             let file = fs.open_node_with(&node, &READ_WRITE).unwrap();
             assert_eq!(file.write_at(&[byte; 5000], 0).unwrap(), 5000);
             file
@@ -236,7 +238,7 @@ fn what_is_never_said_commits_all() {
         said.sync_all().unwrap();
         assert_eq!(counts(), (before.0, before.1 + 1), "{kind:?}: a file is committed fast");
         // What is changed, and synced by nobody.
-        fs.create(&root, OsStr::new("f2"), &NewNode { mode: 0o640, uid: 1, gid: 2 }).unwrap();
+        fs.create(&root, OsStr::new("f2"), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 }).unwrap();
         fs.set_mode(said.node(), 0o600).unwrap();
         let node = kind.make(&fs, "new");
         fs.sync_node(&node).unwrap();

@@ -46,7 +46,7 @@ impl Exercise {
         let mut all = Self { fs: None, file: None, uri, options, model: Vec::new(), rng, log: Vec::new() };
         all.mount();
         let fs = all.fs.as_ref().unwrap();
-        let new = NewNode { mode: 0o644, uid: 0, gid: 0 };
+        let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
         fs.create(&fs.root().unwrap(), OsStr::new("file"), &new).unwrap();
         all.open();
         all
@@ -263,7 +263,7 @@ fn a_full_disk_loses_nothing() {
     for number in 0..400 {
         let name = format!("file-{number}");
         let data = vec![number as u8 | 1; 30_000 + number * 10];
-        let new = NewNode { mode: 0o600, uid: 1000, gid: 1000 };
+        let new = NewNode { mode: 0o600, uid: 1000, gid: 1000, umask: 0 };
         let made = fs.create(&root, OsStr::new(&name), &new);
         let done = made.and_then(|node| {
             let file = fs.open_node_with(&node, &READ_WRITE)?;

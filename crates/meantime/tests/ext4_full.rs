@@ -12,7 +12,7 @@ mod image;
 
 use image::{Mounted, READ_WRITE, mkfs, run_for, scratch, tools};
 
-const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 1000 };
+const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 1000, umask: 0 };
 fn mount(image: &Path, reserved: ReservedBlocks) -> FileSystem {
     image::mount(image, &MountOptions { cache_bytes: 8 << 20, reserved, ..image::writable() })
 }

@@ -191,7 +191,7 @@ fn orphans_that_e2fsck_deleted_and_left_in_their_file() {
     let crashed = dir.path().join("crashed");
     let fs = mount(&image, &writable());
     let root = fs.root().unwrap();
-    let node = fs.create(&root, "gone".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0 }).unwrap();
+    let node = fs.create(&root, "gone".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 }).unwrap();
     let file = fs.open_node_with(&node, &OpenOptions { write: true, ..OpenOptions::default() }).unwrap();
     file.write_at(&[1; 6000], 0).unwrap();
     fs.unlink(&root, "gone".as_ref()).unwrap();

@@ -32,7 +32,7 @@ fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
     let root = fs.root().unwrap();
     for dir in 0..6 {
         let dir_name = format!("{who}{dir}");
-        let new = NewNode { mode: 0o755, uid: 0, gid: 0 };
+        let new = NewNode { mode: 0o755, uid: 0, gid: 0, umask: 0 };
         let node = fs.mkdir(&root, OsStr::new(&dir_name), &new).unwrap();
         for file in 0..20 {
             let name = format!("file{file}");

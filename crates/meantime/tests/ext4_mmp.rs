@@ -17,7 +17,7 @@ mod image;
 
 use image::{mkfs, mount, mount_after_kernel, run, run_for, tools, try_mount, writable};
 
-const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0 };
+const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
 /// A new image that wants an update each second.
 fn protected(dir: &Path, name: &str, args: &[&str]) -> PathBuf {

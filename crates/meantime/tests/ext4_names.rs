@@ -93,6 +93,11 @@ fn ask(volume: &Volume<image::Image>, ino: u32) {
         assert!(last > cookie);
         cookie = last;
     }
+    cookie = 0;
+    while let Ok(Some(last)) = volume.list(&inode, cookie).map(|some| some.last().map(|last| last.cookie)) {
+        assert!(last > cookie);
+        cookie = last;
+    }
     for name in [&b".."[..], b"missing", b"file", b"12-mmmmmmmm"] {
         let _ = volume.lookup(&inode, name);
     }

@@ -31,7 +31,7 @@ fn crashed(dir: &Path, args: &[&str]) -> PathBuf {
     let root = fs.root().unwrap();
     for number in 0..3 {
         let name = format!("d{number}");
-        fs.mkdir(&root, name.as_ref(), &NewNode { mode: 0o755, uid: 0, gid: 0 }).unwrap();
+        fs.mkdir(&root, name.as_ref(), &NewNode { mode: 0o755, uid: 0, gid: 0, umask: 0 }).unwrap();
         fs.sync_node(&root).unwrap();
     }
     let copy = dir.join("crashed");
@@ -167,7 +167,7 @@ fn blocks_larger_than_any() {
     let path = mkfs(dir.path(), "large", "256M", &["-b", "65536"]);
     let fs = mount(&path, true).unwrap();
     let root = fs.root().unwrap();
-    fs.mkdir(&root, "d".as_ref(), &NewNode { mode: 0o755, uid: 0, gid: 0 }).unwrap();
+    fs.mkdir(&root, "d".as_ref(), &NewNode { mode: 0o755, uid: 0, gid: 0, umask: 0 }).unwrap();
     fs.unmount().unwrap();
     run("e2fsck", &["-fn", path.to_str().unwrap()]);
     // Twice that: a superblock that says so is none.

@@ -71,7 +71,7 @@ fn silent(image: &std::path::Path) {
 /// What everybody does in the tree that they share: whatever the others do, each operation does what it may, and the tree is whole.
 fn share(fs: &FileSystem, rng: &mut Rng, thread: u64, count: u64) -> u64 {
     let top = fs.resolve(&fs.root().unwrap(), "/shared", true).unwrap();
-    let new = NewNode { mode: 0o644, uid: 0, gid: 0 };
+    let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
     let names = ["a", "b", "c", "d", "e", "f"];
     let mut done = 0;
     for _ in 0..count {

@@ -163,7 +163,7 @@ fn names_come_and_go() {
     let Some(image) = Image::make(&[], 32, |_| {}) else { return };
     let fs = image.mount("", &writable());
     let root = fs.root().unwrap();
-    let new = NewNode { mode: 0o755, uid: 7, gid: 8 };
+    let new = NewNode { mode: 0o755, uid: 7, gid: 8, umask: 0 };
     let dir = fs.mkdir(&root, "dir".as_ref(), &new).unwrap();
     let file = fs.create(&dir, "file".as_ref(), &new).unwrap();
     assert_eq!(fs.create(&dir, "file".as_ref(), &new).unwrap_err(), Error::Exists);
@@ -220,13 +220,14 @@ fn threads_write_and_read() {
     let Some(image) = Image::make(&[], 64, |_| {}) else { return };
     let fs = image.mount("", &MountOptions { background: true, commit_interval_ms: 20, ..writable() });
     let root = fs.root().unwrap();
-    let shared = fs.create(&root, "shared".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0 }).unwrap();
+    let shared =
+        fs.create(&root, "shared".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 }).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             let (fs, root, shared) = (fs.clone(), root.clone(), shared.clone());
             scope.spawn(move || {
                 let shared = fs.open_node_with(&shared, &read_write()).unwrap();
-                let new = NewNode { mode: 0o644, uid: 0, gid: 0 };
+                let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
                 for turn in 0..40u64 {
                     let name = format!("{thread}-{turn}");
                     let node = fs.create(&root, name.as_ref(), &new).unwrap();
@@ -265,7 +266,8 @@ fn a_full_disk_says_so_and_is_sound() {
     let Some(image) = Image::make(&["-b", "1024"], 8, |_| {}) else { return };
     let fs = image.mount("", &writable());
     let root = fs.root().unwrap();
-    let node = fs.create(&root, "large".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0 }).unwrap();
+    let node =
+        fs.create(&root, "large".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 }).unwrap();
     let file = fs.open_node_with(&node, &read_write()).unwrap();
     let mut written = 0;
     let error = loop {

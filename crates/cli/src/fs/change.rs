@@ -16,7 +16,7 @@ use crate::signal;
 /// What is made belongs to whoever runs this.
 fn new_node(mode: u16) -> NewNode {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    NewNode { mode, uid, gid }
+    NewNode { mode, uid, gid, umask: 0 }
 }
 
 /// Runs `rm`.

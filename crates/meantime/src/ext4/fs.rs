@@ -100,11 +100,15 @@ pub struct Entry {
     pub ino: u32,
     /// What it is, if the directory says so.
     pub file_type: Option<FileType>,
-    /// Where the next one begins, for `telldir`: any number, but growing.
+    /// Where the next one begins, for `telldir`: any number up to `i64::MAX` that does not fall
+    /// from one to the next. It stays what it is while names are added, removed and renamed. Names
+    /// of one full hash are one place: then it is where the first of them begins.
     pub cookie: u64,
 }
 
-/// The names in a directory, block by block. After an error nothing more comes.
+/// The names in a directory, block by block, in the order in which the kernel's ext4 lists them.
+/// What is there all the while comes once, whatever is added, removed and renamed beside it. After
+/// an error nothing more comes.
 pub struct ReadDir {
     node: Node,
     /// Those of the current block that were not given out yet.
@@ -125,7 +129,7 @@ impl Iterator for ReadDir {
             let Node { mount, known } = &self.node;
             let entries = known
                 .state(mount)
-                .and_then(|state| mount.consistent(|| mount.volume.entries(&state.inode, cookie)));
+                .and_then(|state| mount.consistent(|| mount.volume.list(&state.inode, cookie)));
             match entries {
                 Ok(entries) => {
                     // (They grow: so it ends.)

@@ -195,7 +195,7 @@ pub struct OpenOptions {
     pub sync: bool,
     /// A write returns when it, and what is needed to find it, is durable (O_DSYNC).
     pub dsync: bool,
-    /// Permissions of a file that is made.
+    /// Permissions of a file that is made, as they are: there is no umask.
     pub mode: u16,
 }
 
@@ -208,6 +208,11 @@ pub struct NewNode {
     pub uid: u32,
     /// Group (a directory with `S_ISGID` gives its own instead).
     pub gid: u32,
+    /// Permissions that it does not get (`umask(2)`), of the lowest nine bits; 0, the default,
+    /// takes none away. As for the kernel it does not count where the directory has a default
+    /// access list: what is made there has that list, restricted by `mode`. It never counts for a
+    /// symbolic link.
+    pub umask: u16,
 }
 
 /// How [`rename`](super::FileSystem::rename) treats what is there.

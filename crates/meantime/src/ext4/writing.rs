@@ -395,7 +395,7 @@ impl FileSystem {
             Err(Error::NotFound) if making => {
                 let name = path.file_name().ok_or(Error::IsDirectory)?;
                 let parent = self.resolve(&root, path.parent().unwrap_or(Path::new("/")), true)?;
-                let new = NewNode { mode: options.mode, uid: 0, gid: 0 };
+                let new = NewNode { mode: options.mode, uid: 0, gid: 0, umask: 0 };
                 match self.create(&parent, name, &new) {
                     // Another thread was faster; or it is a link that leads nowhere.
                     Err(Error::Exists) if !options.create_new => self.resolve(&root, path, true),

@@ -16,7 +16,7 @@ pub struct Ours<'a> {
     pub root: &'a str,
 }
 
-const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0 };
+const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
 /// `error` in the model's words; `None`: the model knows of none like it.
 pub fn failed(error: &Error) -> Option<Fail> {

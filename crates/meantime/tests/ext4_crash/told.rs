@@ -68,7 +68,7 @@ fn everybody_after_a_failed_commit() {
     let Some((place, _)) = begin(&config) else { return };
     let (ssd, fs) = mounted(place.medium(), &config, &config.mount_options()).unwrap();
     let root = fs.root().unwrap();
-    let new = NewNode { mode: 0o644, uid: 0, gid: 0 };
+    let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
     fs.create(&root, "kept".as_ref(), &new).unwrap();
     fs.sync().unwrap();
     fs.create(&root, "lost".as_ref(), &new).unwrap();

@@ -187,7 +187,7 @@ impl Putter<'_> {
         let node = match there {
             Some(node) if self.force && node.file_type() == FileType::Directory => node,
             Some(_) => return Err(Error::Exists.into()),
-            None => self.fs.mkdir(above, name, &NewNode { mode: 0o700, uid: 0, gid: 0 })?,
+            None => self.fs.mkdir(above, name, &NewNode { mode: 0o700, uid: 0, gid: 0, umask: 0 })?,
         };
         for (path, metadata) in inside {
             let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
@@ -261,7 +261,7 @@ impl Putter<'_> {
             return Ok(Some(first.clone()));
         }
         // Nobody else's until it is complete.
-        let new = NewNode { mode: 0o600, uid: 0, gid: 0 };
+        let new = NewNode { mode: 0o600, uid: 0, gid: 0, umask: 0 };
         let kind = metadata.file_type();
         let node = if kind.is_file() {
             let node = self.fs.create(above, name, &new)?;

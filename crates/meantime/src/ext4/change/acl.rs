@@ -268,9 +268,8 @@ pub(super) fn follow_mode(
 }
 
 /// Gives `child`, which is being made with its type and mode, what the default list of directory `parent` says (`posix_acl_create`): its mode becomes
-/// narrower, and it gets lists of its own. Nothing for a symbolic link, or if there is no default list. The caller [stores](Handle::store_inode) it.
-///
-/// A program's `umask` counts only where there is no default list: [`has_default`].
+/// narrower, and it gets lists of its own. If there is no default list, its mode loses what `umask`
+/// has. Nothing for a symbolic link. The caller [stores](Handle::store_inode) it.
 ///
 /// # Errors
 /// [`Error::NoSpace`]; damage, or the device.
@@ -279,12 +278,16 @@ pub fn inherit(
     allocator: &Allocator,
     parent: u32,
     child: &mut InodeEdit,
+    umask: u16,
 ) -> Result<(), Error> {
     if child.file_type() == Some(FileType::Symlink) {
         return Ok(());
     }
     let mut parent = handle.load_inode(parent)?;
-    let Some(default) = load(handle, &mut parent, Kind::Default)? else { return Ok(()) };
+    let Some(default) = load(handle, &mut parent, Kind::Default)? else {
+        set_permissions(child, child.mode() & 0o777 & !umask);
+        return Ok(());
+    };
     let mut access = default.clone();
     access.restrict(child.mode());
     set_permissions(child, access.mode());
@@ -295,15 +298,6 @@ pub fn inherit(
         save(handle, allocator, child, Kind::Access, Some(&access))?;
     }
     Ok(())
-}
-
-/// Whether directory `parent` has a default list.
-///
-/// # Errors
-/// Damage, or the device.
-pub fn has_default(handle: &Handle<'_>, parent: u32) -> Result<bool, Error> {
-    let mut parent = handle.load_inode(parent)?;
-    Ok(load(handle, &mut parent, Kind::Default)?.is_some())
 }
 
 #[cfg(test)]

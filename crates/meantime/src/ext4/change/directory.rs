@@ -137,7 +137,9 @@ fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Room, Error> {
         }
     }
     Ok(match first {
-        Some(block) if directory.blocks == 1 && directory.may_have_index() => Room::Unindexed(block),
+        Some(block) if directory.blocks == 1 && directory.default_hash_kind().is_some() => {
+            Room::Unindexed(block)
+        }
         _ => Room::Behind,
     })
 }

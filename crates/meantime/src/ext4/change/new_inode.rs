@@ -48,7 +48,8 @@ fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32, Error> {
     Ok(if new == before { new.wrapping_add(1) } else { new })
 }
 
-/// Takes an inode for something new in directory `parent`, whose default access list it has. It has no names; the caller stores it.
+/// Takes an inode for something new in directory `parent`, whose default access list it has, if
+/// there is one. It has no names; the caller stores it.
 ///
 /// # Errors
 /// [`Error::NoSpace`]; damage, or the device.
@@ -93,7 +94,7 @@ pub(super) fn make(
     inode.set_accessed(now);
     inode.set_modified(now);
     inode.set_changed(now);
-    acl::inherit(handle, allocator, parent.ino(), &mut inode)?;
+    acl::inherit(handle, allocator, parent.ino(), &mut inode, new.umask)?;
     Ok(inode)
 }
 

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use super::directory::{Block, Directory};
 use super::dirent::Dirents;
-use super::hash::HashKind;
-use super::htree::IndexNode;
+use super::htree::{IndexNode, is_between};
 use super::inode::Inode;
 use super::source::Source;
 use super::volume::Volume;
@@ -75,7 +74,7 @@ fn check_blocks<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
 
 fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
     let (root, number) = dir.root()?;
-    let kind = dir.hash_kind(&root).ok_or_else(|| dir.corrupt(Defect::HashTree, Some(number)))?;
+    let kind = dir.hash_kind(root.hash_version).ok_or_else(|| dir.corrupt(Defect::HashTree, Some(number)))?;
     let mut seen = HashSet::from([0]);
     let mut left = Vec::new();
     push_children(
@@ -95,7 +94,8 @@ fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
             if block.is_index {
                 return Err(bad(Some(block.number)));
             }
-            check_names(dir, &block, |name| is_between(dir, kind, name, &subtree))?;
+            let Subtree { low, high, .. } = subtree;
+            check_names(dir, &block, |name| is_between(dir.hash(kind, name), low, high))?;
         } else {
             let number = block.number;
             let node = IndexNode::parse(block.bytes, dir.shape).map_err(|_| bad(Some(number)))?;
@@ -103,13 +103,6 @@ fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
         }
     }
     if seen.len() == dir.blocks as usize { Ok(()) } else { Err(dir.corrupt(Defect::HashTree, None)) }
-}
-
-/// Whether names with `name`'s hash are looked for in `subtree`.
-fn is_between<S: Source>(dir: &Directory<'_, S>, kind: HashKind, name: &[u8], subtree: &Subtree) -> bool {
-    let hash = dir.hash(kind, name);
-    let is_below = subtree.high.is_none_or(|high| hash < high & !1 || hash | 1 == high);
-    hash >= subtree.low & !1 && is_below
 }
 
 /// The children of `node`, which `subtree` led to, in order.

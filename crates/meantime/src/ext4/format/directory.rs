@@ -33,7 +33,8 @@ pub struct DirectoryEntry {
     pub ino: u32,
     /// What it is, if the directory says so.
     pub file_type: Option<FileType>,
-    /// Where the next one begins: a byte of the directory.
+    /// Where the next one begins: a byte of the directory ([`Volume::entries`]), or a full hash
+    /// ([`Volume::list`]).
     pub cookie: u64,
 }
 
@@ -93,10 +94,29 @@ impl IndexPath {
     pub fn leaf(&self) -> Option<u32> {
         self.steps.last().map(|step| step.node.child(step.index))
     }
+
+    /// From which hash on names are in that block, and up to which (`None`: all), as the entries on
+    /// the way say; nothing if they contradict each other.
+    pub fn range(&self) -> Option<(u32, Option<u32>)> {
+        self.steps.iter().try_fold((0, None), |(low, high), Step { node, index, .. }| {
+            let from = if *index == 0 { low } else { node.hash(*index) };
+            let to = if index + 1 < node.count() { Some(node.hash(index + 1)) } else { high };
+            let is_within = high.is_none_or(|high| to.is_some_and(|to| to <= high));
+            (node.is_sorted() && low <= from && is_within).then_some((from, to))
+        })
+    }
+
+    /// From which hash on names are in the leaf after it, and at which depth its way leaves this
+    /// one; `None`: it is the last.
+    pub fn next(&self) -> Option<(u32, usize)> {
+        let depth = self.steps.iter().rposition(|step| step.index + 1 < step.node.count())?;
+        let step = &self.steps[depth];
+        Some((step.node.hash(step.index + 1), depth))
+    }
 }
 
 /// Why a search by the index gave nothing.
-enum Miss {
+pub(super) enum Miss {
     /// The tree is malformed: the names are still there.
     Malformed,
     Failed(Error),
@@ -221,20 +241,25 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok((root, block.number))
     }
 
-    /// Which hash `root` is sorted by.
-    pub fn hash_kind(&self, root: &IndexRoot) -> Option<HashKind> {
-        HashKind::from_version(root.hash_version, self.volume.superblock().flags() & UNSIGNED_HASH == 0)
+    /// Which hash `version` is, of a tree's root or of the superblock.
+    pub fn hash_kind(&self, version: u8) -> Option<HashKind> {
+        HashKind::from_version(version, self.volume.superblock().flags() & UNSIGNED_HASH == 0)
     }
 
-    /// Whether it may get an index, if it has none: new ones are sorted by a hash that is known here.
-    pub fn may_have_index(&self) -> bool {
+    /// Which hash a tree is sorted by that it may get, or gets; `None`: it gets none.
+    pub fn default_hash_kind(&self) -> Option<HashKind> {
         let superblock = self.volume.superblock();
-        superblock.features().has_compat(compat::DIR_INDEX)
-            && HashKind::from_version(superblock.default_hash_version(), true).is_some()
+        let version = superblock.default_hash_version();
+        if superblock.features().has_compat(compat::DIR_INDEX) { self.hash_kind(version) } else { None }
     }
 
     pub fn hash(&self, kind: HashKind, name: &[u8]) -> u32 {
-        kind.hash(name, &self.volume.superblock().hash_seed())
+        self.full_hash(kind, name).0
+    }
+
+    /// With the minor hash.
+    pub fn full_hash(&self, kind: HashKind, name: &[u8]) -> (u32, u32) {
+        kind.full_hash(name, &self.volume.superblock().hash_seed())
     }
 
     /// The node in block `logical`, and which of its entries `hash` leads to, for a search.
@@ -247,15 +272,15 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(Step { index: node.find(hash), node, number: block.number })
     }
 
-    /// Where the hash tree says that `name` is.
-    fn descend(&self, name: &[u8]) -> Result<IndexPath, Miss> {
+    /// Where the hash tree says that names are with the hash that `hash` makes of its kind.
+    pub(super) fn descend(&self, hash: impl FnOnce(HashKind) -> u32) -> Result<IndexPath, Miss> {
         let malformed = |error| match error {
             Error::Corrupt(Corruption { defect: Defect::HashTree, .. }) => Miss::Malformed,
             other => Miss::Failed(other),
         };
         let (root, number) = self.root().map_err(malformed)?;
-        let kind = self.hash_kind(&root).ok_or(Miss::Malformed)?;
-        let hash = self.hash(kind, name);
+        let kind = self.hash_kind(root.hash_version).ok_or(Miss::Malformed)?;
+        let hash = hash(kind);
         let mut steps = vec![Step { index: root.node.find(hash), node: root.node, number }];
         while steps.len() <= root.levels {
             let Some(Step { node, index, .. }) = steps.last() else { return Err(Miss::Malformed) };
@@ -266,7 +291,7 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// The leaf in block `logical`, for a search.
-    fn leaf(&self, logical: u32) -> Result<Block, Miss> {
+    pub(super) fn leaf(&self, logical: u32) -> Result<Block, Miss> {
         if logical >= self.blocks {
             return Err(Miss::Malformed);
         }
@@ -276,36 +301,30 @@ impl<'a, S: Source> Directory<'a, S> {
 
     /// Looks where the hash tree says (`ext4_dx_find_entry`).
     fn find_by_index(&self, name: &[u8]) -> Result<Option<Place>, Miss> {
-        let mut path = self.descend(name)?;
+        let mut path = self.descend(|kind| self.hash(kind, name))?;
         // Each block is one leaf at most, so that a tree which leads to the same one again and again comes to an end.
         for _ in 0..self.blocks {
             let block = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
             if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
                 return Ok(Some(Place { ino, file_type, block }));
             }
-            if !self.go_on(&mut path)? {
-                return Ok(None);
+            match path.next() {
+                Some((hash, depth)) if hash == path.hash | 1 => self.go_on(&mut path, depth)?,
+                _ => return Ok(None),
             }
         }
         Err(Miss::Malformed)
     }
 
-    /// Goes to the next leaf if names of the path's hash go on there (`ext4_htree_next_block`).
-    fn go_on(&self, path: &mut IndexPath) -> Result<bool, Miss> {
+    /// Goes to the next leaf, to which the way is another from `depth` on.
+    pub(super) fn go_on(&self, path: &mut IndexPath, depth: usize) -> Result<(), Miss> {
         let steps = &mut path.steps;
-        let Some(depth) = steps.iter().rposition(|step| step.index + 1 < step.node.count()) else {
-            return Ok(false);
-        };
-        let step = &mut steps[depth];
-        step.index += 1;
-        if step.node.hash(step.index) != path.hash | 1 {
-            return Ok(false);
-        }
+        steps[depth].index += 1;
         for below in depth + 1..steps.len() {
             let Step { node, index, .. } = &steps[below - 1];
             steps[below] = Step { index: 0, ..self.step(node.child(*index), path.hash)? };
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The way to where a name would be put, for whoever changes an indexed directory, and the leaf.
@@ -313,7 +332,8 @@ impl<'a, S: Source> Directory<'a, S> {
     /// # Errors
     /// [`Defect::HashTree`]: the tree is malformed. Damage, or the device.
     pub fn index_path(&self, name: &[u8]) -> Result<(IndexPath, Block), Error> {
-        let path = self.descend(name).map_err(|miss| self.no_way_around(miss))?;
+        let path = self.descend(|kind| self.hash(kind, name));
+        let path = path.map_err(|miss| self.no_way_around(miss))?;
         let leaf = path.leaf().ok_or(Miss::Malformed).and_then(|logical| self.leaf(logical));
         Ok((path, leaf.map_err(|miss| self.no_way_around(miss))?))
     }
@@ -330,7 +350,7 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// Whoever only reads goes on without the tree; whoever changes it does not.
-    fn no_way_around(&self, miss: Miss) -> Error {
+    pub(super) fn no_way_around(&self, miss: Miss) -> Error {
         match miss {
             Miss::Failed(error) => error,
             Miss::Malformed => self.corrupt(Defect::HashTree, None),
@@ -369,7 +389,9 @@ impl<S: Source> Volume<S> {
         if name.is_empty() { Ok(None) } else { dir.find(name) }
     }
 
-    /// Names in directory `dir` from `cookie` on (0, or an entry's), as many as there are in one block; none at the end.
+    /// Names in directory `dir`, block after block, from `cookie` on (0, or an entry's), as many as
+    /// there are in one; none at the end. What is changed meanwhile moves names from block to block
+    /// where there is an index: whoever reads a directory in parts [lists](Self::list) it.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; damage, or the device.
@@ -432,7 +454,7 @@ impl<S: Source> Volume<S> {
 
 impl<S: Source> Directory<'_, S> {
     /// Appends the entries of `area`, whose first byte counts as `base`, from `cookie` on.
-    fn collect(
+    pub(super) fn collect(
         &self,
         area: &[u8],
         base: u64,
@@ -451,7 +473,7 @@ impl<S: Source> Directory<'_, S> {
         Ok(())
     }
 
-    fn inline_entries(&self, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+    pub(super) fn inline_entries(&self, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
         let InlineParts { parent, areas } = self.inline_parts()?;
         let mut found = Vec::new();
         let dots = [(&b"."[..], self.inode.ino()), (b"..", parent)];

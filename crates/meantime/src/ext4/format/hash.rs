@@ -37,25 +37,30 @@ impl HashKind {
 
     /// The hash of `name`, lowest bit clear, with the superblock's `s_hash_seed`.
     pub fn hash(self, name: &[u8], seed: &[u32; 4]) -> u32 {
-        let hash = match self {
-            Self::Legacy { signed } => legacy(name, signed),
+        self.full_hash(name, seed).0
+    }
+
+    /// The same, and the minor hash, by which names are told apart that have the same one.
+    pub fn full_hash(self, name: &[u8], seed: &[u32; 4]) -> (u32, u32) {
+        let (hash, minor) = match self {
+            Self::Legacy { signed } => (legacy(name, signed), 0),
             Self::HalfMd4 { signed } => {
                 let mut state = initial(seed);
                 for chunk in chunks(name, 32) {
                     half_md4(&mut state, &words(chunk, signed));
                 }
-                state[1]
+                (state[1], state[2])
             }
             Self::Tea { signed } => {
                 let mut state = initial(seed);
                 for chunk in chunks(name, 16) {
                     tea(&mut state, &words(chunk, signed));
                 }
-                state[0]
+                (state[0], state[1])
             }
         };
         let hash = hash & !1;
-        if hash == END_OF_DIRECTORY { hash - 2 } else { hash }
+        (if hash == END_OF_DIRECTORY { hash - 2 } else { hash }, minor)
     }
 }
 

@@ -153,11 +153,22 @@ impl IndexNode {
         self.entries().get(index).map_or(BLOCK_MASK, |entry| entry.block.get() & BLOCK_MASK)
     }
 
+    /// Whether its entries are in order: a search leads nowhere if they are not.
+    pub fn is_sorted(&self) -> bool {
+        self.entries().get(1..).unwrap_or_default().is_sorted_by_key(|entry| entry.hash.get())
+    }
+
     /// The entry that leads to names with `hash`: the last whose own is not above it.
     pub fn find(&self, hash: u32) -> usize {
         let later = self.entries().get(1..).unwrap_or_default();
         later.partition_point(|entry| entry.hash.get() <= hash)
     }
+}
+
+/// Whether names with `hash` are looked for between two hashes of index entries; `high` is `None`
+/// behind the last.
+pub fn is_between(hash: u32, low: u32, high: Option<u32>) -> bool {
+    hash >= low & !1 && high.is_none_or(|high| hash < high & !1 || hash | 1 == high)
 }
 
 /// Whether the checksum of a root (`is_root`) or another node is right; `seed` is the directory's (`ext4_dx_csum_verify`).

@@ -21,6 +21,7 @@ pub(in crate::ext4) mod htree;
 mod inline;
 pub mod inode;
 pub mod journal;
+mod list;
 mod mapping;
 pub mod mkfs;
 pub mod mmp;

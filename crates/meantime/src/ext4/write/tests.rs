@@ -17,7 +17,7 @@ use super::super::options::{
 };
 use crate::block::{self, Device};
 
-const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0 };
+const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
 fn device(dir: &tempfile::TempDir) -> Device {
     let path = dir.path().join("image");

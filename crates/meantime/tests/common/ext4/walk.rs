@@ -154,6 +154,15 @@ impl<'a> Walker<'a> {
         for pair in entries.windows(2) {
             assert!(pair[0].cookie < pair[1].cookie, "cookies do not grow: {pair:?}");
         }
+        // In the order of hashes: it ends, however the index is made.
+        let (mut cookie, mut listed) = (0, 0);
+        while let Some(some) = self.ask(false, |volume| volume.list(inode, cookie)) {
+            assert!(some.is_sorted_by_key(|entry| entry.cookie), "cookies fall: {some:?}");
+            let Some(last) = some.last() else { break };
+            assert!(last.cookie > cookie, "a place twice: {last:?}");
+            (cookie, listed) = (last.cookie, listed + some.len());
+            assert!(listed < 100_000, "a directory without end: {inode:?}");
+        }
         for (at, entry) in entries.iter().enumerate() {
             (&entry.name, entry.ino).hash(&mut self.digest);
             queue.push_back(entry.ino);

@@ -12,7 +12,7 @@ use crate::ext4::{RenameFlags, SetAttribute};
 mod growth;
 mod model;
 
-pub(super) const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 100 };
+pub(super) const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 100, umask: 0 };
 
 /// An image, and who gives away what is free in it.
 pub(super) struct Rig {
@@ -118,7 +118,13 @@ fn what_is_made_is_as_the_kernel_makes_it() {
     let Some(mut rig) = Rig::new("16M", &[], &[]) else { return };
     let long = [b'l'; 300];
     rig.change(|handle, allocator| {
-        let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NewNode { mode: 0o2755, uid: 1, gid: 70_000 })?;
+        let dir = mkdir(
+            handle,
+            allocator,
+            ROOT_INO,
+            b"dir",
+            &NewNode { mode: 0o2755, uid: 1, gid: 70_000, umask: 0 },
+        )?;
         change_inode(handle, dir, |_, inode| {
             // No dump, synchronous directory, no access times.
             inode.set_flags(inode.flags() | 0x40 | 0x1_0000 | 0x80);
