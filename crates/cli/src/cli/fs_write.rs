@@ -147,7 +147,8 @@ pub struct MkfsArgs {
     /// Its UUID [default: a random one]
     #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid)]
     pub uuid: Option<[u8; 16]>,
-    /// Features to have besides, or with ^ not to have: metadata_csum_seed, orphan_file, fast_commit, 64bit
+    /// Features to have besides, or with ^ not to have: metadata_csum_seed, orphan_file, 64bit, fast_commit
+    /// (room in the journal for short commits: not of files that get blocks and have more than four extents)
     #[arg(short = 'O', long, value_name = "FEATURE", value_delimiter = ',', value_parser = feature)]
     pub features: Vec<(Feature, bool)>,
     /// Zero all inode tables now, not when it is mounted

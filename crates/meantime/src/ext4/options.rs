@@ -89,6 +89,10 @@ pub struct MountOptions {
     pub commit_interval_ms: u64,
     /// Changes of single files are committed as fast commits, where the journal has room for those and metadata have checksums (`fast_commit` and
     /// `metadata_csum` of mkfs.ext4).
+    ///
+    /// They survive a recovery by us, by Linux and by e2fsck 1.47.0. For its sake, a file of more than four
+    /// extents is committed whole when it gets or gives up blocks, though not when it is overwritten; and the
+    /// journal is emptied when its end comes.
     pub fast_commit: bool,
     /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page cache.
     pub dirty_bytes: usize,

@@ -120,6 +120,12 @@ fn fast_commits() {
     campaign("fast commits", states_wanted() / 6, Bases::fast);
 }
 
+/// What e2fsck -p, which distributions run at boot, gets wrong where fast commits are not careful.
+#[test]
+fn fast_commits_that_lead_astray() {
+    campaign("astray", states_wanted() / 6, Bases::astray);
+}
+
 #[test]
 fn devices_that_fail() {
     campaign("failures", states_wanted() / 6, Bases::failing);
@@ -154,7 +160,9 @@ fn long() {
             0..=3 => bases.sequence(&campaign, place, seed),
             4 => bases.threads(&campaign, place, seed),
             5 if other % 16 == 5 => bases.torn(&campaign, place, seed),
-            5 | 6 => bases.fast(&campaign, place, seed),
+            5 => bases.fast(&campaign, place, seed),
+            6 if other % 16 == 6 => bases.astray(&campaign, place, seed),
+            6 => bases.fast(&campaign, place, seed),
             _ => bases.failing(&campaign, place, seed),
         }
     });
@@ -175,6 +183,7 @@ fn one_run() {
         "sequences" => bases.sequence(&campaign, &mut place, seed),
         "threads" => bases.threads(&campaign, &mut place, seed),
         "fast commits" => bases.fast(&campaign, &mut place, seed),
+        "astray" => bases.astray(&campaign, &mut place, seed),
         "failures" => bases.failing(&campaign, &mut place, seed),
         "torn" => bases.torn(&campaign, &mut place, seed),
         _ => panic!("no kind of run: {kind}"),

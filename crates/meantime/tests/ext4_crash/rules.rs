@@ -13,7 +13,7 @@ use crate::ops::Op;
 use crate::place::Place;
 use crate::record::{Script, run};
 use crate::recovery::Kind;
-use crate::workloads::wanted;
+use crate::workloads::{coming_round, spread, wanted};
 use crate::{image, in_parallel};
 
 /// Which rule a process breaks: rules are of the process, so that each is broken in one of its own.
@@ -23,7 +23,7 @@ const RULE: &str = "MEANTIME_CRASH_BREAK";
 const NONE: &str = "none";
 
 /// Each rule, and in which runs its absence must be noticed.
-const RULES: [(&str, Rule, Range<usize>); 13] = [
+const RULES: [(&str, Rule, Range<usize>); 15] = [
     ("log-first", Rule::LogFirst, WHOLE),
     ("data-first", Rule::DataFirst, WHOLE),
     ("flush-first", Rule::FlushFirst, WHOLE),
@@ -34,6 +34,8 @@ const RULES: [(&str, Rule, Range<usize>); 13] = [
     ("revoke", Rule::Revoke, WHOLE),
     ("supersede", Rule::Supersede, SUPERSEDED),
     ("flush-data", Rule::FlushData, IN_PLACE),
+    ("straight", Rule::Straight, ROUND),
+    ("tree-in-inode", Rule::TreeInInode, SPREAD),
     // The same for a fast commit as for a commit block (15).
     ("data-first of fast commits", Rule::DataFirst, FAST),
     ("flush-first of fast commits", Rule::FlushFirst, FAST),
@@ -41,11 +43,14 @@ const RULES: [(&str, Rule, Range<usize>); 13] = [
 ];
 
 /// Runs with whole commits only; those in which whole commits follow fast ones; those with fast ones only; those
-/// with no change of metadata that anybody waits for.
+/// with no change of metadata that anybody waits for; those in which the log's end has come; those with fast
+/// commits of trees that have left their inodes.
 const WHOLE: Range<usize> = 0..36;
 const SUPERSEDED: Range<usize> = 36..40;
 const FAST: Range<usize> = 40..44;
 const IN_PLACE: Range<usize> = 44..48;
+const ROUND: Range<usize> = 48..52;
+const SPREAD: Range<usize> = 52..60;
 
 const NOTICED: &str = "noticed";
 const CLEAN: &str = "clean";
@@ -55,7 +60,7 @@ fn broken_rules_are_noticed() {
     if let Ok(name) = std::env::var(RULE) {
         let broken = RULES.into_iter().find(|(known, ..)| *known == name);
         assert!(broken.is_some() || name == NONE, "{name}: no rule");
-        let (rule, runs) = broken.map_or((None, 0..IN_PLACE.end), |(_, rule, runs)| (Some(rule), runs));
+        let (rule, runs) = broken.map_or((None, 0..SPREAD.end), |(_, rule, runs)| (Some(rule), runs));
         break_rule(rule);
         println!("{name}: {}", all_runs(runs, rule.is_none()));
         return;
@@ -95,6 +100,11 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
             breaking(number)
         } else if IN_PLACE.contains(&number) {
             (number % whole.len(), Vec::new(), in_place())
+        } else if ROUND.contains(&number) || SPREAD.contains(&number) {
+            let mut rng = Rng(number as u64);
+            let work = if ROUND.contains(&number) { coming_round } else { spread };
+            let (warm, ops) = work(&mut rng);
+            (whole.len() + number % whole.len(), warm, ops)
         } else {
             let ops = if SUPERSEDED.contains(&number) { superseding() } else { fast() };
             (whole.len() + number % whole.len(), Vec::new(), ops)

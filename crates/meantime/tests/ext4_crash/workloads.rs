@@ -10,7 +10,7 @@ use crate::campaign::{Campaign, Effort};
 use crate::common::Rng;
 use crate::device::{Base, Config, make};
 use crate::image;
-use crate::ops::{Op, alphabet, random};
+use crate::ops::{Name, Op, alphabet, random};
 use crate::place::Place;
 use crate::record::{Script, run};
 use crate::settings::covering;
@@ -38,6 +38,59 @@ pub fn wanted(rng: &mut Rng, heavy: bool) -> Op {
 
 fn one(ops: Vec<Op>) -> [Script<'static>; 1] {
     [Script { root: "", warm: Vec::new(), ops }]
+}
+
+/// What comes before power may be cut, and what is done then: whole transactions until the log's end has
+/// come, and more of them, with fast commits between.
+pub fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
+    let turn = |n: u64| match n % 4 {
+        0 => Op::Attribute("d/a", 700),
+        2 => Op::RemoveAttribute("d/a"),
+        _ => Op::Fsync("d/a"),
+    };
+    let warm = (0..300 + 2 * rng.below(200)).map(turn).collect();
+    let mut ops = Vec::new();
+    for n in 0..3 + rng.below(4) {
+        ops.extend((0..4).map(turn));
+        if n % 2 == 1 {
+            ops.extend([Op::Append("a", 3000), Op::Fsync("a")]);
+        }
+    }
+    (warm, ops)
+}
+
+/// The same: files that have about as many extents as fit into an inode, or more, and a node of a tree
+/// where there was room before them; and blocks given to one file and another.
+pub fn spread(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
+    const FILES: [Name; 3] = ["a", "b", "c"];
+    let (mut warm, mut next) = (vec![Op::Append("d/s", 40_000), Op::Sync], [0_u64; FILES.len()]);
+    let mut apart = |file: usize| {
+        next[file] += 1;
+        Op::Write(FILES[file], next[file] * 9000, 100)
+    };
+    warm.extend([Op::Create("b"), Op::Create("c")]);
+    for file in 0..FILES.len() {
+        warm.extend((0..1 + rng.below(4)).map(|_| apart(file)));
+        warm.push(Op::Fsync(FILES[file]));
+    }
+    warm.extend([Op::Truncate("d/s", 0), Op::Sync]);
+    for file in 0..FILES.len() {
+        warm.extend((0..rng.below(4)).map(|_| apart(file)));
+        warm.push(Op::Fsync(FILES[file]));
+    }
+    let mut ops = Vec::new();
+    for _ in 0..8 + rng.below(6) {
+        let file = rng.below(FILES.len() as u64) as usize;
+        ops.push(match rng.below(8) {
+            0 => Op::Append("d/s", 5000),
+            1 => Op::Punch(FILES[file], rng.below(6) * 4096, 9000),
+            2 => Op::Keep(FILES[file], rng.below(20) * 4096, 9000),
+            3 => Op::Truncate(FILES[file], rng.below(40_000)),
+            _ => apart(file),
+        });
+        ops.push(Op::Fsync(if ops.last() == Some(&Op::Append("d/s", 5000)) { "d/s" } else { FILES[file] }));
+    }
+    (warm, ops)
 }
 
 /// Configurations, each with its file system, which is made when it is first wanted.
@@ -157,6 +210,17 @@ impl Bases {
         let effort = Effort { per_cut: 6, per_run: 80, kernel: 83, again: 71 };
         let run = run(place, base, config, &scripts, None, seed);
         campaign.look(run, config, "threads", &effort, place, seed)
+    }
+
+    /// Fast commits where e2fsck is easily led astray: in a log whose end has come, and of files whose
+    /// trees have left their inodes, or are about to.
+    pub fn astray(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+        let mut rng = Rng(seed ^ 0x7374_7261);
+        let (config, base) = self.fast.any(&mut rng);
+        let (warm, ops) = if rng.one_in(3) { coming_round(&mut rng) } else { spread(&mut rng) };
+        let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 23 };
+        let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
+        campaign.look(run, config, "astray", &effort, place, seed)
     }
 
     /// Fast commits: every other operation is a sync of something, so that what can be said is, one after another.

@@ -10,7 +10,7 @@ use crate::ext4::format::edit::{InodeEdit, NodeEdit, max_blocks};
 use crate::ext4::format::extents::LOGICAL_BLOCKS;
 use crate::ext4::format::inode::flags;
 use crate::ext4::format::journal::fast_commit::Change;
-use crate::ext4::journal::Handle;
+use crate::ext4::journal::{Handle, Rule, is_broken};
 use crate::ext4::{Corruption, Defect, Error, FileType};
 
 /// No block of a file has this number or a higher one (EXT_MAX_BLOCKS).
@@ -68,13 +68,22 @@ pub fn insert(
 
 /// That `extent` is what the file of `inode` has there now, for fast commits.
 fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
-    handle.record(Change::AddRange {
-        ino: inode.ino(),
-        first: extent.logical,
-        blocks: extent.blocks,
-        at: extent.physical,
-        unwritten: extent.unwritten,
-    });
+    let (ino, first, blocks) = (inode.ino(), extent.logical, extent.blocks);
+    let range = Change::AddRange { ino, first, blocks, at: extent.physical, unwritten: extent.unwritten };
+    record_range(handle, inode, range);
+}
+
+/// That `range` is what was done to where the blocks of `inode` are, for fast commits: if all of that is in
+/// the inode. The nodes of a larger tree e2fsck 1.47.0 frees when it replays one range of it, and takes
+/// blocks for the new ones that it believes to be free: those that a later range gives to a file as well.
+/// (A tree that has grown out of its inode, or back into it, has taken or given up a block for that.)
+fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
+    let is_in_inode = NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0);
+    if is_in_inode || is_broken(Rule::TreeInInode) {
+        handle.record(range);
+    } else {
+        handle.fast_ineligible();
+    }
 }
 
 impl Tree<'_, '_> {
@@ -164,7 +173,8 @@ pub fn remove(
         handle.fast_ineligible();
     } else if any {
         let blocks = (end - u64::from(range.start)).min(u64::from(u32::MAX - range.start)) as u32;
-        handle.record(Change::DelRange { ino: inode.ino(), first: range.start, blocks });
+        let gone = Change::DelRange { ino: inode.ino(), first: range.start, blocks };
+        record_range(handle, inode, gone);
     }
     Ok(progress)
 }

@@ -24,6 +24,10 @@ pub enum Rule {
     Supersede,
     /// Data in place have a FLUSH before `fsync` returns (18).
     FlushData,
+    /// The log does not go round where there are fast commits (20).
+    Straight,
+    /// Where the blocks of a file are is said only as long as the inode has all of it (21).
+    TreeInInode,
 }
 
 #[cfg(feature = "broken-rules")]

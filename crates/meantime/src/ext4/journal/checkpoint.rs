@@ -93,7 +93,7 @@ impl Journal {
         }
         let (tid, start) = match committer.logged.get(count) {
             Some(next) => (next.tid, next.start),
-            None => (committer.tid, committer.log.head()),
+            None => (committer.tid, committer.log.start_if_empty()),
         };
         committer.format.set_tail(tid, start)?;
         if !is_broken(Rule::TailBeforeReuse) {

@@ -1,4 +1,9 @@
 //! The journal's circle of blocks: where the next transaction goes.
+//!
+//! Where there are fast commits the log does not go round: e2fsck 1.47.0 and older versions of Linux
+//! look for what follows its last block in the blocks of fast commits, and find the log's end there
+//! (`wrap` of either's `recovery.c`). So it begins anew when it is empty (rule 20 of
+//! `docs/ordering.md`).
 
 use std::ops::Range;
 
@@ -35,12 +40,19 @@ pub(super) struct Log {
     head: u32,
     /// How many blocks before it are in use.
     used: u32,
+    /// Nothing in it goes over its end.
+    straight: bool,
 }
 
 impl Log {
     /// An empty log of the blocks `all` of a journal that lies in `stretches` (all of it, in order), which begins at its first block.
     pub(super) fn new(stretches: Vec<Stretch>, all: Range<u32>) -> Self {
-        Self { stretches, head: all.start, all, used: 0 }
+        Self { stretches, head: all.start, all, used: 0, straight: false }
+    }
+
+    /// The same log, in which nothing goes over its end (if `straight`).
+    pub(super) fn straight(self, straight: bool) -> Self {
+        Self { straight, ..self }
     }
 
     /// How many blocks it has.
@@ -50,12 +62,25 @@ impl Log {
 
     /// How many blocks a transaction may have now. (One is never used: a full log could not be told from an empty one.)
     pub(super) fn free(&self) -> u32 {
-        (self.len() - 1).saturating_sub(self.used)
+        let unused = (self.len() - 1).saturating_sub(self.used);
+        if !self.straight {
+            unused
+        } else if self.used > 0 && self.head == self.all.start {
+            // It is full to its last block.
+            0
+        } else {
+            unused.min(self.all.end - self.head)
+        }
     }
 
-    /// Whether it is more than half full.
+    /// Whether it is more than half full: less than half of it is free.
     pub(super) fn is_half_full(&self) -> bool {
-        self.used > self.len() / 2
+        self.len() - 1 - self.free() > self.len() / 2
+    }
+
+    /// Where it begins when it is empty.
+    pub(super) fn start_if_empty(&self) -> u32 {
+        if self.straight { self.all.start } else { self.head }
     }
 
     /// The next block to be written.
@@ -69,20 +94,13 @@ impl Log {
         self.all.start + offset as u32
     }
 
-    /// The log, which is empty, goes on behind its head: so that `blocks` blocks lie there one after another, and the head is not among them. `false`: there is
-    /// no such place.
+    /// The log, which is empty, goes on behind its head, where `blocks` blocks lie one after another.
+    /// `false`: there are not so many.
     pub(super) fn leave_out_head(&mut self, blocks: usize) -> bool {
-        let behind = self.head + 1;
-        let fits = |from: u32, end: u32| end.checked_sub(from).is_some_and(|room| room as usize >= blocks);
-        if self.used == 0 && fits(behind, self.all.end) {
-            self.head = behind;
-            true
-        } else if self.used == 0 && fits(self.all.start, self.head) {
-            self.head = self.all.start;
-            true
-        } else {
-            false
-        }
+        let room = self.all.end - self.head - 1;
+        let fits = self.used == 0 && room as usize >= blocks;
+        self.head += u32::from(fits);
+        fits
     }
 
     /// `blocks` from the head on are in use.
@@ -91,9 +109,13 @@ impl Log {
         self.used += blocks;
     }
 
-    /// The oldest `blocks` are not in use any more.
+    /// The oldest `blocks` are not in use any more. If nothing is, the log
+    /// [begins anew](Self::start_if_empty).
     pub(super) fn give_back(&mut self, blocks: u32) {
         self.used = self.used.saturating_sub(blocks);
+        if self.used == 0 {
+            self.head = self.start_if_empty();
+        }
     }
 
     /// Where block `index` of the journal is in the file system, and how many from there on are side by side and in order.
@@ -163,19 +185,43 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_apart_does_not_go_round() {
+    fn a_transaction_apart_is_behind_the_head() {
         let stretches = vec![Stretch { first: 0, blocks: 20, place: 100 }];
-        let mut log = Log::new(stretches, 1..16);
+        let mut log = Log::new(stretches, 1..16).straight(true);
+        assert!(!log.leave_out_head(15) && log.head() == 1);
         assert!(log.leave_out_head(14) && log.head() == 2);
         log.take(10);
-        assert!(!log.leave_out_head(1));
+        assert!(!log.leave_out_head(1) && log.head() == 12);
         log.give_back(10);
-        assert_eq!((log.free(), log.head()), (14, 12));
-        // Behind it are three; before it eleven.
-        let mut other = Log { stretches: log.stretches.clone(), all: log.all.clone(), head: 12, used: 0 };
-        assert!(other.leave_out_head(3) && other.head() == 13);
-        assert!(!log.leave_out_head(12) && log.head() == 12);
-        assert!(log.leave_out_head(11) && log.head() == 1);
+        assert!(log.leave_out_head(1) && log.head() == 2);
+    }
+
+    #[test]
+    fn a_straight_one_does_not_go_round() {
+        let stretches = vec![Stretch { first: 0, blocks: 20, place: 100 }];
+        let mut log = Log::new(stretches, 1..16).straight(true);
+        assert_eq!((log.free(), log.is_half_full()), (14, false));
+        log.take(6);
+        log.take(4);
+        log.give_back(6);
+        // What is free before the oldest is nobody's yet.
+        assert_eq!((log.free(), log.head(), log.is_half_full()), (5, 11, true));
+        log.take(5);
+        assert_eq!((log.free(), log.is_half_full()), (0, true));
+        log.give_back(4);
+        assert_eq!((log.free(), log.start_if_empty()), (0, 1));
+        log.give_back(5);
+        assert_eq!((log.free(), log.head(), log.is_half_full()), (14, 1, false));
+        // At every moment it is one stretch, wherever transactions end.
+        for blocks in 1..15 {
+            let mut used = Vec::new();
+            while log.free() >= blocks {
+                used.push(log.head());
+                log.take(blocks);
+            }
+            assert!(used.is_sorted() && used.last().is_some_and(|last| last + blocks <= 16), "{used:?}");
+            used.iter().for_each(|_| log.give_back(blocks));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::broken::{Rule, is_broken};
 use super::commit::{Commits, Committer};
 use super::fast_commit::FastArea;
 use super::held::Held;
@@ -219,7 +220,8 @@ impl Journal {
         };
         format.set_tail(last, 0)?;
         format.convert(converted.0, converted.1, fast)?;
-        let log = Log::new(stretches, format.log());
+        let straight = format.fast_commits().is_some() && !is_broken(Rule::Straight);
+        let log = Log::new(stretches, format.log()).straight(straight);
         if log.len() < LOG_BLOCKS_LEAST {
             return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
         }

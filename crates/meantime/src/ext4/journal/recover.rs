@@ -99,7 +99,7 @@ impl Replacement {
         format.set_tail(tid, 0)?;
         // They count still, and so the log is without their blocks.
         format.convert(checksums, is_64bit, true)?;
-        let mut log = Log::new(stretches, format.log());
+        let mut log = Log::new(stretches, format.log()).straight(true);
         let missing = || Error::Invalid("the journal has no such block");
         let before = (log.head(), log.place(log.head()).ok_or_else(missing)?.0);
         let superblock = log.place(0).ok_or_else(missing)?.0;

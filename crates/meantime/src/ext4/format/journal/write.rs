@@ -66,6 +66,8 @@ impl JournalFormat {
         raw.feature_compat = U32::new(raw.feature_compat.get() & !COMPAT_CHECKSUM);
         let mut incompat = raw.feature_incompat.get();
         incompat &= !(INCOMPAT_64BIT | INCOMPAT_ASYNC_COMMIT | INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3);
+        // Left from a mount with fast commits, it would have e2fsck take the log's end for another one.
+        incompat &= !INCOMPAT_FAST_COMMIT;
         incompat |= INCOMPAT_REVOKE;
         incompat |= if fast_commits { INCOMPAT_FAST_COMMIT } else { 0 };
         incompat |= if is_64bit { INCOMPAT_64BIT } else { 0 };
