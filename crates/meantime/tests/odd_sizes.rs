@@ -1,18 +1,16 @@
 //! Images whose size is no multiple of 4096, or of nothing at all: all of their blocks can be had, and the file keeps its size.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 
 use meantime::block::{self, BlockChannel, BlockDevice, ChannelOptions, Device};
 use meantime::completion::Policy;
-use meantime::ext4::check::Event;
 use meantime::ext4::{FileSystem, MountOptions};
 
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{READ_WRITE, run, tools, writable};
+use image::{READ_WRITE, clean, run, tools, writable};
 
 /// 1 MiB and 1 KiB, and something that is no block.
 const BYTES: usize = (1 << 20) + 1024 + 100;
@@ -88,15 +86,20 @@ fn a_file_system_to_its_last_block() {
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     // 4,097 blocks, the last of which is alone behind the last multiple of 4096, and as large a file as fits.
-    let made = (2900..3800).rev().step_by(4).find_map(|blocks| {
+    let path = dir.path().join("odd.img");
+    let fits = |blocks: usize| {
         std::fs::write(tree.join("all"), vec![0xA5; blocks * 1024]).unwrap();
-        let path = dir.path().join("odd.img");
         let words = ["-qF", "-b1024", "-m0", "-N16", "-Jsize=1", "-O^resize_inode", "-d"];
         let mut mkfs = Command::new("mkfs.ext4");
         mkfs.args(words).arg(&tree).arg(&path).arg("4097k");
-        mkfs.output().unwrap().status.success().then_some((path, blocks))
-    });
-    let (path, blocks) = made.unwrap();
+        mkfs.output().unwrap().status.success()
+    };
+    let (mut blocks, mut too_many) = (1, 4097);
+    while too_many - blocks > 1 {
+        let between = usize::midpoint(blocks, too_many);
+        *(if fits(between) { &mut blocks } else { &mut too_many }) = between;
+    }
+    assert!(fits(blocks));
     let bytes = blocks * 1024;
     let last = |byte: u8| {
         let image = std::fs::read(&path).unwrap();
@@ -118,10 +121,6 @@ fn a_file_system_to_its_last_block() {
         let mut content = vec![0; bytes];
         assert_eq!(fs.open("/all").unwrap().read_at(&mut content, 0).unwrap(), bytes, "{uri}");
         assert!(content.iter().all(|byte| *byte == 0x5A), "{uri}");
-        let mut watch = |event: Event<'_>| {
-            assert!(!matches!(event, Event::Found(_)), "{uri}: {event:?}");
-            ControlFlow::Continue(())
-        };
-        assert!(fs.check(&mut watch).unwrap().complete);
+        clean(&fs, &uri);
     }
 }
