@@ -39,6 +39,7 @@ if [ "${1:-build}" = test ]; then
     # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh, and not installed.
     want qemu-system-x86_64 qemu-system-x86
     want cpio cpio
+    want bzip2 bzip2
     want timeout coreutils
     want python3 python3
     PATH=$PATH:/usr/sbin:/sbin want depmod kmod
@@ -105,4 +106,6 @@ if [ -n "$testing" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; t
         echo "setup: no rustup here to install the target $musl with: 'make test-guest' needs it" >&2
     fi
 fi
+# The broken file systems that `fs check` is held against.
+[ -z "$testing" ] || "$(dirname "$0")/e2fsprogs-images.sh" || true
 echo "setup: ready ($(rustc --version))"

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use meantime::ext4::Defect;
 use meantime::ext4::check::{Checker, Event, Finding, Summary};
-use meantime::ext4::format::{Source, SourceError, Volume, VolumeOptions};
+use meantime::ext4::format::{Inode, Source, SourceError, Volume, VolumeOptions};
 
 /// An image in memory.
 struct Image(Vec<u8>);
@@ -141,4 +142,224 @@ fn changed_bytes_are_no_panic() {
         }
         assert!(found > rounds / 10, "{options:?}: {found} of {rounds}");
     }
+}
+
+/// An image that is to be damaged, and where things are in it.
+struct Scene {
+    bytes: Vec<u8>,
+    volume: Volume<Image>,
+}
+
+/// Where things are, in bytes: in the superblock, and in an inode.
+const FEATURES_AT: usize = 1024 + 0x5C;
+const FREE_BLOCKS_AT: usize = 1024 + 0x0C;
+const LAST_ORPHAN_AT: usize = 1024 + 0xE8;
+const LINKS_AT: usize = 0x1A;
+const SIZE_AT: usize = 0x04;
+const DELETED_AT: usize = 0x14;
+const BLOCKS_AT: usize = 0x1C;
+const AREA_AT: usize = 0x28;
+const SIZE_HIGH_AT: usize = 0x6C;
+const ATTRIBUTES_HIGH_AT: usize = 0x76;
+
+impl Scene {
+    fn new(bytes: &[u8]) -> Self {
+        let volume = Volume::open(Image(bytes.to_vec()), bytes.len() as u64, VolumeOptions::default());
+        Self { bytes: bytes.to_vec(), volume: volume.unwrap_or_else(|_| panic!("it is sound")) }
+    }
+
+    fn inode(&self, path: &str) -> Inode {
+        let mut inode = self.volume.inode(2).unwrap();
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let (ino, _) = self.volume.lookup(&inode, name.as_bytes()).unwrap().unwrap();
+            inode = self.volume.inode(ino).unwrap();
+        }
+        inode
+    }
+
+    /// Where inode `ino` is.
+    fn place(&self, ino: u32) -> usize {
+        let (block, at) = self.volume.inode_place(ino).unwrap();
+        block as usize * self.volume.block_bytes() + at
+    }
+
+    fn word(&mut self, at: usize) -> &mut [u8; 4] {
+        self.bytes[at..].first_chunk_mut().unwrap()
+    }
+
+    fn change(&mut self, at: usize, change: impl FnOnce(u32) -> u32) {
+        let word = self.word(at);
+        *word = change(u32::from_le_bytes(*word)).to_le_bytes();
+    }
+
+    /// Changes a field of the inode of `path`.
+    fn field(&mut self, path: &str, at: usize, change: impl FnOnce(u32) -> u32) {
+        let place = self.place(self.inode(path).ino());
+        self.change(place + at, change);
+    }
+
+    /// Where the block of pointers of the resize inode is, and the first that it leads to.
+    fn resize(&self) -> (usize, usize) {
+        let inode = self.volume.inode(7).unwrap();
+        let four = inode.block_area()[52..56].first_chunk().unwrap();
+        let table = u32::from_le_bytes(*four) as usize * self.volume.block_bytes();
+        let pointers =
+            self.bytes[table..].chunks_exact(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()));
+        let (at, first) = pointers.enumerate().find(|(_, pointer)| *pointer != 0).unwrap();
+        (table + at * 4, first as usize * self.volume.block_bytes())
+    }
+
+    /// Gives an entry of a directory another name of as many bytes.
+    fn rename(&mut self, from: &str, to: &str) {
+        assert_eq!(from.len(), to.len());
+        // Behind the name's length and the type of a file.
+        let entry = [&[from.len() as u8, 1], from.as_bytes()].concat();
+        let at = self.bytes.windows(entry.len()).position(|bytes| bytes == entry).unwrap();
+        self.bytes[at + 2..at + entry.len()].copy_from_slice(to.as_bytes());
+    }
+}
+
+/// A change, and whether a defect is what it makes.
+type Damage = (&'static str, fn(&mut Scene), fn(Defect) -> bool);
+
+fn each_is_found(whole: &[u8], damages: &[Damage]) {
+    assert_eq!(check(whole.to_vec()).unwrap().1, [], "it is whole");
+    for (what, damage, is_it) in damages {
+        let mut scene = Scene::new(whole);
+        damage(&mut scene);
+        assert!(scene.bytes != whole, "{what}");
+        let (_, findings) = check(scene.bytes).unwrap_or_else(|| panic!("{what}: it cannot be opened"));
+        let found = findings.iter().any(|finding| is_it(finding.corruption.defect));
+        assert!(found, "{what}: {findings:?}");
+    }
+}
+
+const SIZE: fn(Defect) -> bool = |defect| defect == Defect::InodeField("size");
+const COUNT: fn(Defect) -> bool = |defect| defect == Defect::BlockCount;
+const SUPERBLOCK: fn(Defect) -> bool = |defect| matches!(defect, Defect::SuperblockField(_));
+const RESIZE: fn(Defect) -> bool = |defect| defect == Defect::ResizeInode;
+
+/// What agrees with nothing but itself, where no checksum guards it.
+#[test]
+fn each_field_that_is_wrong_is_found() {
+    let options = ["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg"];
+    let Some(whole) = image(24, &options) else { return };
+    let damages: [Damage; 24] = [
+        ("an unknown feature", |s| s.change(FEATURES_AT, |bits| bits | 1 << 31), SUPERBLOCK),
+        ("one that hinders writing", |s| s.change(FEATURES_AT + 8, |bits| bits | 1 << 29), SUPERBLOCK),
+        ("a journal nobody knows of", |s| s.change(FEATURES_AT, |bits| bits & !4), SUPERBLOCK),
+        (
+            "the total of free blocks",
+            |s| s.change(FREE_BLOCKS_AT, |count| count + 1),
+            |defect| matches!(defect, Defect::FreeCount(_)),
+        ),
+        ("a pointer of the resize inode", |s| s.change(s.resize().0, |block| block + 1), RESIZE),
+        ("one more", |s| s.change(s.resize().0 - 4, |_| 99), RESIZE),
+        ("a pointer to a copy", |s| s.change(s.resize().1, |block| block ^ 4), RESIZE),
+        ("one more to a copy", |s| s.change(s.resize().1 + 1020, |_| 99), RESIZE),
+        ("its blocks", |s| s.change(s.place(7) + BLOCKS_AT, |count| count + 2), COUNT),
+        ("a file's blocks", |s| s.field("holes", BLOCKS_AT, |count| count + 2), COUNT),
+        ("a directory's", |s| s.field("many", BLOCKS_AT, |count| count - 2), COUNT),
+        ("the journal's", |s| s.change(s.place(8) + BLOCKS_AT, |count| count + 2), COUNT),
+        ("a file that is too short", |s| s.field("holes", SIZE_AT, |_| 5000), SIZE),
+        ("longer than any", |s| s.field("holes", SIZE_HIGH_AT, |_| 0x1000), SIZE),
+        ("a directory with more blocks", |s| s.field("many", SIZE_AT, |size| size - 1024), SIZE),
+        ("with fewer", |s| s.field("many", SIZE_AT, |size| size + 1024), SIZE),
+        (
+            "a link with less text",
+            |s| s.field("link", SIZE_AT, |size| size - 1),
+            |defect| defect == Defect::SymbolicLink,
+        ),
+        (
+            "two files of one name",
+            |s| s.rename("a-rather-long-name-11", "a-rather-long-name-10"),
+            |defect| defect == Defect::DuplicateName,
+        ),
+        (
+            "deleted, and in use",
+            |s| s.field("holes", DELETED_AT, |_| 5),
+            |defect| defect == Defect::InodeField("deletion time"),
+        ),
+        (
+            "half of a pointer",
+            |s| s.field("holes", ATTRIBUTES_HIGH_AT, |word| word | 2),
+            |defect| defect == Defect::InodeField("attribute block"),
+        ),
+        (
+            "orphans of no crash",
+            |s| {
+                let ino = s.inode("holes").ino();
+                s.change(LAST_ORPHAN_AT, |_| ino);
+            },
+            |defect| defect == Defect::OrphansLeft,
+        ),
+        (
+            "a group that was never written",
+            |s| s.change(2 * 1024 + 0x12, |flags| flags | 1),
+            |defect| matches!(defect, Defect::GroupField(_)),
+        ),
+        (
+            "a bad block that there is not",
+            |s| s.change(s.place(1) + AREA_AT, |_| 0xFF_FFFF),
+            |defect| defect == Defect::BlockPointer,
+        ),
+        ("an inode in use that nobody knows of", lost_inode, |defect| defect == Defect::InodeUnmarked),
+    ];
+    each_is_found(&whole, &damages);
+}
+
+/// Makes a file of a free inode, without a name.
+fn lost_inode(scene: &mut Scene) {
+    let ino = (12..).find(|ino| scene.volume.inode(*ino).unwrap().is_free()).unwrap();
+    let at = scene.place(ino);
+    scene.bytes[at..at + 2].copy_from_slice(&0x81A4_u16.to_le_bytes());
+    scene.bytes[at + LINKS_AT] = 1;
+}
+
+/// Of a free inode, too, the checksum is looked at.
+#[test]
+fn a_free_inode_with_a_wrong_checksum_is_found() {
+    let Some(made) = image(16, &["-b", "1024"]) else { return };
+    // One among those that were ever used.
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(file.path(), made).unwrap();
+    let remove = ["-w", "-R", "rm many/a-rather-long-name-7"].map(OsStr::new);
+    let debugfs = Command::new(tool("debugfs").unwrap()).args(remove).arg(file.path()).output().unwrap();
+    assert!(debugfs.status.success(), "{debugfs:?}");
+    let whole = std::fs::read(file.path()).unwrap();
+    let damage: Damage = ("a byte of it", lost_inode, |defect| defect == Defect::InodeChecksum);
+    each_is_found(&whole, &[damage]);
+}
+
+/// What quota files say is held against what there is.
+#[test]
+fn a_wrong_quota_is_found() {
+    let Some(whole) = image(32, &["-O", "quota,^metadata_csum"]) else { return };
+    /// The quota file of users, from byte `at` on.
+    fn quota(scene: &Scene, at: usize) -> usize {
+        let file = scene.volume.inode(3).unwrap();
+        let block_bytes = scene.volume.block_bytes();
+        let run = scene.volume.run_at(&file, (at / block_bytes) as u64).unwrap();
+        run.physical as usize * block_bytes + at % block_bytes
+    }
+    // The first entry is in block 5, behind the header and the four levels of the tree.
+    let damages: [Damage; 4] = [
+        (
+            "bytes",
+            |s| s.change(quota(s, 5 * 1024 + 16 + 48), |bytes| bytes + 4096),
+            |defect| defect == Defect::QuotaUsage,
+        ),
+        (
+            "inodes",
+            |s| s.change(quota(s, 5 * 1024 + 16 + 24), |inodes| inodes + 1),
+            |defect| defect == Defect::QuotaUsage,
+        ),
+        (
+            "whose it is",
+            |s| s.change(quota(s, 5 * 1024 + 16), |id| id + 1),
+            |defect| defect == Defect::QuotaUsage,
+        ),
+        ("its beginning", |s| s.change(quota(s, 0), |magic| magic + 1), |defect| defect == Defect::QuotaFile),
+    ];
+    each_is_found(&whole, &damages);
 }

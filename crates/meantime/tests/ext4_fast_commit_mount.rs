@@ -10,7 +10,7 @@ use meantime::ext4::{Allocate, File, FileSystem, FileType, MountOptions, NewNode
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Mounted, READ_WRITE, mkfs, mount, open, run, run_for, tools, writable};
+use image::{Mounted, READ_WRITE, clean, mkfs, mount, open, run, run_for, tools, writable};
 
 struct Random(u64);
 
@@ -116,7 +116,10 @@ fn what_was_committed_fast_survives() {
             fast_commits += recover(&volume).unwrap().apply(&mut volume).unwrap().fast_commits;
             drop(volume);
             let what = format!("seed {seed}, round {round}");
-            same(&tree(&mount(&crashed, &MountOptions::default())), &live, &format!("{what}: here"));
+            let here = mount(&crashed, &MountOptions::default());
+            same(&tree(&here), &live, &format!("{what}: here"));
+            clean(&here, &what);
+            drop(here);
             let replayed = dir.path().join("replayed");
             std::fs::copy(&path, &replayed).unwrap();
             mount(&replayed, &options).unmount().unwrap();

@@ -166,11 +166,15 @@ impl SsdConfig {
             }
             let lba = n.lba_bytes;
             if n.bytes == 0 {
-                return err("namespaces", format!("namespace {nsid} is empty; give it a multiple of {lba} bytes"));
+                return err(
+                    "namespaces",
+                    format!("namespace {nsid} is empty; give it a multiple of {lba} bytes"),
+                );
             }
             if !n.bytes.is_multiple_of(u64::from(lba)) {
                 let problem = format!("namespace {nsid}: {} bytes are no multiple of {lba}", n.bytes);
-                let advice = if n.bytes.is_multiple_of(512) { "; blocks of 512 bytes (lba=512) fit" } else { "" };
+                let advice =
+                    if n.bytes.is_multiple_of(512) { "; blocks of 512 bytes (lba=512) fit" } else { "" };
                 return err("namespaces", problem + advice);
             }
         }

@@ -345,8 +345,9 @@ EXIT STATUS
   0 shown · 1 an error (one line on standard error) · 2 the command line cannot be obeyed · 130 Ctrl-C";
 
 const CHECK_ABOUT: &str = "\
-Looks for damage in all that can be reached: every checksum, pointer, extent tree, block map, directory, hash tree and attribute block; whether the bitmaps say what is \
-really in use, whether a block belongs to two owners, link counts, block counts and the totals. Nothing is repaired, and nothing written.
+Looks for damage in all that can be reached: every checksum, pointer, extent tree, block map, directory, hash tree, attribute block and quota file; whether the bitmaps \
+say what is really in use, whether a block belongs to two owners or a directory has a name twice, link counts, block counts, sizes, features and the totals. Nothing is \
+repaired, and nothing written.
 
 A journal that was not finished is replayed into memory first, as a repair would do on the disk; what is then checked is what a mount would see.";
 

@@ -88,6 +88,18 @@ pub enum Defect {
     AttributeReferences,
     /// The list of inodes that are being deleted leads to what cannot be.
     OrphanList,
+    /// Inodes are left to be deleted, and nothing says that the file system was not unmounted.
+    OrphansLeft,
+    /// A directory has two entries of one name.
+    DuplicateName,
+    /// The resize inode does not lead to the room behind the group descriptors.
+    ResizeInode,
+    /// A field of a group descriptor has a value that cannot be.
+    GroupField(&'static str),
+    /// A quota file's header or tree cannot be.
+    QuotaFile,
+    /// A quota file says that somebody uses more or less than they do.
+    QuotaUsage,
     /// The block of multiple mount protection has not its magic number.
     MmpMagic,
     /// The checksum of the block of multiple mount protection is wrong.
@@ -185,6 +197,14 @@ impl std::fmt::Display for Defect {
             Self::DirectoryNames => "the directory has two names".into(),
             Self::AttributeReferences => "the reference count of a block of attributes is wrong".into(),
             Self::OrphanList => "the list of inodes that are being deleted cannot be".into(),
+            Self::OrphansLeft => {
+                "inodes are left to be deleted, though nothing says that recovery is needed".into()
+            }
+            Self::DuplicateName => "the directory has two entries of one name".into(),
+            Self::ResizeInode => "the resize inode does not lead to the room for group descriptors".into(),
+            Self::GroupField(field) => format!("the group descriptor's {field} cannot be").into(),
+            Self::QuotaFile => "the quota file cannot be what it says".into(),
+            Self::QuotaUsage => "the quota file has somebody's usage wrong".into(),
             Self::MmpMagic => "the block of multiple mount protection is none (wrong magic number)".into(),
             Self::MmpChecksum => "the checksum of the block of multiple mount protection is wrong".into(),
             Self::MmpField(field) => {

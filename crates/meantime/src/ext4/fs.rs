@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
 use super::counters::{Counters, Counts};
-use super::error::{Error, MountError};
+use super::error::{Corruption, Defect, Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
 use super::in_use::mounted_elsewhere;
@@ -297,7 +297,7 @@ impl FileSystem {
         // A mount without a root is of no use to anybody.
         let root = fs.root().map_err(failed)?;
         if root.file_type() != FileType::Directory {
-            return Err(failed(Error::NotDirectory));
+            return Err(failed(Corruption::new(Defect::InodeField("type")).in_inode(root.ino()).into()));
         }
         fs.begin_writing().map_err(failed)?;
         Ok(fs)

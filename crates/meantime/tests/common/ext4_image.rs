@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use meantime::block::{self, Device};
+use meantime::ext4::check::Event;
 use meantime::ext4::format::{Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions};
 use meantime::ext4::{FileSystem, MountError, MountOptions, OpenOptions};
 
@@ -132,6 +134,18 @@ pub fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// That our check finds nothing wrong with `fs`.
+pub fn clean(fs: &FileSystem, what: &str) {
+    let mut found = Vec::new();
+    let summary = fs.check(&mut |event| {
+        if let Event::Found(finding) = event {
+            found.push(finding.to_string());
+        }
+        ControlFlow::Continue(())
+    });
+    assert!(summary.unwrap().complete && found.is_empty(), "{what}: {found:#?}");
 }
 
 /// Options of mounts for writing, with a small cache, and with nothing done that was not asked for.

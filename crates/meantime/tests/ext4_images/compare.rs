@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use meantime::block::{OpenOptions, open};
+use meantime::ext4::check::Event;
 use meantime::ext4::{
     Error, FileSystem, FileType, Metadata, MountError, MountOptions, Overlap, ReadOptions, SegmentKind,
 };
@@ -60,6 +62,18 @@ pub fn mount(image: &Path, rng: &mut Rng) -> Result<FileSystem, MountError> {
         ..MountOptions::default()
     };
     FileSystem::mount(device, &options)
+}
+
+/// That our check finds nothing wrong with what the kernel made.
+pub fn check(fs: &FileSystem) {
+    let mut found = Vec::new();
+    let summary = fs.check(&mut |event| {
+        if let Event::Found(finding) = event {
+            found.push(finding.to_string());
+        }
+        ControlFlow::Continue(())
+    });
+    assert!(summary.expect("a check").complete && found.is_empty(), "{found:#?}");
 }
 
 /// A walk over both.

@@ -137,6 +137,7 @@ fn compare(lab: &Lab, image: &Path, ending: Ending, rng: &mut Rng) -> Result<Tal
     if ending == Ending::Clean {
         assert_eq!(recovered, None, "nothing to recover");
     }
+    compare::check(&ours);
     let mut comparison = Comparison::new(&ours, mounted.root(), rng);
     comparison.usage(ending == Ending::Clean);
     comparison.tree();

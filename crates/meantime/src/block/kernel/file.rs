@@ -93,6 +93,13 @@ impl KernelFile {
                 let what = format!("lba={lba_bytes}: it takes direct I/O in units of {least_bytes} bytes");
                 return Err(failed(what, io::ErrorKind::InvalidInput.into()));
             }
+            // Its last bytes would be out of reach.
+            Some(lba_bytes) if !bytes.is_multiple_of(u64::from(lba_bytes)) => {
+                let what = format!(
+                    "lba={lba_bytes}: its size, {bytes} bytes, is no multiple of that: leave lba out"
+                );
+                return Err(failed(what, io::ErrorKind::InvalidInput.into()));
+            }
             Some(lba_bytes) => lba_bytes,
             None => least_bytes,
         };

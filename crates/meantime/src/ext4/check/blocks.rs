@@ -4,8 +4,9 @@ use std::path::Path;
 
 use super::super::format::extents::{self, Node, Place};
 use super::super::format::inode::flags;
+use super::super::format::xattr::{self, Value};
 use super::super::format::{Inode, Source, features};
-use super::{Checker, Step};
+use super::{Checker, Step, Stop};
 use crate::ext4::{Corruption, Defect, Error, FileType};
 
 /// Pointers in an inode that lead to data, and then those to blocks of pointers (EXT2_NDIR_BLOCKS).
@@ -20,6 +21,8 @@ pub(super) struct Blocks {
     last: Option<u64>,
     /// The last logical block that was written.
     last_written: Option<u64>,
+    /// Logical blocks that were written.
+    written: u64,
 }
 
 impl<S: Source> Checker<'_, S> {
@@ -63,16 +66,21 @@ impl<S: Source> Checker<'_, S> {
             return;
         }
         let (first, last) = (self.cluster(start), self.cluster(start + blocks - 1));
-        counted.clusters += last - first + 1 - u64::from(counted.last == Some(first));
+        // (A block of a file may be there twice, where blocks can be shared; a cluster has several.)
+        let goes_on = self.volume.superblock().cluster_blocks() > 1 && counted.last == Some(first);
+        counted.clusters += last - first + 1 - u64::from(goes_on);
         counted.last = Some(last);
     }
 
-    /// Claims the blocks of `inode`, and compares them with what it says of their number and of its size.
-    pub(super) fn blocks_of(&mut self, inode: &Inode, path: Option<&Path>, is_own: bool) -> Step {
+    /// Claims the blocks of `inode`, and compares them with what it says of their number and of its size; not those of the list of bad blocks,
+    /// which is counted by nobody.
+    pub(super) fn blocks_of(&mut self, inode: &Inode, path: Option<&Path>, is_list: bool) -> Step {
         let mut counted = Blocks::default();
         let mut whole = true;
         if inode.has_blocks() {
-            whole = if inode.has(flags::EXTENTS) {
+            whole = if self.is_unsettled(inode.ino()) {
+                self.replayed_extents_of(inode, path)?
+            } else if inode.has(flags::EXTENTS) {
                 self.extents_of(inode, path, &mut counted)?
             } else {
                 self.map_of(inode, path, &mut counted)?
@@ -83,28 +91,83 @@ impl<S: Source> Checker<'_, S> {
             self.add(&mut counted, inode.attribute_block(), 1);
             self.attribute_block(inode, path)?;
         }
-        // Of a tree that cannot be read to its end nobody knows; the file system's own have rules of their own.
-        if !whole || is_own {
+        let values = self.value_clusters(inode)?;
+        self.account(inode, values.map_or(0, |(inodes, _)| inodes));
+        // Of a tree that cannot be read to its end nobody knows; nor how a replay would make one.
+        let (Some((_, values)), true) = (values, whole && !is_list && !self.is_unsettled(inode.ino())) else {
             return Ok(());
-        }
+        };
         let superblock = self.volume.superblock();
         let (ino, block_bytes) = (inode.ino(), u64::from(superblock.block_bytes()));
         let cluster_512 = u64::from(superblock.cluster_blocks()) * (block_bytes / 512);
-        let found_512 = counted.clusters.saturating_mul(cluster_512);
-        // Attributes in inodes of their own count as well.
-        let elsewhere = superblock.features().has_incompat(features::incompat::EA_INODE);
-        if found_512 != inode.metadata().blocks_512 && !elsewhere {
+        // Values of attributes in inodes of their own count as well.
+        let found_512 = counted.clusters.saturating_add(values).saturating_mul(cluster_512);
+        if found_512 != inode.metadata().blocks_512 {
             self.found(Corruption::new(Defect::BlockCount).in_inode(ino), path)?;
         }
-        // As e2fsck: data that was written is before the end of the file.
-        let beyond = counted.last_written.is_some_and(|last| inode.size() < last.saturating_mul(block_bytes));
-        let partial = inode.file_type() == FileType::Directory
-            && inode.has_blocks()
-            && !inode.size().is_multiple_of(block_bytes);
-        if beyond && !inode.is_free() && !inode.has(flags::VERITY) || partial {
+        if !inode.is_free() && self.is_wrong_size(inode, &counted) {
             self.found(Corruption::new(Defect::InodeField("size")).in_inode(ino), path)?;
         }
         Ok(())
+    }
+
+    /// Whether the size of `inode` does not go with its blocks (`check_blocks`).
+    fn is_wrong_size(&self, inode: &Inode, counted: &Blocks) -> bool {
+        let block_bytes = u64::from(self.volume.superblock().block_bytes());
+        let (size, end) = (inode.size(), counted.last_written.map_or(0, |last| last + 1));
+        if inode.file_type() == FileType::Directory && inode.has_blocks() {
+            // All of it is written; some may be kept behind it.
+            let blocks = size / block_bytes;
+            let kept = u64::from(self.raw.prealloc_dir_blocks);
+            return !size.is_multiple_of(block_bytes)
+                || blocks == 0
+                || counted.written < blocks
+                || !(blocks..=blocks + kept).contains(&end);
+        }
+        let pointers = block_bytes / 4;
+        let most = if inode.has(flags::EXTENTS) {
+            1 << 32
+        } else {
+            DIRECT as u64 + pointers + pointers.pow(2) + pointers.pow(3)
+        };
+        // Data that was written is before the end of the file.
+        let beyond = counted.last_written.is_some_and(|last| size < last.saturating_mul(block_bytes));
+        let too_large = inode.file_type() == FileType::Regular && size.div_ceil(block_bytes) > most;
+        beyond && !inode.has(flags::VERITY) || too_large
+    }
+
+    /// How many attributes of `inode` have values in inodes of their own, and the clusters that are charged for those; nothing if that cannot be known.
+    fn value_clusters(&mut self, inode: &Inode) -> Step<Option<(u64, u64)>> {
+        let volume = self.volume;
+        let block = match inode.attribute_block() {
+            0 => None,
+            number => match volume.attribute_block(inode.ino(), number) {
+                Ok(block) => Some(block),
+                Err(error @ (Error::Io(_) | Error::Resources(_))) => return Err(Stop::Failed(error)),
+                // What is wrong is said when the attributes are read.
+                Err(_) => return Ok(None),
+            },
+        };
+        let body = xattr::in_inode(inode.body_attributes());
+        let (Ok(mut all), Ok(others)) =
+            (body, block.as_ref().map_or(Ok(Vec::new()), |block| xattr::in_block(block)))
+        else {
+            return Ok(None);
+        };
+        all.extend(others);
+        let superblock = volume.superblock();
+        let cluster_bytes = u64::from(superblock.cluster_blocks()) * u64::from(superblock.block_bytes());
+        let (mut inodes, mut clusters) = (0, 0);
+        for attribute in all {
+            let Value::Inode { ino, bytes } = attribute.value else { continue };
+            let Ok(value) = volume.inode(ino) else { return Ok(None) };
+            inodes += 1;
+            // Those that Lustre made are charged to nobody.
+            let is_lustre = value.metadata().modified.seconds as u32 == inode.ino()
+                && value.metadata().generation == inode.metadata().generation;
+            clusters += if is_lustre { 0 } else { (bytes as u64).div_ceil(cluster_bytes) };
+        }
+        Ok(Some((inodes, clusters)))
     }
 
     /// An extent tree; whether all of it could be read.
@@ -125,6 +188,7 @@ impl<S: Source> Checker<'_, S> {
                         self.add(counted, extent.physical, blocks);
                         self.claim(extent.physical, blocks, Some(ino), path)?;
                         if !extent.unwritten {
+                            counted.written += blocks;
                             counted.last_written = Some(u64::from(extent.logical) + blocks.saturating_sub(1));
                         }
                     }
@@ -198,6 +262,7 @@ impl<S: Source> Checker<'_, S> {
             self.add(counted, block, 1);
             self.claim(block, 1, Some(ino), path)?;
             if levels == 0 {
+                counted.written += 1;
                 counted.last_written = Some(counted.last_written.map_or(logical, |last| last.max(logical)));
                 continue;
             }
@@ -232,7 +297,7 @@ impl<S: Source> Checker<'_, S> {
             Ok(bytes) => {
                 bytes.get(4..8).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
             }
-            Err(error @ (Error::Io(_) | Error::Resources(_))) => return Err(super::Stop::Failed(error)),
+            Err(error @ (Error::Io(_) | Error::Resources(_))) => return Err(Stop::Failed(error)),
             Err(_) => 0,
         };
         self.shared.insert(block, (says, 1));

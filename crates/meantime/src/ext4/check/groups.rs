@@ -2,10 +2,19 @@
 
 use std::sync::Arc;
 
+use super::super::format::STATE_VALID;
 use super::super::format::{Group, Mmp, Source, features};
 use super::inodes::bit;
 use super::{Checker, Step};
 use crate::ext4::{Corruption, Defect};
+
+/// Where a descriptor's flags are (`bg_flags`), in bytes.
+const FLAGS_AT: usize = 0x12;
+/// Where it has how many inodes were never used (`bg_itable_unused`).
+const UNUSED_AT: usize = 0x1C;
+/// `bg_flags`: the inode bitmap and table, or the block bitmap, were never written.
+const INODE_UNINIT: u8 = 1;
+const BLOCK_UNINIT: u8 = 2;
 
 impl<S: Source> Checker<'_, S> {
     /// Superblocks, descriptors, bitmaps and inode tables.
@@ -22,16 +31,19 @@ impl<S: Source> Checker<'_, S> {
             if superblock.has_superblock(number) {
                 blocks += 1;
                 let plain = !superblock.features().has_incompat(features::incompat::META_BG);
-                blocks += if plain { self.fields.reserved_descriptor_blocks } else { 0 };
+                blocks += if plain { superblock.reserved_descriptor_blocks() } else { 0 };
             }
             let blocks = blocks.min(superblock.blocks().saturating_sub(start));
             self.claim(start, blocks, None, None)?;
             let Some(group) = self.sound(volume.group(number), None, None)? else { continue };
+            self.group_flags(number)?;
             self.claim(group.block_bitmap, 1, None, None)?;
             self.claim(group.inode_bitmap, 1, None, None)?;
             self.claim(group.inode_table, superblock.inode_table_blocks(), None, None)?;
         }
-        match self.fields.mmp_block {
+        let has_mmp = superblock.features().has_incompat(features::incompat::MMP);
+        match self.raw.mmp_block.get() {
+            _ if !has_mmp => Ok(()),
             0 => Ok(()),
             block if superblock.holds(block, 1) => {
                 self.claim(block, 1, None, None)?;
@@ -48,20 +60,53 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// Bitmaps and counts of every group. (Nobody goes by the superblock's totals: the kernel adds the groups' up.)
+    /// What was never written is said only where a checksum guards that.
+    fn group_flags(&mut self, number: u32) -> Step {
+        let volume = self.volume;
+        let (block, at) = volume.descriptor_place(number);
+        let guards = features::ro_compat::GDT_CSUM | features::ro_compat::METADATA_CSUM;
+        if volume.superblock().features().ro_compat & guards != 0 {
+            return Ok(());
+        }
+        let Some(bytes) = self.sound(volume.block(block), None, None)? else { return Ok(()) };
+        let byte = |field: usize| bytes.get(at + field).copied().unwrap_or(0);
+        let unused = byte(UNUSED_AT) | byte(UNUSED_AT + 1);
+        if byte(FLAGS_AT) & (INODE_UNINIT | BLOCK_UNINIT) != 0 || unused != 0 {
+            let wrong = Corruption::new(Defect::GroupField("flags or unused inodes (without a checksum)"));
+            return self.found(wrong.in_block(u64::from(number)), None);
+        }
+        Ok(())
+    }
+
+    /// Bitmaps and counts of every group.
     pub(super) fn bitmaps(&mut self) -> Step {
         let volume = self.volume;
         let superblock = volume.superblock();
+        let (mut free_clusters, mut free_inodes) = (0, 0);
         for number in 0..superblock.groups() {
             self.tick()?;
             // What is wrong with the descriptor was said before.
             let Ok(group) = volume.group(number) else { continue };
+            free_clusters += u64::from(group.free_clusters);
+            free_inodes += group.free_inodes;
             self.blocks_of_group(number, &group)?;
             self.inodes_of_group(number, &group)?;
             let directories = self.directories.get(&number).copied().unwrap_or(0);
             if directories != group.directories {
                 self.count(number, "directories in use")?;
             }
+        }
+        // While it is mounted, and after a crash, nobody goes by the totals: the groups' are added up.
+        let is_clean = self.raw.state.get() & STATE_VALID != 0
+            && self.raw.feature_incompat.get() & features::incompat::RECOVER == 0;
+        let high = u64::from(self.raw.free_blocks_count_hi.get()) << 32;
+        let total = u64::from(self.raw.free_blocks_count_lo.get()) | high;
+        let total = total >> superblock.cluster_blocks().trailing_zeros();
+        if is_clean && total != free_clusters {
+            self.found(Corruption::new(Defect::FreeCount("free blocks in all")), None)?;
+        }
+        if is_clean && self.raw.free_inodes_count.get() != free_inodes {
+            self.found(Corruption::new(Defect::FreeCount("free inodes in all")), None)?;
         }
         Ok(())
     }
@@ -92,11 +137,13 @@ impl<S: Source> Checker<'_, S> {
                 self.tick()?;
             }
             let used = self.used.contains(first + u64::from(at));
+            let unsettled = self.unsettled.contains(first + u64::from(at));
             // A bitmap that was never written says: nothing but the file system's own.
             let own = self.own.contains(first + u64::from(at));
             let marked = bitmap.as_ref().map_or(own, |bitmap| bit(bitmap, at));
             free += u32::from(!marked);
             let defect = match (used, marked) {
+                _ if unsettled => None,
                 (true, false) => Some(Defect::BlockUnmarked),
                 (false, true) => Some(Defect::BlockLeaked),
                 _ => None,
@@ -132,7 +179,8 @@ impl<S: Source> Checker<'_, S> {
             let ino = u64::from(number) * u64::from(per_group) + u64::from(at) + 1;
             let marked = bitmap.as_ref().is_some_and(|bitmap| bit(bitmap, at));
             free += u32::from(!marked);
-            if self.seen.contains(ino) {
+            let unsettled = u32::try_from(ino).is_ok_and(|ino| volume.replayed().before().contains_key(&ino));
+            if self.seen.contains(ino) && !unsettled {
                 last_used = Some(at);
                 if !marked {
                     // (Never above what is 32 bits: it was seen.)

@@ -3,15 +3,14 @@
 use std::collections::HashSet;
 
 use super::super::format::inode::flags;
-use super::super::format::{Inode, ROOT_INO, RunState, Source, checksum};
+use super::super::format::{ROOT_INO, RunState, STATE_VALID, Source, checksum, features};
 use super::names::unnamed;
+use super::resize::RESIZE_INO;
 use super::{Checker, Step};
-use crate::ext4::{Corruption, Defect, FileType};
+use crate::ext4::{Corruption, Defect, Error, FileType};
 
 /// The list of bad blocks (EXT2_BAD_INO).
 const BAD_INO: u32 = 1;
-/// The inode that holds the room for more group descriptors (EXT2_RESIZE_INO).
-const RESIZE_INO: u32 = 7;
 
 /// At the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
 const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
@@ -21,7 +20,7 @@ impl<S: Source> Checker<'_, S> {
     pub(super) fn own_inodes(&mut self) -> Step {
         let superblock = self.volume.superblock();
         let first = superblock.first_ino();
-        let own = self.fields.quota.into_iter().chain([self.fields.orphan_file, superblock.journal_ino()]);
+        let own = self.quota_files().into_iter().chain([self.orphan_file(), superblock.journal_ino()]);
         let own: HashSet<u32> = own.filter(|ino| *ino >= first && *ino <= superblock.inodes()).collect();
         let mut own: Vec<u32> = (1..first).chain(own).filter(|ino| *ino != ROOT_INO).collect();
         own.sort_unstable();
@@ -30,49 +29,51 @@ impl<S: Source> Checker<'_, S> {
             self.seen.insert(u64::from(ino));
             let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), None)? else { continue };
             // (The list of bad blocks has no type, and no link.)
-            let is_list = ino == BAD_INO && inode.metadata().blocks_512 > 0;
-            if ino == RESIZE_INO && !inode.is_free() {
-                self.room_for_descriptors(&inode)?;
-            } else if !inode.is_free() || is_list {
+            let is_list = ino == BAD_INO && inode.block_area().iter().any(|byte| *byte != 0);
+            if ino == RESIZE_INO {
+                self.resize_inode(&inode)?;
+            } else if is_list {
                 self.blocks_of(&inode, None, true)?;
+            } else if !inode.is_free() {
+                self.fields_of(&inode, None)?;
+                self.blocks_of(&inode, None, false)?;
             }
             self.summary.inodes += 1;
         }
         Ok(())
     }
 
-    /// Of the resize inode only the block of pointers is its own: it leads to the room behind the descriptors, which counts as theirs.
-    fn room_for_descriptors(&mut self, inode: &Inode) -> Step {
-        let four = &inode.block_area()[13 * 4..14 * 4];
-        let block = u64::from(u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
-        if block == 0 {
-            return Ok(());
-        }
-        if !self.volume.superblock().holds(block, 1) {
-            let wrong = Corruption::new(Defect::BlockPointer).in_inode(RESIZE_INO).in_block(block);
-            return self.found(wrong, None);
-        }
-        self.claim(block, 1, Some(RESIZE_INO), None)
-    }
-
-    /// Inodes that were deleted or truncated while somebody had them open: the list through `i_dtime`, and the orphan file.
-    pub(super) fn orphans(&mut self) -> Step {
+    /// Lists inodes that were deleted or truncated while somebody had them open: by `i_dtime`, and in the orphan file.
+    pub(super) fn list_orphans(&mut self) -> Step {
         let (first, inodes) = (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
-        let mut ino = self.fields.last_orphan;
-        let mut listed = HashSet::new();
+        let mut ino = self.raw.last_orphan.get();
         while ino != 0 {
             self.tick()?;
-            if ino < first || ino > inodes || !listed.insert(ino) {
+            if ino < first || ino > inodes || !self.orphans.insert(ino) {
                 self.found(Corruption::new(Defect::OrphanList).in_inode(ino), None)?;
                 break;
             }
-            let Some(next) = self.orphan(ino)? else { break };
-            ino = next;
+            // What is wrong with it is said when it is looked at.
+            let Ok(inode) = self.volume.inode(ino) else { break };
+            ino = inode.deletion_time();
         }
-        if self.fields.orphan_file == 0 {
+        self.orphan_file_entries()?;
+        // As long as it is mounted for writing, and after a crash, there may be some.
+        let in_use = self.raw.feature_incompat.get() & features::incompat::RECOVER != 0
+            || self.raw.state.get() & STATE_VALID == 0;
+        if !in_use && !self.orphans.is_empty() {
+            self.found(Corruption::new(Defect::OrphansLeft), None)?;
+        }
+        Ok(())
+    }
+
+    /// Those that the orphan file lists.
+    fn orphan_file_entries(&mut self) -> Step {
+        let (first, inodes) = (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
+        if self.orphan_file() == 0 {
             return Ok(());
         }
-        let file = self.fields.orphan_file;
+        let file = self.orphan_file();
         let Some(inode) = self.sound(self.volume.inode(file), Some(file), None)? else { return Ok(()) };
         let blocks = inode.size() / u64::from(self.volume.superblock().block_bytes());
         let mut logical = 0;
@@ -107,7 +108,7 @@ impl<S: Source> Checker<'_, S> {
                         self.found(wrong, None)?;
                         continue;
                     }
-                    self.orphan(ino)?;
+                    self.orphans.insert(ino);
                 }
             }
             logical += 1;
@@ -115,16 +116,22 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// An orphan, unless a name leads to it, too; and the next one's number.
-    fn orphan(&mut self, ino: u32) -> Step<Option<u32>> {
-        let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), None)? else { return Ok(None) };
-        if self.seen.insert(u64::from(ino)) {
-            self.visit(&inode, None)?;
+    /// Looks at orphans that no name leads to.
+    pub(super) fn orphans(&mut self) -> Step {
+        let mut orphans: Vec<u32> = self.orphans.iter().copied().collect();
+        orphans.sort_unstable();
+        for ino in orphans {
+            self.tick()?;
+            if self.seen.insert(u64::from(ino))
+                && let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), None)?
+            {
+                self.visit(&inode, None)?;
+            }
         }
-        Ok(Some(inode.deletion_time()))
+        Ok(())
     }
 
-    /// Inodes that their bitmap says are in use, and that nothing has led to so far.
+    /// Inodes that are in use, or that their bitmap says are, and that nothing has led to so far.
     pub(super) fn unnamed(&mut self) -> Step {
         let (groups, per_group) = {
             let superblock = self.volume.superblock();
@@ -134,26 +141,44 @@ impl<S: Source> Checker<'_, S> {
             self.tick()?;
             // What is wrong with the bitmap is said when all of them are compared.
             let Ok(Some(bitmap)) = self.volume.inode_bitmap(group) else { continue };
-            for at in (0..per_group).filter(|at| bit(&bitmap, *at)) {
+            let Ok(described) = self.volume.group(group) else { continue };
+            let written = per_group.saturating_sub(described.unused_inodes);
+            for at in 0..per_group {
                 let ino = group * per_group + at + 1;
+                let marked = bit(&bitmap, at);
+                if !marked && at >= written {
+                    continue;
+                }
                 if self.seen.contains(u64::from(ino)) || ino < self.volume.superblock().first_ino() {
                     continue;
                 }
                 self.tick()?;
                 let name = unnamed(ino);
-                let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), Some(&name))? else {
-                    self.seen.insert(u64::from(ino));
+                let inode = match self.volume.inode(ino) {
+                    // Of one that is free nobody reads more than its checksum.
+                    Err(Error::Corrupt(wrong)) if !marked && wrong.defect != Defect::InodeChecksum => {
+                        continue;
+                    }
+                    Ok(inode) if inode.is_free() => {
+                        if marked && !self.is_unsettled(ino) {
+                            self.found(Corruption::new(Defect::InodeLeaked).in_inode(ino), None)?;
+                        }
+                        continue;
+                    }
+                    inode => inode,
+                };
+                let Some(inode) = self.sound(inode, Some(ino), Some(&name))? else {
+                    if marked {
+                        self.seen.insert(u64::from(ino));
+                    }
                     continue;
                 };
-                if inode.is_free() {
-                    self.found(Corruption::new(Defect::InodeLeaked).in_inode(ino), None)?;
-                    continue;
-                }
                 self.seen.insert(u64::from(ino));
                 // The value of an attribute: the attribute leads to it.
                 if inode.has(flags::EA_INODE) {
                     self.summary.inodes += 1;
-                    self.blocks_of(&inode, None, true)?;
+                    self.fields_of(&inode, None)?;
+                    self.blocks_of(&inode, None, false)?;
                     continue;
                 }
                 self.found(Corruption::new(Defect::InodeUnreachable).in_inode(ino), None)?;

@@ -5,17 +5,25 @@
 //! counts, which must say what was found. (e2fsck's passes find the same in the order of the disk.)
 
 mod blocks;
+mod fields;
 mod groups;
 mod inodes;
 mod names;
+mod quota;
+mod repeated;
+mod replayed;
+mod resize;
 mod sets;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use super::format::{Source, Superblock, Volume};
+use zerocopy::FromBytes as _;
+
+use super::format::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Volume, features};
 use super::{Corruption, Defect, Error, FileSystem};
+use quota::Usage;
 use sets::{Bits, LinksOf};
 
 /// Something that is wrong.
@@ -88,7 +96,8 @@ pub struct Checker<'a, S: Source> {
     volume: &'a Volume<S>,
     watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     summary: Summary,
-    fields: Fields,
+    /// The primary superblock, or the backup in its stead.
+    raw: Box<RawSuperblock>,
     steps: u32,
     /// Clusters that something uses.
     used: Bits,
@@ -99,35 +108,14 @@ pub struct Checker<'a, S: Source> {
     links: LinksOf,
     /// Directories by group.
     directories: HashMap<u32, u32>,
+    /// Inodes that are being deleted or truncated.
+    orphans: HashSet<u32>,
+    /// What bitmaps and counts do not know of: clusters that fast commits gave, or that their inodes had before.
+    unsettled: Bits,
+    /// What each user, group and project has; nothing if nobody keeps account of that.
+    usage: Option<Box<[Usage; 3]>>,
     /// Attribute blocks, which several inodes may share: what the block says of that, and how many do.
     shared: HashMap<u64, (u32, u32)>,
-}
-
-/// What only this needs of the superblock (`struct ext2_super_block`).
-struct Fields {
-    free_inodes: u32,
-    reserved_descriptor_blocks: u64,
-    last_orphan: u32,
-    orphan_file: u32,
-    quota: [u32; 3],
-    mmp_block: u64,
-}
-
-impl Fields {
-    /// From the primary superblock, which is known to be sound, or the backup in its stead.
-    fn read(bytes: &[u8], superblock: &Superblock) -> Self {
-        let u16_at = |at: usize| bytes.get(at..at + 2).map_or(0, |two| u16::from_le_bytes([two[0], two[1]]));
-        let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
-        let has = |names: &str| superblock.features().names().iter().any(|name| name == names);
-        Self {
-            free_inodes: u32_at(0x10),
-            reserved_descriptor_blocks: if has("resize_inode") { u64::from(u16_at(0xCE)) } else { 0 },
-            last_orphan: u32_at(0xE8),
-            orphan_file: if has("orphan_file") { u32_at(0x280) } else { 0 },
-            quota: if has("quota") { [u32_at(0x240), u32_at(0x244), u32_at(0x26C)] } else { [0; 3] },
-            mmp_block: if has("mmp") { u64::from(u32_at(0x168)) | u64::from(u32_at(0x16C)) << 32 } else { 0 },
-        }
-    }
 }
 
 impl FileSystem {
@@ -150,20 +138,30 @@ impl<'a, S: Source> Checker<'a, S> {
         watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
         let superblock = volume.superblock();
-        let block_bytes = superblock.block_bytes() as usize;
-        let block = volume.block(1024 / block_bytes as u64)?;
-        let fields = Fields::read(block.get(1024 % block_bytes..).unwrap_or_default(), superblock);
+        let mut raw = Box::new(superblock.raw().clone());
+        if !volume.is_from_backup() {
+            // The newest: of one that is mounted for writing some fields change.
+            let block = volume.block(superblock.primary_block())?;
+            let at = (SUPERBLOCK_OFFSET % u64::from(superblock.block_bytes())) as usize;
+            let newest = block.get(at..at + SUPERBLOCK_BYTES);
+            *raw = newest.and_then(|bytes| RawSuperblock::read_from_bytes(bytes).ok()).unwrap_or(*raw);
+        }
+        let keeps_account = superblock.features().has_ro_compat(features::ro_compat::QUOTA)
+            && volume.replayed().before().is_empty();
         Ok(Self {
             volume,
             watch,
             summary: Summary::default(),
-            fields,
+            raw,
             steps: 0,
             used: Bits::default(),
             own: Bits::default(),
             seen: Bits::default(),
             links: LinksOf::default(),
             directories: HashMap::new(),
+            orphans: HashSet::new(),
+            unsettled: Bits::default(),
+            usage: keeps_account.then(Box::default),
             shared: HashMap::new(),
         })
     }
@@ -182,14 +180,32 @@ impl<'a, S: Source> Checker<'a, S> {
     }
 
     fn everything(&mut self) -> Step {
+        self.superblock_fields()?;
         self.own_blocks()?;
+        self.before_fast_commits()?;
+        self.list_orphans()?;
         self.own_inodes()?;
         self.names_from_root()?;
         self.orphans()?;
         self.unnamed()?;
         self.attribute_references()?;
         self.link_counts()?;
+        self.quotas()?;
         self.bitmaps()
+    }
+
+    /// The inode of the orphan file; 0: there is none.
+    fn orphan_file(&self) -> u32 {
+        let has = self.volume.superblock().features().has_compat(features::compat::ORPHAN_FILE);
+        if has { self.raw.orphan_file_inum.get() } else { 0 }
+    }
+
+    /// The inodes of the quota files of users, groups and projects; 0: there is none.
+    fn quota_files(&self) -> [u32; 3] {
+        let has = self.volume.superblock().features().has_ro_compat(features::ro_compat::QUOTA);
+        let raw = &self.raw;
+        let files = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
+        files.map(|ino| if has && ino.get() <= raw.inodes_count.get() { ino.get() } else { 0 })
     }
 
     /// A step was made.
@@ -199,7 +215,7 @@ impl<'a, S: Source> Checker<'a, S> {
             return Ok(());
         }
         self.steps = 0;
-        let of = self.volume.superblock().inodes().saturating_sub(self.fields.free_inodes);
+        let of = self.volume.superblock().inodes().saturating_sub(self.raw.free_inodes_count.get());
         self.tell(Event::Progress { inodes: self.summary.inodes, of: u64::from(of) })
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::format::inode::flags;
 use super::super::format::{Inode, ROOT_INO, Source};
+use super::repeated::NameHashes;
 use super::{Checker, Step};
 use crate::ext4::{Corruption, Defect, FileType};
 
@@ -31,6 +32,7 @@ impl<S: Source> Checker<'_, S> {
                 continue;
             };
             let mut cookie = 0;
+            let mut names = NameHashes::default();
             loop {
                 let entries = self.volume.entries(&directory, cookie);
                 let Some(entries) = self.sound(entries, Some(ino), Some(&path))? else { break };
@@ -41,6 +43,7 @@ impl<S: Source> Checker<'_, S> {
                 cookie = next;
                 for entry in entries {
                     self.tick()?;
+                    names.add(&entry.name);
                     let dots = match entry.name.as_slice() {
                         b"." => Some(Some(ino)),
                         b".." => Some(parent),
@@ -72,6 +75,7 @@ impl<S: Source> Checker<'_, S> {
                     }
                 }
             }
+            self.repeated_names(&directory, &path, names)?;
             if directory.has(flags::INDEX) {
                 self.sound(self.volume.check_index(&directory), Some(ino), Some(&path))?;
             }
@@ -108,6 +112,14 @@ impl<S: Source> Checker<'_, S> {
         Ok(Some((inode.file_type(), is_new)))
     }
 
+    /// Directory `ino` is in use; its group's count has it, or had it before fast commits.
+    fn count_directory(&mut self, ino: u32) {
+        if !self.is_unsettled(ino) {
+            let group = (ino - 1) / self.volume.superblock().inodes_per_group();
+            *self.directories.entry(group).or_default() += 1;
+        }
+    }
+
     /// Everything about `inode` but what is in a directory.
     pub(super) fn visit(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
         let ino = inode.ino();
@@ -119,18 +131,18 @@ impl<S: Source> Checker<'_, S> {
         match inode.file_type() {
             FileType::Directory => {
                 self.summary.directories += 1;
-                let group = (ino - 1) / self.volume.superblock().inodes_per_group();
-                *self.directories.entry(group).or_default() += 1;
+                self.count_directory(ino);
             }
             FileType::Regular => self.summary.files += 1,
             FileType::Symlink => self.summary.symlinks += 1,
             _ => self.summary.others += 1,
         }
+        self.fields_of(inode, path)?;
         self.blocks_of(inode, path, false)?;
         self.sound(self.volume.attributes(inode), Some(ino), path)?;
         match inode.file_type() {
             FileType::Symlink => {
-                self.sound(self.volume.read_link(inode), Some(ino), path)?;
+                self.sound(self.volume.whole_link(inode), Some(ino), path)?;
             }
             FileType::Regular if inode.is_inline() => {
                 self.sound(self.volume.inline_data(inode), Some(ino), path)?;

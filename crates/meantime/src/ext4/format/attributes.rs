@@ -140,6 +140,22 @@ impl<S: Source> Volume<S> {
     }
 }
 
+impl<S: Source> Volume<S> {
+    /// As [`read_link`](Self::read_link), and that there is no more text than that: the kernel reads up to a NUL.
+    ///
+    /// # Errors
+    /// As [`read_link`](Self::read_link).
+    pub(in crate::ext4) fn whole_link(&self, inode: &Inode) -> Result<(), Error> {
+        let bytes = self.read_link(inode)?.len();
+        let ends = match inode {
+            _ if inode.is_inline() => true,
+            _ if inode.is_fast_symlink() => inode.block_area().get(bytes) == Some(&0),
+            _ => self.content(inode, bytes + 1)?.last() == Some(&0),
+        };
+        if ends { Ok(()) } else { Err(located(Defect::SymbolicLink, inode, None)) }
+    }
+}
+
 fn corruption(defect: Defect, inode: &Inode, block: Option<u64>) -> Corruption {
     let corruption = Corruption::new(defect).in_inode(inode.ino());
     block.map_or(corruption, |block| corruption.in_block(block))

@@ -161,6 +161,13 @@ impl Features {
         self.ro_compat & bits == bits
     }
 
+    /// Whether there is one that has no name here.
+    pub fn has_unknown(&self) -> bool {
+        [(self.compat, COMPAT_NAMES), (self.incompat, INCOMPAT_NAMES), (self.ro_compat, RO_COMPAT_NAMES)]
+            .iter()
+            .any(|(word, names)| names.iter().fold(*word, |left, (known, _)| left & !known) != 0)
+    }
+
     /// The names of all, in the order of `dumpe2fs`.
     pub fn names(&self) -> Vec<String> {
         names(self.compat, COMPAT_NAMES, 'C')
@@ -204,6 +211,7 @@ mod tests {
         let odd = Features { compat: 1 << 31, incompat: 1 << 20 | 0x1000, ro_compat: 1 << 29 };
         assert_eq!(odd.names().join(" "), "FEATURE_C31 dirdata FEATURE_I20 FEATURE_R29");
         assert_eq!(odd.check().unwrap_err().what, "feature dirdata, FEATURE_I20");
+        assert!(odd.has_unknown() && !features.has_unknown());
         let journal = Features { compat: 0, incompat: 0x8, ro_compat: 0 };
         assert_eq!(journal.check().unwrap_err().what, "feature journal_dev");
     }

@@ -89,7 +89,7 @@ impl Superblock {
     }
 
     /// Blocks of all descriptors.
-    pub(super) fn descriptor_blocks(&self) -> u32 {
+    pub(in crate::ext4) fn descriptor_blocks(&self) -> u32 {
         self.groups.div_ceil(self.descriptors_per_block())
     }
 

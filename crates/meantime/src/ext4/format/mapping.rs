@@ -219,9 +219,18 @@ impl<S: Source> Volume<S> {
     /// As [`run_at`](Self::run_at).
     pub fn extent_map(&self, inode: &Inode) -> Result<ExtentMap, Error> {
         check_mapped(inode)?;
-        if let Some(map) = self.replayed().map(inode.ino()) {
-            return Ok(ExtentMap::clone(map));
+        match self.replayed().map(inode.ino()) {
+            Some(map) => Ok(ExtentMap::clone(map)),
+            None => self.stored_extent_map(inode),
         }
+    }
+
+    /// The same, without what fast commits made of it.
+    ///
+    /// # Errors
+    /// As [`run_at`](Self::run_at).
+    pub(in crate::ext4) fn stored_extent_map(&self, inode: &Inode) -> Result<ExtentMap, Error> {
+        check_mapped(inode)?;
         let mut builder = Builder::new();
         let ended = if inode.has(flags::EXTENTS) {
             let root = self.extent_node(inode, inode.block_area(), None, Place::root())?;

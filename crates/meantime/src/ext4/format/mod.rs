@@ -31,7 +31,7 @@ mod source;
 mod superblock;
 mod usage;
 mod volume;
-mod xattr;
+pub(in crate::ext4) mod xattr;
 
 pub use attributes::Attribute;
 pub use directory::DirectoryEntry;
@@ -41,6 +41,7 @@ pub use mapping::{ExtentMap, MappedExtent, Run, RunState};
 pub use mmp::{Mmp, MmpState};
 pub use open::OpenFailure;
 pub use source::{Source, SourceError};
+pub(in crate::ext4) use superblock::STATE_VALID;
 pub use superblock::{
     ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
 };

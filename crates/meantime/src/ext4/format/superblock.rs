@@ -123,7 +123,7 @@ const _: () = {
 };
 
 /// `s_state`: unmounted cleanly.
-pub(super) const STATE_VALID: u16 = 1;
+pub(in crate::ext4) const STATE_VALID: u16 = 1;
 /// `s_state`: errors were seen.
 pub(super) const STATE_ERROR: u16 = 2;
 /// The inode of the root directory.
@@ -269,6 +269,11 @@ impl Superblock {
             u64::from(found.plain_descriptor_blocks()) + u64::from(found.raw.reserved_gdt_blocks.get());
         field(table < blocks_per_group.min(blocks), "group descriptor table", ())?;
         Ok(found)
+    }
+
+    /// As it is on the disk.
+    pub(in crate::ext4) fn raw(&self) -> &RawSuperblock {
+        &self.raw
     }
 
     /// Its features.

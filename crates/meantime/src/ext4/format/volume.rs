@@ -181,7 +181,7 @@ impl<S> Volume<S> {
     }
 
     /// What fast commits made of it, beyond [blocks](Self::overlaid).
-    pub(super) fn replayed(&self) -> &Replayed {
+    pub(in crate::ext4) fn replayed(&self) -> &Replayed {
         &self.shared.replayed
     }
 

@@ -69,6 +69,9 @@ impl Recovery {
             );
         }
         volume.set_overlay(self.overlay)?;
+        if let Some(tid) = self.lost {
+            volume.set_replayed(BTreeMap::new(), Replayed::without(tid));
+        }
         self.fast_commits.replay(volume)?;
         Ok(replayed)
     }

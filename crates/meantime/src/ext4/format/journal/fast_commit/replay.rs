@@ -40,12 +40,31 @@ pub struct Replayed {
     maps: BTreeMap<u32, Arc<ExtentMap>>,
     /// Names in directories.
     names: BTreeMap<u32, Names>,
+    /// The inodes that fast commits changed, as they were before, in the form of the disk.
+    before: BTreeMap<u32, Arc<[u8]>>,
+    /// A transaction that was committed and is damaged: nothing from it on was replayed.
+    lost: Option<u32>,
 }
 
 impl Replayed {
+    /// Nothing but that transaction `lost` is damaged.
+    pub(in crate::ext4::format) fn without(lost: u32) -> Self {
+        Self { lost: Some(lost), ..Self::default() }
+    }
+
+    /// A transaction of the journal that was committed and is damaged: neither it nor those after it were replayed.
+    pub fn lost(&self) -> Option<u32> {
+        self.lost
+    }
+
     /// Where the blocks of inode `ino` are, if a fast commit moved any.
     pub fn map(&self, ino: u32) -> Option<&Arc<ExtentMap>> {
         self.maps.get(&ino)
+    }
+
+    /// The inodes that fast commits changed, or looked at, as they were before: bitmaps and counts are still about those.
+    pub fn before(&self) -> &BTreeMap<u32, Arc<[u8]>> {
+        &self.before
     }
 
     /// What became of names in directory `ino`.
@@ -77,6 +96,7 @@ impl Outcome {
     /// Damage, or the source.
     pub(super) fn beside<S: Source>(self, volume: &Volume<S>) -> Result<(Blocks, Replayed), Error> {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut before = BTreeMap::new();
         for (ino, mut bytes) in self.inodes {
             Inode::set_checksum(volume.superblock(), ino, &mut bytes);
             let (block, at) = volume.inode_place(ino)?;
@@ -84,10 +104,12 @@ impl Outcome {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(volume.block(block)?.to_vec()),
             };
-            table[at..at + bytes.len()].copy_from_slice(&bytes);
+            let stored = &mut table[at..at + bytes.len()];
+            before.insert(ino, Arc::from(&*stored));
+            stored.copy_from_slice(&bytes);
         }
         let overlay = blocks.into_iter().map(|(block, bytes)| (block, bytes.into())).collect();
-        Ok((overlay, Replayed { maps: self.maps, names: self.names }))
+        Ok((overlay, Replayed { maps: self.maps, names: self.names, before, lost: None }))
     }
 }
 
