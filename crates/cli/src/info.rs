@@ -101,11 +101,25 @@ fn facts_table(facts: &[Fact]) -> String {
 
 fn namespaces_table(device: &NvmeDevice) -> String {
     let mut table = bare_table();
-    table.set_header(["NSID", "size", "blocks", "block", "in use", "most a command", "boundary", "usable"]);
+    table.set_header([
+        "NSID",
+        "size",
+        "blocks",
+        "block",
+        "in use",
+        "most a command",
+        "compare and write",
+        "boundary",
+        "usable",
+    ]);
     for ns in device.controller().namespaces() {
         let boundary = match ns.optimal_boundary_blocks {
             0 => "none".to_owned(),
             blocks => format!("{blocks} blocks"),
+        };
+        let pair = match u64::from(ns.compare_write_blocks) {
+            0 => "none".to_owned(),
+            blocks => figures::bytes(blocks << ns.block_shift),
         };
         table.add_row([
             ns.nsid.to_string(),
@@ -114,13 +128,14 @@ fn namespaces_table(device: &NvmeDevice) -> String {
             figures::bytes(u64::from(ns.block_bytes())),
             figures::bytes(ns.used_blocks.saturating_mul(u64::from(ns.block_bytes()))),
             figures::bytes(u64::from(ns.max_blocks) << ns.block_shift),
+            pair,
             boundary,
             if ns.nsid == device.namespace().nsid { "yes, opened".to_owned() } else { "yes".to_owned() },
         ]);
     }
     for (nsid, why) in device.controller().unusable_namespaces() {
         let mut row = vec![nsid.to_string()];
-        row.extend(std::iter::repeat_n("–".to_owned(), 6));
+        row.extend(std::iter::repeat_n("–".to_owned(), 7));
         row.push(format!("no: {why}"));
         table.add_row(row);
     }
@@ -143,6 +158,7 @@ fn namespaces_json(device: &NvmeDevice) -> Value {
             "block_bytes": ns.block_bytes(),
             "used_blocks": ns.used_blocks,
             "max_blocks_per_command": ns.max_blocks,
+            "compare_write_blocks": ns.compare_write_blocks,
             "optimal_boundary_blocks": ns.optimal_boundary_blocks,
         })
     });

@@ -199,6 +199,7 @@ fn compare_verify_and_write_uncorrectable() {
         let ticket = channel.submit(request).expect("the SSD has it");
         channel.wait(ticket).result.map_err(|error| match error.kind {
             CommandError::Status(status) => status.code().expect("a known one"),
+            CommandError::Miscompare => StatusCode::CompareFailure,
             other => panic!("{other}"),
         })
     };

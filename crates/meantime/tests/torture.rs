@@ -200,7 +200,7 @@ impl Torture {
             },
         }
         match was.op {
-            Op::Flush | Op::Compare | Op::Verify | Op::WriteUncorrectable => {}
+            Op::Flush | Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {}
             Op::Read => {
                 self.blocks[range.clone()].iter_mut().for_each(|block| block.readers -= 1);
                 if done.result.is_ok() {

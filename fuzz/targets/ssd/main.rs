@@ -65,6 +65,8 @@ fn ssd(input: &mut Input<'_>, flags: u8) -> SteppedSsd {
         vectors: VECTORS,
         ready_after_ns: if flags & 4 != 0 { 1_500_000 } else { 0 },
         stamps: flags & 8 != 0,
+        // What the host keeps account of goes by the rules.
+        strict: true,
         // Of queues that go by shadow doorbells no account is kept.
         shadow_doorbells: flags & 17 == 17,
         cmb_bytes: if flags & 32 != 0 { 8192 } else { 0 },

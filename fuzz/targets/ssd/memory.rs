@@ -105,7 +105,9 @@ impl Memory {
         }
         region.protect(true);
         let host_addr = region.host.expose_provenance();
-        let dma = DmaRegion { iova: region.iova, host_addr, len: region.len, keepalive: Arc::new(()) };
+        // SAFETY: mapped as long as the process lives. The host reads and writes it by atomics and raw copies; it is made inaccessible
+        // only once the SSD must have let go of it, which is what is tested.
+        let dma = unsafe { DmaRegion::new(region.iova, host_addr, region.len, Arc::new(())) };
         region.mapped = port.map_dma(dma).is_ok();
         region.protect(region.mapped);
     }

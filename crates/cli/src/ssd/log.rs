@@ -30,7 +30,8 @@ impl Log {
         Self { on, seen: 0, looked: now, since: now, lines: 0, silent: 0 }
     }
 
-    fn line(&self, text: &str) {
+    /// A line by itself.
+    pub fn line(&self, text: &str) {
         if self.on {
             eprintln!("meantime: {text}");
         }

@@ -3,6 +3,7 @@
 mod ctl;
 mod log;
 mod sigbus;
+mod starved;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ use crate::failure::{Failure, named};
 use crate::output::print;
 use crate::signal;
 use log::Log;
+use starved::Watch;
 
 /// How often what was refused is asked for, and whether to end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -70,6 +72,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     .map_err(|error| Failure::new(format_args!("cannot serve {}: {error}", path.display())))?;
     announce(args, uri, path)?;
     let mut log = Log::new(args.log == SsdLog::Refused);
+    let mut watch = Watch::new();
     while !signal::stopped() {
         match events.recv_timeout(LOOK_EVERY) {
             Ok(event) => log.event(&event),
@@ -81,6 +84,11 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
             }
         }
         log.look(&ssd);
+        if let Some(text) = watch.as_mut().and_then(Watch::look) {
+            log.line(&text);
+            // Once is enough.
+            watch = None;
+        }
     }
     drop(server);
     for event in events.try_iter() {

@@ -174,6 +174,7 @@ impl NvmeChannel {
             return Err(SubmitError::Unsupported(name));
         }
         let blocks = match (request.op, &request.buf) {
+            (Op::CompareAndWrite, Some(buf)) => self.check_pair(buf)?,
             (op, Some(buf)) if op.has_data() => {
                 let bytes = buf.transfer_bytes();
                 if bytes == 0 || bytes as u32 & self.block_mask != 0 {
@@ -195,6 +196,27 @@ impl NvmeChannel {
             return Err(SubmitError::OutOfRange { lba: request.lba, blocks, size: self.ns.blocks });
         }
         Ok(())
+    }
+
+    /// The blocks of a compare-and-write with `buf`.
+    fn check_pair(&self, buf: &DmaBuf) -> Result<u64, SubmitError> {
+        let most = self.ns.compare_write_blocks;
+        if most == 0 {
+            return Err(SubmitError::Unsupported("Compare and Write, fused"));
+        }
+        // A scattered buffer has no length of its own.
+        let (bytes, block_bytes) = (buf.len(), self.ns.block_bytes());
+        if bytes == 0 || !bytes.is_multiple_of(2 * block_bytes as usize) {
+            return Err(SubmitError::Halves { bytes, block_bytes });
+        }
+        if !buf.is_of(&self.heap) {
+            return Err(SubmitError::ForeignBuffer);
+        }
+        let blocks = (bytes / 2) as u64 >> self.ns.block_shift;
+        if blocks > u64::from(most) {
+            return Err(SubmitError::NotAtomic { blocks, most });
+        }
+        Ok(blocks)
     }
 
     /// The common case in one go: a read or write that is one command, on the polled queue, with room for it and nothing
@@ -325,6 +347,7 @@ impl NvmeChannel {
         }
         let blocks = match (request.op, &request.buf) {
             (Op::Flush, _) => 1, // One command, though of no blocks.
+            (Op::CompareAndWrite, Some(buf)) => (buf.len() / 2) as u64 >> self.ns.block_shift,
             (_, Some(buf)) => (buf.transfer_bytes() >> self.ns.block_shift) as u64,
             (_, None) => request.blocks,
         };

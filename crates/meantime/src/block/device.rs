@@ -20,6 +20,8 @@ pub struct BlockInfo {
     pub blocks: u64,
     /// The most data that goes to the device in one command, in bytes; larger requests are split.
     pub max_transfer_bytes: u32,
+    /// The most blocks of a compare-and-write ([`Request::compare_and_write`](super::Request::compare_and_write)); 0 if the device has none.
+    pub compare_write_blocks: u32,
     /// Whether done writes may be lost by a power cut until they are flushed.
     pub volatile_write_cache: bool,
     /// What is at the bottom, in a few words. Figures of different media are not those of different software.
@@ -139,6 +141,7 @@ impl NvmeDevice {
             block_bytes: ns.block_bytes(),
             blocks: ns.blocks,
             max_transfer_bytes: ns.max_blocks << ns.block_shift,
+            compare_write_blocks: ns.compare_write_blocks,
             volatile_write_cache: controller.info().volatile_write_cache,
             medium: controller.info().model.clone(),
         };

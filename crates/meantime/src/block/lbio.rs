@@ -9,6 +9,8 @@ use crate::hw::DmaBuf;
 use crate::hw::dma::Iova;
 use crate::nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcome, Owner};
 
+use meantime_spec::status::StatusCode::{CommandAbortedFailedFused, CompareFailure};
+
 use super::request::{Done, IoError, Request};
 
 /// Where a request is.
@@ -196,7 +198,8 @@ impl Lbio {
     pub(crate) fn emit(&mut self, ns: &NamespaceInfo) -> Command {
         let slba = self.next_lba;
         let (nlb, data_bytes) = match self.op {
-            Op::Read | Op::Write | Op::Compare => {
+            // (A pair is given out by `emit_pair`.)
+            Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
                 let nlb = ns.next_span(slba, self.left, true);
                 (nlb, nlb << ns.block_shift)
             }
@@ -211,6 +214,26 @@ impl Lbio {
         self.left -= u64::from(nlb.max(1));
         self.next_data.0 += u64::from(data_bytes);
         Command { op: self.op, nsid: ns.nsid, slba, nlb, data, second, data_bytes, fua: self.fua }
+    }
+
+    /// The two commands of a compare-and-write, whose buffer is contiguous. They are in flight once [`Lbio::pair_sent`] was told.
+    pub(crate) fn pair(&self, ns: &NamespaceInfo) -> [Command; 2] {
+        // As many as are atomic: few.
+        let nlb = self.left as u32;
+        let data_bytes = nlb << ns.block_shift;
+        let command = |op, data, fua| {
+            let (nsid, slba, second) = (ns.nsid, self.next_lba, Iova(0));
+            Command { op, nsid, slba, nlb, data, second, data_bytes, fua }
+        };
+        let new = Iova(self.next_data.0 + u64::from(data_bytes));
+        [command(Op::Compare, self.next_data, false), command(Op::Write, new, self.fua)]
+    }
+
+    /// Both commands of a pair are in flight.
+    pub(crate) fn pair_sent(&mut self) {
+        self.pending += 2;
+        self.left = 0;
+        self.own_slot_free = false;
     }
 
     /// Where the next command finds its data: see [`Command`].
@@ -360,7 +383,9 @@ impl Table {
 
     /// One command of `slot` has ended.
     #[inline(always)]
-    pub(crate) fn complete(&mut self, slot: u16, outcome: Outcome) {
+    pub(crate) fn complete(&mut self, owner: u16, outcome: Outcome) {
+        // Of a fused pair's there is a mark above the slot's index.
+        let slot = index(owner) as u16;
         if let Err(error) = outcome {
             self.fail(slot, error);
         }
@@ -547,7 +572,7 @@ impl Lbio {
     #[cold]
     fn whole(&mut self, ns: &NamespaceInfo) -> Option<Command> {
         self.claim = self.claim.untimed();
-        let buf = self.buf.as_ref().filter(|_| self.op.has_data())?;
+        let buf = self.buf.as_ref().filter(|_| self.op.has_data() && self.op != Op::CompareAndWrite)?;
         let data_bytes = buf.transfer_bytes() as u32;
         let blocks = u64::from(data_bytes) >> ns.block_shift;
         let nlb = ns.next_span(self.lba, blocks, true);
@@ -565,7 +590,18 @@ impl Lbio {
         // The first error is the cause; what follows are its consequences. But a device that is gone may still write to
         // the buffer, whatever went wrong before.
         let gone = matches!(error, CommandError::Gone { memory_released: false });
-        if self.error.is_none() {
+        let error = match error {
+            CommandError::Status(status) if status.is(CompareFailure) => CommandError::Miscompare,
+            error => error,
+        };
+        // Of a pair the command that has failed of itself may be heard of after the other.
+        let is_pair = self.op == Op::CompareAndWrite;
+        let is_consequence = |error| match error {
+            CommandError::Status(status) => is_pair && status.is(CommandAbortedFailedFused),
+            CommandError::Reset => is_pair,
+            _ => false,
+        };
+        if self.error.is_none_or(is_consequence) {
             self.error = Some(error);
         }
         self.failed = true;

@@ -59,7 +59,16 @@ impl Request {
         Self::new(Op::Deallocate, lba, blocks, None)
     }
 
-    /// Compares all of `buf` with what is there from `lba` on. They differ if it fails with the status *Compare Failure*.
+    /// Compares the first half of `buf` with what is there from `lba` on, and if it is the same writes the second half there; nothing else
+    /// that the device does to these blocks comes between. If it is not, the request fails with [`CommandError::Miscompare`], and nothing
+    /// is written. The device says how many blocks can be: [`BlockInfo::compare_write_blocks`](super::BlockInfo::compare_write_blocks).
+    ///
+    /// It is never repeated: after a time-out, a reset or another error only a read tells whether it was done.
+    pub fn compare_and_write(lba: u64, buf: DmaBuf) -> Self {
+        Self::new(Op::CompareAndWrite, lba, 0, Some(buf))
+    }
+
+    /// Compares all of `buf` with what is there from `lba` on. They differ if it fails with [`CommandError::Miscompare`].
     pub fn compare(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Compare, lba, 0, Some(buf))
     }
@@ -154,6 +163,7 @@ impl std::fmt::Display for IoError {
             Op::Compare => "compare",
             Op::Verify => "verify",
             Op::WriteUncorrectable => "write uncorrectable",
+            Op::CompareAndWrite => "compare and write",
         };
         write!(f, "{op} at LBA {}: {}", self.lba, self.kind)
     }
@@ -194,6 +204,24 @@ pub enum SubmitError {
         bytes: usize,
         /// Logical block size.
         block_bytes: u32,
+    },
+    /// The buffer of a compare-and-write is not what is expected and, as long, what is to be written.
+    #[error(
+        "a buffer of {bytes} bytes is not two halves of whole blocks of {block_bytes} bytes, one after the other"
+    )]
+    Halves {
+        /// Length of the buffer.
+        bytes: usize,
+        /// Logical block size.
+        block_bytes: u32,
+    },
+    /// The device does not compare and write so many blocks in one.
+    #[error("a compare-and-write of {blocks} blocks: the device does at most {most} in one")]
+    NotAtomic {
+        /// How many.
+        blocks: u64,
+        /// How many it does.
+        most: u32,
     },
     /// The buffer belongs to another device.
     #[error("the buffer was not allocated by this device: use its `alloc`")]
@@ -406,6 +434,22 @@ pub trait BlockChannel {
     /// Why it was not taken or not done.
     fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
         with_buffer(self, Request::write(lba, buf))
+    }
+
+    /// Writes the second half of `buf` from `lba` on if the first half is what is there, and waits; see [`Request::compare_and_write`]. Gives
+    /// the buffer back, and whether it was written.
+    ///
+    /// # Errors
+    /// Why it was not taken, or not done; in the latter case it may have been done all the same.
+    fn compare_and_write(&mut self, lba: u64, buf: DmaBuf) -> Result<(DmaBuf, bool), RequestError> {
+        let ticket = self.submit(Request::compare_and_write(lba, buf)).map_err(|rejected| rejected.error)?;
+        let done = self.wait(ticket);
+        let written = match done.result {
+            Ok(()) => true,
+            Err(IoError { kind: CommandError::Miscompare, .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok((done.buf.ok_or(RequestError::Quarantined)?, written))
     }
 
     /// Flushes and waits.

@@ -86,6 +86,7 @@ impl FileDevice {
             block_bytes,
             blocks: file.size() / u64::from(block_bytes),
             max_transfer_bytes: TRANSFER_BYTES,
+            compare_write_blocks: 0,
             volatile_write_cache: false,
             medium: format!("ext4 on {}", device.medium),
         };

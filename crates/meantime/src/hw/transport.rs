@@ -69,7 +69,7 @@ impl Default for DmaLimits {
 /// - CSTS.RDY = 0, read from [`read32`](Self::read32), means that the controller has stopped: it touches no memory until it is enabled again.
 ///   Only the controller's own answer may be given, or all ones once it can touch nothing any more.
 /// - A [`Doorbell`] stays valid for as long as it is held, [`release`](Self::release) or not.
-/// - After [`release`](Self::release) the device reaches no memory.
+/// - After a [`release`](Self::release) that gives the device up it reaches no memory.
 pub unsafe trait Transport: DmaMap {
     /// Where the controller is, for messages.
     fn describe(&self) -> String;

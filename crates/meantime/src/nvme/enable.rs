@@ -188,7 +188,7 @@ pub(super) fn identify(
         if raw.nsze.get() == 0 {
             continue; // Inactive: all zeroes (1.4 §5.15.2.1).
         }
-        match NamespaceInfo::validate(nsid, &raw, info.max_transfer_bytes) {
+        match NamespaceInfo::validate(nsid, &raw, &info) {
             Ok(ns) => usable.push(ns),
             Err(error) => unusable.push((nsid, error.to_string())),
         }

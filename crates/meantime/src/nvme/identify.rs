@@ -1,7 +1,7 @@
 //! What a controller says of itself, validated: the device's structures are not used before they went through here.
 
 use meantime_spec::identify::{
-    IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, lpa, power_flags,
+    IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, fuses, lpa, nsfeat, oncs, power_flags,
 };
 use meantime_spec::regs::{Cap, Vs};
 
@@ -47,6 +47,8 @@ pub struct ControllerInfo {
     pub has_commands_log: bool,
     /// SGL support (SGLS).
     pub sgls: u32,
+    /// Atomic Compare & Write Unit, 0's based, if Compare and Write can be fused (FUSES).
+    pub compare_write_unit: Option<u16>,
     /// I/O queue pairs granted.
     pub io_queues: u16,
     /// Interrupt vectors.
@@ -96,6 +98,9 @@ impl ControllerInfo {
             error_log_entries: u16::from(raw.elpe) + 1,
             has_commands_log: raw.lpa & lpa::COMMANDS_SUPPORTED != 0,
             sgls: raw.sgls.get(),
+            compare_write_unit: (raw.fuses.get() & fuses::COMPARE_AND_WRITE != 0
+                && raw.oncs.get() & oncs::COMPARE != 0)
+                .then(|| raw.acwu.get()),
             io_queues: 0,
             vectors: 0,
         })
@@ -143,6 +148,8 @@ pub struct NamespaceInfo {
     pub optimal_boundary_blocks: u32,
     /// Capacity in use, in logical blocks.
     pub used_blocks: u64,
+    /// The most logical blocks of a fused Compare and Write; 0 if there is none.
+    pub compare_write_blocks: u32,
 }
 
 impl NamespaceInfo {
@@ -150,7 +157,8 @@ impl NamespaceInfo {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for a format we do not have.
-    pub(crate) fn validate(nsid: u32, raw: &IdentifyNamespace, max_transfer_bytes: u32) -> Result<Self> {
+    pub(crate) fn validate(nsid: u32, raw: &IdentifyNamespace, controller: &ControllerInfo) -> Result<Self> {
+        let max_transfer_bytes = controller.max_transfer_bytes;
         let invalid = |what: String| Error::Invalid { structure: "Identify Namespace data", what };
         let unsupported = |what: String| Error::Unsupported(format!("namespace {nsid} {what}"));
         let format = raw.lba_format_in_use().ok_or_else(|| {
@@ -179,6 +187,7 @@ impl NamespaceInfo {
             max_blocks,
             optimal_boundary_blocks: u32::from(raw.noiob.get()),
             used_blocks: raw.nuse.get(),
+            compare_write_blocks: compare_write_blocks(raw, controller).min(max_blocks),
         })
     }
 
@@ -206,6 +215,17 @@ impl NamespaceInfo {
     }
 }
 
+/// How many blocks are compared and written in one: ACWU, or NACWU if the namespace has values of its own (1.4 §6.4). Where atomic writes
+/// have boundaries, which a pair may cross, one block.
+fn compare_write_blocks(raw: &IdentifyNamespace, controller: &ControllerInfo) -> u32 {
+    let Some(acwu) = controller.compare_write_unit else { return 0 };
+    if raw.nsfeat & nsfeat::ATOMICITY == 0 {
+        return u32::from(acwu) + 1;
+    }
+    let bounded = raw.nabsn.get() != 0 || raw.nabspf.get() != 0;
+    if bounded { 1 } else { u32::from(raw.nacwu.get().max(acwu)) + 1 }
+}
+
 /// Printable ASCII without trailing blanks; anything else becomes `?`.
 fn ascii(field: &[u8]) -> String {
     let text: String =
@@ -224,6 +244,7 @@ mod tests {
         max_blocks: 256,
         optimal_boundary_blocks: 0,
         used_blocks: 0,
+        compare_write_blocks: 0,
     };
 
     #[test]

@@ -146,6 +146,14 @@ impl IoQueue {
         self.pair.stage_kept(tag, owner, command);
     }
 
+    /// Stages a fused pair, the first command in `first`; see [`QueuePair::stage_pair`]. False, and nothing staged, without a slot for the
+    /// second.
+    pub(crate) fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
+        let Some(second) = self.pair.take_tag() else { return false };
+        self.pair.stage_pair([first, second], owner, pair);
+        true
+    }
+
     /// Whether everything that can be is in flight.
     pub(crate) fn is_full(&self) -> bool {
         self.pair.free_tags() == 0

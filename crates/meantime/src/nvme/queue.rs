@@ -6,7 +6,7 @@ use meantime_spec::cqe::Cqe;
 use meantime_spec::identify::oncs;
 use meantime_spec::opcode::io;
 use meantime_spec::sgl::SglDescriptor;
-use meantime_spec::sqe::Sqe;
+use meantime_spec::sqe::{Sqe, fuse};
 use meantime_spec::status::Status;
 
 use super::prp;
@@ -45,13 +45,16 @@ pub enum Op {
     Verify = io::VERIFY,
     /// Mark as not to be read, until written again: to test what becomes of such blocks.
     WriteUncorrectable = io::WRITE_UNCORRECTABLE,
+    /// Compare with the first half of a buffer, and if that is what is there write the second half, with nothing in between: two
+    /// commands, fused. (No opcode.)
+    CompareAndWrite = 0xff,
 }
 
 impl Op {
     /// Whether a buffer goes with it.
     #[inline(always)]
     pub fn has_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Compare)
+        matches!(self, Self::Read | Self::Write | Self::Compare | Self::CompareAndWrite)
     }
 
     /// Whether every device has it, and a buffer goes with it.
@@ -63,7 +66,8 @@ impl Op {
     /// What of ONCS says that a device has it, and its name; `None`: every device has it.
     pub(crate) fn optional(self) -> Option<(u16, &'static str)> {
         match self {
-            Self::Read | Self::Write | Self::Flush => None,
+            // FUSES says whether there is the last one.
+            Self::Read | Self::Write | Self::Flush | Self::CompareAndWrite => None,
             Self::WriteZeroes => Some((oncs::WRITE_ZEROES, "Write Zeroes")),
             Self::Deallocate => Some((oncs::DATASET_MANAGEMENT, "Dataset Management (deallocate)")),
             Self::Compare => Some((oncs::COMPARE, "Compare")),
@@ -133,6 +137,9 @@ pub enum CommandError {
     /// The device did not complete it in time; it was aborted, or its queue deleted.
     #[error("the device did not answer in time")]
     TimedOut,
+    /// Of a comparison: what is there is something else than what was expected. A compare-and-write has written nothing.
+    #[error("what is there is not what was expected")]
+    Miscompare,
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,
@@ -193,6 +200,9 @@ pub struct QueueCounters {
     pub requeued: u64,
 }
 
+/// In a slot's owner: the command is one of a fused pair, and is never repeated.
+const FUSED: u16 = 1 << 15;
+
 /// A slot's index, whatever bits it came in: no bounds to be checked.
 #[inline(always)]
 const fn index(tag: u16) -> usize {
@@ -206,7 +216,7 @@ struct Slot {
     key: u64,
     /// When the deadline sweep first met this command, in µs (which may wrap); 0 if it has not yet.
     first_swept_us: u32,
-    /// Whose command this is, in the terms of the layer above.
+    /// Whose command this is, in the terms of the layer above; with [`FUSED`] if it is one of a pair.
     owner: u16,
     /// The CID of the command, or of the next one: the generation is bumped at each release. It stands in `key` too; taken
     /// from there, an optimised build (rustc 1.95, fat LTO) let [`VACANT`] leak into the SQE's NSID.
@@ -366,7 +376,7 @@ impl QueuePair {
             }
             Op::Verify => Sqe::verify(cid, nsid, slba, nlb),
             Op::WriteUncorrectable => Sqe::write_uncorrectable(cid, nsid, slba, nlb),
-            Op::Flush | Op::Read | Op::Write | Op::Compare => Sqe::flush(cid, nsid),
+            _ => Sqe::flush(cid, nsid),
         };
         self.ring.push(&sqe);
     }
@@ -411,6 +421,27 @@ impl QueuePair {
     pub(crate) fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         self.keep(tag, command);
         self.stage(Tag(tag), owner, command);
+    }
+
+    /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two entries next to each other, with no doorbell between.
+    ///
+    /// It is never repeated. One of the two alone is no pair, and a pair that was done, but of which nobody has heard, would find what it
+    /// has written itself. Whoever is told the end gets `owner` with its highest bit set.
+    pub(crate) fn stage_pair(&mut self, tags: [Tag; 2], owner: u16, pair: &[Command; 2]) {
+        let parts = tags.into_iter().zip(pair).zip([fuse::FIRST, fuse::SECOND]);
+        for ((Tag(tag), command), part) in parts {
+            let cid = self.occupy(tag, owner | FUSED);
+            let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
+            let (list, list_iova) = self.ring.list(tag);
+            let (prp1, prp2) = prp::fill(data, data_bytes, list, list_iova);
+            let nlb = nlb.wrapping_sub(1) as u16;
+            self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, prp1, prp2, fua).with_fuse(part));
+        }
+    }
+
+    /// Whether the command of `owner`, as its slot has it, is one of a fused pair.
+    pub(super) fn is_fused(owner: u16) -> bool {
+        owner & FUSED != 0
     }
 
     /// Stages `command`, whose deadline began at `since_us`, in the slot that it was held in; its new CID.

@@ -139,6 +139,9 @@ impl QueuePair {
 
     /// The command of `owner` that had `cid`, whose slot is vacated already, has ended with `status`. True if it is held to be repeated.
     pub(super) fn hold_failed(&mut self, cid: u16, owner: u16, status: Status) -> bool {
+        if Self::is_fused(owner) {
+            return false;
+        }
         let verdict = verdict(status);
         let tag = self.tag_of(cid);
         let since_us = self.first_swept_us(tag);
@@ -178,14 +181,14 @@ impl QueuePair {
             let since_us = self.first_swept_us(tag);
             let mut error = if victim == Some(cid) { CommandError::TimedOut } else { CommandError::Reset };
             let count = match &self.recovery {
-                Some(recovery) => {
+                Some(recovery) if !Self::is_fused(owner) => {
                     let op = to.again(owner).unwrap_or(recovery.kept[usize::from(tag)]).op;
                     let lost = cache_lost && op == Op::Flush;
                     error = if lost { CommandError::CacheLost } else { error };
                     let count = recovery.count(tag, cid, since_us);
                     (!lost && count < recovery.retries.most).then_some(count + 1)
                 }
-                None => None,
+                _ => None,
             };
             self.vacate(tag);
             match (count, &mut self.recovery) {

@@ -28,6 +28,9 @@
 //! Tries that the device has answered share one deadline; a pause that would not end before it is not begun. A command that the device did not
 //! answer in time, or that was taken back for another's sake, begins anew, as often as any other.
 //!
+//! A fused pair is never repeated, after a status or otherwise: one of its commands alone is no pair, and a compare that has failed because the
+//! pair was done already is no answer. What is not known then, whether it was done, only a read can tell.
+//!
 //! # After a queue was deleted or the controller reset
 //!
 //! The device has let go of every command then, done or not, and none has been told to the caller as done. Each kind can be done

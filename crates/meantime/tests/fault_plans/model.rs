@@ -138,7 +138,9 @@ impl Model {
             Op::WriteZeroes => Request::write_zeroes(lba, blocks),
             Op::Deallocate => Request::deallocate(lba, blocks),
             Op::Flush => Request::flush(),
-            Op::Compare | Op::Verify | Op::WriteUncorrectable => unreachable!("not in these plans"),
+            Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {
+                unreachable!("not in these plans")
+            }
         };
         let fua = fua && matches!(op, Op::Write | Op::WriteZeroes);
         for block in self.range(op, lba, blocks) {
@@ -203,7 +205,9 @@ impl Model {
                 }
             }
             Op::Write | Op::WriteZeroes | Op::Deallocate => self.changed(&asked, succeeded),
-            Op::Compare | Op::Verify | Op::WriteUncorrectable => unreachable!("not in these plans"),
+            Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {
+                unreachable!("not in these plans")
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use super::super::lbio::{Requests, Table};
 use super::view::View;
 use crate::completion::{Gap, Source, Way};
 use crate::nvme::queue::Tag;
-use crate::nvme::{CommandError, IoQueue, NamespaceInfo};
+use crate::nvme::{CommandError, IoQueue, NamespaceInfo, Op};
 
 /// A queue, the state of waiting on it, and what waits to be sent to it.
 pub(super) struct Lane {
@@ -25,6 +25,9 @@ impl Lane {
             table.cancel_rest(slot, CommandError::CacheLost);
             return true;
         }
+        if lbio.op == Op::CompareAndWrite {
+            return self.send_pair(table, ns, slot);
+        }
         while lbio.has_more() {
             // The first command goes in the request's own slot.
             let own = lbio.own_slot_free && self.queue.is_current();
@@ -34,6 +37,22 @@ impl Lane {
             self.queue.stage_kept(tag, slot, &lbio.emit(ns));
         }
         true
+    }
+
+    /// The same for a fused pair: both commands or none.
+    #[cold]
+    fn send_pair(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
+        let lbio = table.get_mut(slot);
+        if !lbio.has_more() {
+            return true;
+        }
+        let sent = lbio.own_slot_free
+            && self.queue.is_current()
+            && self.queue.stage_pair(Tag::assigned(slot), slot, &lbio.pair(ns));
+        if sent {
+            lbio.pair_sent();
+        }
+        sent
     }
 
     /// Sends on what could not be sent before. A request whose queue is lost fails.

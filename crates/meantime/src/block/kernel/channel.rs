@@ -257,7 +257,7 @@ impl KernelChannel {
         let block_bytes = u64::from(self.info.block_bytes);
         let lacks = "this command through the kernel: open the device with vfio:";
         let (blocks, data) = match (request.op, &request.buf) {
-            (Op::Compare | Op::Verify | Op::WriteUncorrectable, _) => {
+            (Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite, _) => {
                 return Err(SubmitError::Unsupported(lacks));
             }
             (Op::Read | Op::Write, Some(buf)) => {
@@ -299,7 +299,9 @@ impl KernelChannel {
             Op::Flush => UringOp::Fdatasync,
             Op::WriteZeroes => UringOp::Fallocate { mode: (FallocateFlags::ZERO_RANGE | keep).bits() as i32 },
             Op::Deallocate => UringOp::Fallocate { mode: (FallocateFlags::PUNCH_HOLE | keep).bits() as i32 },
-            Op::Compare | Op::Verify | Op::WriteUncorrectable => return Err(SubmitError::Unsupported(lacks)),
+            Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {
+                return Err(SubmitError::Unsupported(lacks));
+            }
         };
         let (offset_bytes, bytes) = (request.lba * block_bytes, blocks * block_bytes);
         Ok(UringIo { op, tag: 0, offset_bytes, bytes, data, vectors: None })

@@ -50,6 +50,7 @@ impl KernelDevice {
             blocks: file.bytes / u64::from(file.block_bytes),
             // The kernel splits by itself; this is the largest transfer that one call takes, rounded down.
             max_transfer_bytes: 1 << 30,
+            compare_write_blocks: 0,
             volatile_write_cache: file.has_volatile_cache(),
             medium: file.medium.clone(),
         };
