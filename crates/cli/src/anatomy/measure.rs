@@ -117,7 +117,8 @@ impl Meter {
             buf.set_len(io.bytes);
             let request = match io.dir {
                 Dir::Read => Request::read(io.lba, buf),
-                Dir::Write => Request::write(io.lba, buf),
+                // There are no trims here.
+                Dir::Write | Dir::Trim => Request::write(io.lba, buf),
             };
             times.reset();
             let ran_ns = competitor.map_or(0, Competitor::ran_ns);

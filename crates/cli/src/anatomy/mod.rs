@@ -192,6 +192,10 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
             warnings.extend(base.set(key, Some(value), &origin)?.map(|note| note.to_string()));
         }
     }
+    if base.trims() {
+        let what = "trims carry no data, whose time line this is; take reads or writes";
+        return Err(Failure::usage(format_args!("--rw={}: {what}", args.rw)));
+    }
     if base.reads() && base.writes() {
         let what = "reads and writes have different time lines; take one after the other";
         return Err(Failure::usage(format_args!("--rw={}: {what}", args.rw)));

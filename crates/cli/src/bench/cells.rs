@@ -13,8 +13,9 @@ use super::pattern::{Pattern, PatternSpec};
 use super::plan::JobPlan;
 use super::shape::Shape;
 use super::thread::WorkerThread;
+use super::trim::Trims;
 use super::varied::{Varied, VariedSpec};
-use super::verify::Verified;
+use super::verify::{Course, Verified};
 use super::worker::{CellWork, Task, Work, Worker};
 use crate::failure::{Failure, named};
 
@@ -89,18 +90,34 @@ fn cell_work(
     let spec = plan.pattern(channel.info(), thread);
     let work = if plan.verifies() {
         let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
-        Work::Verified(Box::new(Verified::new(Pattern::new(spec), &spec, job.iodepth as usize, seed)))
+        Work::Verified(Box::new(Verified::new(
+            course(plan, spec),
+            job.verify,
+            &spec,
+            job.iodepth as usize,
+            seed,
+        )))
     } else {
         unverified(plan, spec)
     };
     let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec });
     let ios_max = group::ios_max(plan, devices, device, thread).map_or(usize::MAX, |ios| ios as usize);
     let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
-    let task = Task { work, warm_up, shape: Shape::of(job), log, number_ios: job.number_ios };
+    let task = Task { work, warm_up, shape: Shape::of(job, !spec.seed), log, number_ios: job.number_ios };
     Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task))
 }
 
+fn course(plan: &JobPlan, spec: PatternSpec) -> Course {
+    match VariedSpec::of(&plan.job, spec) {
+        Some(spec) => Course::Varied(Box::new(Varied::new(spec))),
+        None => Course::Plain(Box::new(Pattern::new(spec))),
+    }
+}
+
 fn unverified(plan: &JobPlan, spec: PatternSpec) -> Work {
+    if plan.job.trims() {
+        return Work::Trims(Box::new(Trims::new(course(plan, spec), plan.job.writes())));
+    }
     match VariedSpec::of(&plan.job, spec) {
         Some(spec) => Work::Varied(Box::new(Varied::new(spec))),
         None => Work::Plain(Box::new(Plain(Pattern::new(spec)))),

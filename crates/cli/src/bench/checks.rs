@@ -68,7 +68,7 @@ fn check_depth(plan: &JobPlan, device: &Target) -> Result<(), Failure> {
 }
 
 fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), Failure> {
-    if !plan.job.writes() {
+    if !plan.job.changes() {
         return Ok(());
     }
     let why = match device {
@@ -80,7 +80,12 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
             device.as_kernel().and_then(|kernel| kernel.read_only()).map(|why| why.to_string())
         }
     };
-    match why {
+    let no_trims = || {
+        let nvme = device.as_nvme().filter(|_| plan.job.trims())?;
+        let why = "the device cannot deallocate blocks (Dataset Management); rw=trim and its kind need that";
+        (!nvme.controller().has_deallocate()).then(|| why.to_owned())
+    };
+    match why.or_else(no_trims) {
         Some(why) => {
             let uri = &device.info().uri;
             Err(wrong(&plan.job.name, format_args!("{uri} cannot be written: {why}")))
@@ -93,14 +98,20 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
     let job = &plan.job;
     let (uri, block_bytes, device_bytes) = (&info.uri, u64::from(info.block_bytes), info.bytes());
     let (offset_bytes, part_bytes) = plan.range(info, 0);
-    let whole_bytes = job.size.map(|size| size.resolve_bytes(device_bytes, block_bytes));
+    let whole_bytes = job.range().map(|size| size.resolve_bytes(device_bytes, block_bytes));
+    let step_bytes = job.places.offset_increment.resolve_bytes(device_bytes, block_bytes);
+    let align = |direction: usize| job.align_bytes(direction).unwrap_or(0);
     let (read, write) = (job.sizes_of(0), job.sizes_of(1));
     let sizes = [
         ("bs", read.min_bytes(), job.reads()),
         ("bs", read.step_bytes(), job.reads()),
-        ("bs", write.min_bytes(), job.writes()),
-        ("bs", write.step_bytes(), job.writes()),
+        ("bs", write.min_bytes(), job.changes()),
+        ("bs", write.step_bytes(), job.changes()),
+        ("blockalign", align(0), job.reads()),
+        ("blockalign", align(1), job.changes()),
+        ("rw", job.places.skip_bytes.unsigned_abs(), true),
         ("offset", offset_bytes, true),
+        ("offset_increment", step_bytes, true),
         ("size", whole_bytes.unwrap_or(0), true),
     ];
     let odd = sizes.iter().find(|(_, bytes, used)| *used && !bytes.is_multiple_of(block_bytes));
@@ -124,6 +135,17 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
             ),
         ));
     }
+    let (last_bytes, last_part_bytes) = plan.range(info, job.numjobs as usize - 1);
+    if step_bytes > 0 && last_bytes.saturating_add(last_part_bytes) > device_bytes {
+        return Err(wrong(
+            &job.name,
+            format_args!(
+                "offset_increment={step_bytes}: the last thread's part, from {last_bytes} on, reaches beyond the end of \
+                 {uri}, which has {device_bytes} bytes"
+            ),
+        ));
+    }
+    let part_bytes = part_bytes.min(last_part_bytes);
     let bs_bytes = job.bs_max_bytes();
     if part_bytes < bs_bytes {
         return Err(wrong(
@@ -325,11 +347,12 @@ fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), Fai
 /// What one job checks another one must not overwrite.
 fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), Failure> {
     for (at, plan) in group.plans.iter().enumerate().filter(|(_, plan)| plan.verifies()) {
-        let others = group.plans.iter().enumerate().filter(|(other, plan)| *other != at && plan.job.writes());
+        let others =
+            group.plans.iter().enumerate().filter(|(other, plan)| *other != at && plan.job.changes());
         for (_, other) in others {
             for index in plan.devices.iter().filter(|index| other.devices.contains(index)) {
                 let ([from, to], [other_from, other_to]) = [plan, other]
-                    .map(|plan| plan.whole_range(devices.get(*index).info()))
+                    .map(|plan| plan.reach(devices.get(*index).info()))
                     .map(|(offset_bytes, bytes)| [offset_bytes, offset_bytes + bytes])
                     .into();
                 if from < other_to && other_from < to {

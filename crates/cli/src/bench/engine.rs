@@ -163,10 +163,11 @@ impl<C: BlockChannel> Engine<'_, C> {
             buf.set_len(io.bytes);
             source.prepare(0, &io, &mut buf);
             let start_ns = self.clock.now_ns();
-            let ticket = match self.channel.submit(request(&io, buf)) {
+            let request = self.request(0, &io, buf);
+            let ticket = match self.channel.submit(request) {
                 Ok(ticket) => ticket,
                 Err(rejected) => {
-                    self.slots.bufs[0] = rejected.request.buf;
+                    self.give_back(0, rejected.request.buf);
                     return Ended::Lost(rejected.error.to_string());
                 }
             };
@@ -262,8 +263,9 @@ impl<C: BlockChannel> Engine<'_, C> {
             if S::SLOW_TO_PREPARE {
                 start_ns = self.clock.now_ns();
             }
-            if let Err(rejected) = self.channel.enqueue(request(&io, buf).user_data(slot as u64)) {
-                self.slots.bufs[slot] = rejected.request.buf;
+            let request = self.request(slot, &io, buf).user_data(slot as u64);
+            if let Err(rejected) = self.channel.enqueue(request) {
+                self.give_back(slot, rejected.request.buf);
                 self.slots.free.push(slot);
                 ended = Some(Ended::Lost(rejected.error.to_string()));
                 break;
@@ -282,6 +284,28 @@ impl<C: BlockChannel> Engine<'_, C> {
         ended
     }
 
+    /// The request for `io`. One without data leaves the buffer in its slot.
+    #[inline(always)]
+    fn request(&mut self, slot: usize, io: &Io, buf: DmaBuf) -> Request {
+        match io.dir {
+            Dir::Read => Request::read(io.lba, buf),
+            Dir::Write => Request::write(io.lba, buf),
+            Dir::Trim => {
+                self.slots.bufs[slot] = Some(buf);
+                let block_bytes = self.channel.info().block_bytes as usize;
+                Request::deallocate(io.lba, (io.bytes / block_bytes) as u64)
+            }
+        }
+    }
+
+    /// The buffer of a request that was not taken.
+    #[cold]
+    fn give_back(&mut self, slot: usize, buf: Option<DmaBuf>) {
+        if buf.is_some() {
+            self.slots.bufs[slot] = buf;
+        }
+    }
+
     /// The buffer back into its slot; whether the I/O was done.
     #[inline(always)]
     fn take_back<S: Source>(
@@ -295,8 +319,10 @@ impl<C: BlockChannel> Engine<'_, C> {
         if let Some(buf) = &done.buf {
             source.ended(slot, io, buf, good);
         }
-        let lost = done.buf.is_none();
-        self.slots.bufs[slot] = done.buf;
+        let lost = done.buf.is_none() && io.dir != Dir::Trim;
+        if io.dir != Dir::Trim {
+            self.slots.bufs[slot] = done.buf;
+        }
         match done.result {
             Ok(()) => Ok(true),
             Err(error) => self.failed(&error, lost).map(|()| false),
@@ -313,14 +339,6 @@ impl<C: BlockChannel> Engine<'_, C> {
             _ if lost => Err(quarantined()),
             _ => Ok(()),
         }
-    }
-}
-
-#[inline(always)]
-fn request(io: &Io, buf: DmaBuf) -> Request {
-    match io.dir {
-        Dir::Read => Request::read(io.lba, buf),
-        Dir::Write => Request::write(io.lba, buf),
     }
 }
 

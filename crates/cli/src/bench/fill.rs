@@ -24,10 +24,7 @@ const DEPTH: u16 = 8;
 /// Fills what `plan` reads or writes of media that began empty, unless it was filled before.
 pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Result<(), Failure> {
     for index in &plan.devices {
-        let (offset_bytes, _) = plan.range(devices.get(*index).info(), 0);
-        let info = devices.get(*index).info();
-        let (last_bytes, last_len) = plan.range(info, plan.job.numjobs as usize - 1);
-        let bytes = last_bytes + last_len - offset_bytes;
+        let (offset_bytes, bytes) = plan.reach(devices.get(*index).info());
         let Some((offset_bytes, bytes)) = devices.take_unfilled(*index, offset_bytes, bytes) else {
             if let Some(device) = devices.get(*index).as_kernel() {
                 check_holes(plan, device, offset_bytes, bytes)?;

@@ -118,8 +118,9 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
         group_id += u32::from(at > 0 && (job.stonewall || job.new_group));
         let policies = plan::policies(&job)?;
         // A size alone says when to end; nothing at all means a while; a runtime is an upper limit unless time_based.
+        let sizes = [job.size, job.filesize, job.io_size];
         let nothing_given =
-            job.runtime.is_none() && job.size.is_none() && job.io_size.is_none() && job.number_ios.is_none();
+            job.runtime.is_none() && job.number_ios.is_none() && sizes.iter().all(Option::is_none);
         let runtime = if nothing_given { Some(DEFAULT_RUNTIME) } else { job.runtime };
         let endless = nothing_given || job.time_based;
         let seed = match (job.random.randseed, job.random.randrepeat) {
@@ -129,7 +130,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
         };
         // Jobs of a file differ, as in fio; the first one's is that of a job by itself.
         let seed = seed.wrapping_add((at as u64) << 32);
-        let begins = job.stonewall || groups.is_empty();
+        let begins = waits(&job, &groups)? || job.stonewall || groups.is_empty();
         let scheds = match &job.scheds[..] {
             [] => vec![None],
             scheds => scheds.iter().copied().map(Some).collect(),
@@ -149,6 +150,19 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
     }
     share_log_memory(&mut groups);
     Ok(groups)
+}
+
+/// Whether `job` waits for one of the last of `groups`. It waits for those beside it as well.
+fn waits(job: &Job, groups: &[Group]) -> Result<bool, Failure> {
+    let Some(name) = &job.wait_for else { return Ok(false) };
+    let is_in = |group: &Group| group.plans.iter().any(|plan| plan.job.name == *name);
+    match groups.iter().rposition(is_in) {
+        Some(at) => Ok(at + 1 == groups.len()),
+        None => {
+            let what = "no job before it has that name";
+            Err(Failure::new(format_args!("job {}: wait_for={name}: {what}", job.name)))
+        }
+    }
 }
 
 /// A job with one value has it in every cell.
@@ -223,7 +237,9 @@ fn share_log_memory(groups: &mut [Group]) {
 pub fn ios_max(plan: &JobPlan, devices: &Devices, index: usize, thread: usize) -> Option<u64> {
     let spec = plan.pattern(devices.get(index).info(), thread);
     let by_amount = super::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
-    [by_amount, plan.job.number_ios].into_iter().flatten().min()
+    // Each place is trimmed, and then written.
+    let each = 1 + u64::from(plan.job.trims() && plan.job.writes());
+    [by_amount.map(|ios| ios * each), plan.job.number_ios].into_iter().flatten().min()
 }
 
 #[cfg(test)]
@@ -248,6 +264,14 @@ mod tests {
         let seeds: std::collections::HashSet<u64> =
             groups.iter().flat_map(|group| &group.plans).map(|plan| plan.seed).collect();
         assert_eq!(seeds.len(), 5);
+    }
+
+    #[test]
+    fn who_waits_for_a_job_begins_after_it() {
+        let text = "[global]\ncompletion=poll\n[a]\n[b]\n[c]\nwait_for=a\n[d]\nwait_for=a\n[e]\nwait_for=d\n";
+        let names: Vec<String> = grouped(text).unwrap().iter().map(Group::name).collect();
+        assert_eq!(names, ["a + b", "c + d", "e"]);
+        assert!(grouped("[a]\nwait_for=b\n[b]\n").is_err());
     }
 
     #[test]

@@ -57,7 +57,7 @@ struct Counts {
 struct Mark {
     rows: (usize, usize, usize, usize),
     dropped: u64,
-    sums: [Sums; 2],
+    sums: [Sums; 3],
     avg_end_ms: u64,
     hist_end_ms: u64,
 }
@@ -68,12 +68,12 @@ pub struct Log {
     spec: LogSpec,
     rows: LogRows,
     zero_ns: i128,
-    sums: [Sums; 2],
+    sums: [Sums; 3],
     avg_end_ms: u64,
-    counts: [Counts; 2],
+    counts: [Counts; 3],
     hist_end_ms: u64,
     mark: Mark,
-    marked_counts: [Counts; 2],
+    marked_counts: [Counts; 3],
 }
 
 impl Log {
@@ -90,12 +90,12 @@ impl Log {
             rows.hist_rows = Vec::with_capacity(spec.entries_max.min(PAIRS_MAX));
         }
         let bins = if spec.hist_ms.is_some() { HIST_BINS } else { 0 };
-        let counts = [(); 2].map(|()| Counts { ios: 0, bytes: 0, counts: vec![0; bins] });
+        let counts = [(); 3].map(|()| Counts { ios: 0, bytes: 0, counts: vec![0; bins] });
         Self {
             spec,
             rows,
             zero_ns: 0,
-            sums: [Sums::default(); 2],
+            sums: [Sums::default(); 3],
             avg_end_ms: 0,
             marked_counts: counts.clone(),
             counts,
@@ -134,7 +134,7 @@ impl Log {
     /// Forgets everything.
     pub fn reset(&mut self) {
         (self.mark, self.sums, self.avg_end_ms, self.hist_end_ms) =
-            (Mark::default(), [Sums::default(); 2], 0, 0);
+            (Mark::default(), [Sums::default(); 3], 0, 0);
         self.rows.truncate((0, 0, 0, 0));
         self.rows.dropped = 0;
         for counts in &mut self.counts {

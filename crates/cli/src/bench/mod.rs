@@ -5,6 +5,7 @@ mod changed;
 pub mod checks;
 pub mod clash;
 pub mod devices;
+mod digest;
 pub mod engine;
 pub mod fill;
 mod goals;
@@ -22,9 +23,11 @@ mod search;
 mod series;
 mod shape;
 mod spread;
+mod steady;
 pub mod tally;
 pub mod target;
 mod thread;
+mod trim;
 pub mod usage;
 pub mod varied;
 mod verify;
@@ -150,6 +153,9 @@ fn run_groups(
         progress.above(|| shown = show(&text));
         shown?;
         measured.rtts.push((group.name(), outcome.rtts));
+        if outcome.exits {
+            break;
+        }
     }
     progress.clear();
     Ok(())

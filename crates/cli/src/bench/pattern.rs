@@ -7,6 +7,8 @@ pub enum Dir {
     Read = 0,
     /// Write.
     Write = 1,
+    /// Deallocation.
+    Trim = 2,
 }
 
 /// One I/O, as a pattern chose it.
@@ -208,7 +210,7 @@ impl Pattern {
         let dir = self.spec.direction(&mut self.rng);
         let lane = match dir {
             Dir::Read => &mut self.read,
-            Dir::Write => &mut self.write,
+            Dir::Write | Dir::Trim => &mut self.write,
         };
         self.left_bytes = match self.left_bytes.checked_sub(lane.bytes) {
             Some(left_bytes) => left_bytes,

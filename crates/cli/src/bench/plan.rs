@@ -58,13 +58,22 @@ impl JobPlan {
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
         let rest_bytes = info.bytes().saturating_sub(offset_bytes);
         let size_bytes =
-            self.job.size.map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
+            self.job.range().map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
         (offset_bytes, size_bytes)
     }
 
     /// The part of a device that thread `thread` works on: offset and length in bytes.
     pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
         let (offset_bytes, size_bytes) = self.whole_range(info);
+        let align_bytes = u64::from(info.block_bytes);
+        let step_bytes = self.job.places.offset_increment.resolve_bytes(info.bytes(), align_bytes);
+        if step_bytes > 0 {
+            let offset_bytes = offset_bytes.saturating_add(step_bytes.saturating_mul(thread as u64));
+            let rest_bytes = info.bytes().saturating_sub(offset_bytes);
+            let size_bytes = if self.job.range().is_some() { size_bytes } else { rest_bytes };
+            // What is verified must be nobody else's.
+            return (offset_bytes, if self.verifies() { size_bytes.min(step_bytes) } else { size_bytes });
+        }
         if !self.verifies() {
             return (offset_bytes, size_bytes);
         }
@@ -74,9 +83,19 @@ impl JobPlan {
         (offset_bytes + part_bytes * thread as u64, part_bytes)
     }
 
+    /// The part of a device that its threads work on together: offset and length in bytes.
+    pub fn reach(&self, info: &BlockInfo) -> (u64, u64) {
+        let (offset_bytes, _) = self.range(info, 0);
+        let ends = (0..self.job.numjobs as usize).map(|thread| {
+            let (offset_bytes, bytes) = self.range(info, thread);
+            offset_bytes.saturating_add(bytes)
+        });
+        (offset_bytes, ends.max().unwrap_or(offset_bytes) - offset_bytes)
+    }
+
     /// How much is transferred in one loop over a range.
     fn pass_bytes(&self, range_bytes: u64, align_bytes: u64) -> u64 {
-        let Some(size) = self.job.io_size else { return range_bytes };
+        let Some(size) = self.job.amount() else { return range_bytes };
         let bytes = size.resolve_bytes(range_bytes, align_bytes);
         // As in fio the last I/O is a whole one.
         if self.job.has_varied_sizes() { bytes } else { bytes.next_multiple_of(self.job.bs_min_bytes()) }

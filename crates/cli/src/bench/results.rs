@@ -4,6 +4,7 @@ use meantime::completion::Policy;
 
 use super::plan::JobPlan;
 use super::schedule::{CellState, median, spread};
+use super::steady;
 use super::tally::Tally;
 use super::usage::Usage;
 use super::worker::Totals;
@@ -124,7 +125,7 @@ impl JobResult {
             // Tu of FAST'12: what of an I/O's time the competitors ran, by their own clock.
             let share_percent = state.competed.share_percent();
             add("competitor_share_percent", share_percent);
-            let ios = tally.read.ios + tally.write.ios;
+            let ios = tally.ios();
             if ios > 0 {
                 add("competitor_ns_per_io", share_percent / 100.0 * wall_ns as f64 / ios as f64);
             }
@@ -156,8 +157,10 @@ impl JobResult {
             flushes: tally.flushes.map(|flushes| *flushes).unwrap_or_default(),
             series: tally.series.points(),
             target,
+            steady: steady::of(&plan.job, &state.speeds).and_then(|measured| measured.result(&plan.job)),
             read: tally.read,
             write: tally.write,
+            trim: tally.trim,
             runtime_ns: wall_ns,
             usr_cpu_percent: of_wall(usage.user_ns),
             sys_cpu_percent: of_wall(usage.system_ns),

@@ -11,11 +11,13 @@ use super::pattern::Pattern;
 use super::plan::JobPlan;
 use super::progress::Progress;
 use super::results::{self, JobResult};
-use super::schedule::{CellState, Rtts, Turns, warm_up_ns};
+use super::schedule::{CellState, Rtts, Turns, nanos, warm_up_ns};
+use super::steady;
 use super::thread::{WorkerThread, received};
 use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, WARM_UP_NS, Worker};
 use crate::competitor::{Crowd, Sample};
 use crate::failure::{Failure, warn};
+use crate::job::Exit;
 use crate::report::Settings;
 use crate::signal;
 use meantime::completion::Policy;
@@ -30,6 +32,8 @@ pub struct GroupOutcome {
     pub results: Vec<JobResult>,
     /// The cache-line time while it ran.
     pub rtts: Rtts,
+    /// A job has ended that ends all others, those of later groups as well.
+    pub exits: bool,
 }
 
 /// A job of the group, and how far it is.
@@ -51,6 +55,8 @@ struct Run<'a> {
     rival: Option<Rival>,
     /// How many more turns may be done again.
     repeats_left: u64,
+    /// By cell: for how long its jobs have run, or waited for their beginning.
+    elapsed_ns: Vec<u64>,
 }
 
 /// The competing programs, and what they do alone.
@@ -86,13 +92,19 @@ pub fn run(
     for plan in &group.plans {
         let threads = cells::start_threads(plan, group, devices, floor)?;
         let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
-        let turns = Turns::new(plan, Pattern::total_bytes(&spec), rounds, floor, longest);
+        let mut turns = Turns::new(plan, Pattern::total_bytes(&spec), rounds, floor, longest);
+        if is_staggered(group) {
+            // Some turns are shorter: time is counted, not turns.
+            turns.rounds = None;
+        }
         let states = cells.iter().map(|_| CellState::default()).collect();
         jobs.push(JobRun { plan, states, threads, turns });
     }
     let repeats_left = 2 * cells.len() as u64;
     let rival = start_rival(group, devices)?;
-    let mut run = Run { group, devices, cells, jobs, rtts: Rtts::default(), floor, rival, repeats_left };
+    let elapsed_ns = vec![0; cells.len()];
+    let mut run =
+        Run { group, devices, cells, jobs, rtts: Rtts::default(), floor, rival, repeats_left, elapsed_ns };
     run.probe(0)?;
     if group.plans.iter().any(JobPlan::verifies) {
         // One cell after the other, each whole: they write to the same blocks.
@@ -113,6 +125,11 @@ pub fn run(
         }
     }
     run.finish()
+}
+
+/// Whether the group's jobs begin one after the other.
+fn is_staggered(group: &Group) -> bool {
+    group.plans.iter().any(|plan| !plan.job.startdelay.is_zero())
 }
 
 /// Starts the programs that are to compete with the group's jobs.
@@ -151,10 +168,7 @@ impl Run<'_> {
     /// A turn of `at`, of all jobs that are not done with it; false if all are.
     fn turn(&mut self, at: usize, progress: &mut Progress) -> Result<bool, Failure> {
         let cell = self.cells[at];
-        let mut visits: Vec<(usize, Visit)> = Vec::new();
-        for (job, run) in self.jobs.iter().enumerate() {
-            visits.extend(run.next(at, cell).map(|visit| (job, visit)));
-        }
+        let mut visits = self.due(at);
         let Some((first, _)) = visits.first().copied() else { return Ok(false) };
         // They begin to be measured together.
         align_warm_ups(&mut visits, &self.jobs);
@@ -193,22 +207,63 @@ impl Run<'_> {
                 continue;
             }
             self.rtts.disturbed += u64::from(moved);
+            let wall_ns = reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
+            self.elapsed_ns[at] += wall_ns.unwrap_or(0);
             let floor_ns = before.floor_ns.zip(after.floor_ns).map(|(before, after)| (before + after) / 2.0);
             for (job, reports) in reports {
-                let state = &mut self.jobs[job].states[at];
+                let JobRun { plan, states, .. } = &mut self.jobs[job];
+                let (state, keys) = (&mut states[at], &plan.job);
                 state.count(&reports, floor_ns);
                 state.competed += competed.unwrap_or_default();
                 state.finished = reports.iter().all(|report| report.finished);
+                state.ended |= steady::of(keys, &state.speeds).is_some_and(|steady| steady.attained);
                 if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
                     self.lose(job, cell.device, &why);
                 }
             }
             break;
         }
+        self.exit(at);
         let shares =
             || self.jobs.iter().flat_map(|job| job.states.iter().map(|state| job.turns.progress(state)));
         progress.done(shares().sum::<f64>() / shares().count() as f64);
         Ok(true)
+    }
+
+    /// The next turn of each job that has begun. If there is none, the time until the next one begins is passed over.
+    fn due(&mut self, at: usize) -> Vec<(usize, Visit)> {
+        let cell = self.cells[at];
+        let next = |run: &JobRun<'_>| Some((nanos(run.plan.job.startdelay), run.next(at, cell)?));
+        let all: Vec<_> = self.jobs.iter().map(next).collect();
+        let Some(first_ns) = all.iter().flatten().map(|(delay_ns, _)| *delay_ns).min() else {
+            return Vec::new();
+        };
+        self.elapsed_ns[at] = self.elapsed_ns[at].max(first_ns);
+        let now_ns = self.elapsed_ns[at];
+        let later = all.iter().flatten().map(|(delay_ns, _)| *delay_ns).filter(|delay_ns| *delay_ns > now_ns);
+        let room_ns = later.min().map_or(u64::MAX, |delay_ns| delay_ns - now_ns);
+        let due = all.into_iter().enumerate().filter_map(|(job, next)| Some((job, next?)));
+        due.filter(|(_, (delay_ns, _))| *delay_ns <= now_ns)
+            .map(|(job, (_, visit))| (job, Visit { limit_ns: visit.limit_ns.min(room_ns), ..visit }))
+            .collect()
+    }
+
+    /// Whether job `job` has done in cell `at` all that it is to do.
+    fn is_over(&self, job: usize, at: usize) -> bool {
+        self.jobs[job].states[at].turns > 0 && self.jobs[job].next(at, self.cells[at]).is_none()
+    }
+
+    /// Ends the jobs that are to end when another one has.
+    fn exit(&mut self, at: usize) {
+        for job in 0..self.jobs.len() {
+            let Some(exit) = self.jobs[job].plan.job.exitall.filter(|_| self.is_over(job, at)) else {
+                continue;
+            };
+            let group_id = self.jobs[job].plan.group_id;
+            for other in &mut self.jobs {
+                other.states[at].ended |= exit != Exit::Group || other.plan.group_id == group_id;
+            }
+        }
     }
 
     /// All threads of `visits` at once.
@@ -326,6 +381,9 @@ impl Run<'_> {
     }
 
     fn finish(self) -> Result<GroupOutcome, Failure> {
+        let exits = self.jobs.iter().enumerate().any(|(job, run)| {
+            run.plan.job.exitall == Some(Exit::All) && (0..self.cells.len()).any(|at| self.is_over(job, at))
+        });
         let several = self.jobs.len() > 1;
         let mut results: Vec<JobResult> = Vec::new();
         for (number, job) in self.jobs.into_iter().enumerate() {
@@ -366,7 +424,7 @@ impl Run<'_> {
         }
         // After Ctrl-C some may not have had their turn.
         results.retain(JobResult::is_any);
-        Ok(GroupOutcome { results, rtts: self.rtts })
+        Ok(GroupOutcome { results, rtts: self.rtts, exits })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::plan::JobPlan;
+use super::steady::Speed;
 use super::worker::{Visit, VisitReport, WARM_UP_NS};
 use crate::competitor::Sample;
 
@@ -72,7 +73,7 @@ impl Turns {
 
     /// The next turn of a cell; `None` when it has had enough.
     pub fn next(&self, cell: &CellState, warm_up_ns: u64) -> Option<Visit> {
-        if cell.finished || cell.lost.is_some() {
+        if cell.finished || cell.ended || cell.lost.is_some() {
             return None;
         }
         let left_ns = match (self.rounds, self.runtime_ns) {
@@ -96,7 +97,7 @@ impl Turns {
 
     /// How much of a cell's work is done, from 0 to 1.
     pub fn progress(&self, cell: &CellState) -> f64 {
-        if cell.finished || cell.lost.is_some() {
+        if cell.finished || cell.ended || cell.lost.is_some() {
             return 1.0;
         }
         let by_turns = self.rounds.map_or(0.0, |rounds| cell.turns as f64 / rounds.max(1) as f64);
@@ -117,6 +118,8 @@ pub struct CellState {
     pub turns: u64,
     /// All is transferred.
     pub finished: bool,
+    /// It is to do no more all the same: it is steady, or another job has ended it.
+    pub ended: bool,
     /// Its device takes no more I/O, and why.
     pub lost: Option<String>,
     /// Floors.
@@ -129,6 +132,8 @@ pub struct CellState {
     pub ratios: Vec<f64>,
     /// What has been told about it already.
     pub told: Told,
+    /// By turn: how fast it was. Kept for jobs that end when that is steady.
+    pub speeds: Vec<Speed>,
 }
 
 /// Messages that were shown; each is shown once.
@@ -147,6 +152,11 @@ impl CellState {
         self.wall_ns += wall_ns;
         self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
         self.turns += 1;
+        self.speeds.push(Speed {
+            wall_ns,
+            ios: reports.iter().map(|report| report.ios).sum(),
+            bytes: reports.iter().map(|report| report.bytes).sum(),
+        });
         self.means_ns.push(reports.first().map_or(0.0, |report| report.mean_ns));
         let median_ns = reports.first().filter(|report| report.ios > 0).map(|report| report.median_ns as f64);
         if let (Some(floor_ns), Some(median_ns)) = (floor_ns.filter(|ns| *ns > 0.0), median_ns) {
@@ -214,7 +224,8 @@ pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
     Some((least, values.iter().copied().reduce(f64::max)?))
 }
 
-fn nanos(time: Duration) -> u64 {
+/// A time in ns.
+pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 

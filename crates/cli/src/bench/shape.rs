@@ -1,7 +1,7 @@
 //! When the I/Os of a job are submitted, and what comes between them: flushes, pauses, rates, batches, and the search
 //! for the depth that keeps a latency.
 
-use super::pattern::{Dir, Io};
+use super::pattern::{Dir, Io, Rng};
 use super::search::{Search, Verdict};
 use crate::job::{Job, Verify};
 
@@ -16,10 +16,12 @@ pub struct Shape {
     flushed_at: u64,
     think: Option<Think>,
     /// Least time between two reads, two writes: per I/O, and per byte in millionths.
-    spacing: [Option<Spacing>; 2],
-    due_ns: [u64; 2],
+    spacing: [Option<Spacing>; 3],
+    /// Draws the time between two I/Os.
+    poisson: Option<Rng>,
+    due_ns: [u64; 3],
     /// How far off what was due when the last turn ended was then; negative: it was late.
-    carried_ns: [i64; 2],
+    carried_ns: [i64; 3],
     batch: Reaping,
     target: Option<Search>,
     /// An I/O that was chosen when time was up.
@@ -56,8 +58,8 @@ pub struct Reaping {
 }
 
 impl Shape {
-    /// The shape of `job`; `None`: as fast as may be, and nothing in between.
-    pub fn of(job: &Job) -> Option<Self> {
+    /// The shape of `job`; `None`: as fast as may be, and nothing in between. What is drawn begins with `seed`.
+    pub fn of(job: &Job, seed: u64) -> Option<Self> {
         let pace = &job.pace;
         let writes = job.writes();
         let syncs = writes && (job.syncing.fsync + job.syncing.fdatasync > 0 || job.syncing.fua);
@@ -75,7 +77,7 @@ impl Shape {
             _ => None,
         };
         // Each I/O that is filled for a check is submitted by itself, for the sake of the others' latencies.
-        let submit = if job.verify == Verify::Crc32c { 1 } else { number(job.batch.submit, depth) };
+        let submit = if job.verify != Verify::None { 1 } else { number(job.batch.submit, depth) };
         Some(Self {
             fua: job.syncing.fua,
             sync_every: if writes { [job.syncing.fsync, job.syncing.fdatasync] } else { [0; 2] },
@@ -88,9 +90,11 @@ impl Shape {
                 since: 0,
                 left_ns: None,
             }),
-            spacing: [spacing(0), spacing(1)],
-            due_ns: [0; 2],
-            carried_ns: [0; 2],
+            // Trims have the rate of writes.
+            spacing: [spacing(0), spacing(1), spacing(1)],
+            poisson: pace.poisson.then(|| Rng::new(seed)),
+            due_ns: [0; 3],
+            carried_ns: [0; 3],
             batch: Reaping {
                 submit: if submit == 0 { depth } else { submit.min(depth) },
                 least,
@@ -110,7 +114,7 @@ impl Shape {
 
     /// Without what would end a warm-up early or stretch it.
     pub fn for_warm_up(&self) -> Self {
-        Self { sync_every: [0; 2], think: None, spacing: [None; 2], target: None, held: None, ..self.clone() }
+        Self { sync_every: [0; 2], think: None, spacing: [None; 3], target: None, held: None, ..self.clone() }
     }
 
     /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long from now on.
@@ -180,10 +184,15 @@ impl Shape {
     pub fn submits(&mut self, io: &Io) {
         let direction = io.dir as usize;
         // From when it was due, not from now: what came late is caught up.
-        self.due_ns[direction] += match self.spacing[direction] {
+        let mean_ns = match self.spacing[direction] {
             Some(Spacing::PerIo(ns)) => ns,
             Some(Spacing::PerByte(ns)) => (ns * io.bytes as f64) as u64,
             None => 0,
+        };
+        self.due_ns[direction] += match &mut self.poisson {
+            // From the unit interval without 0, whose logarithm would be without end.
+            Some(rng) => (mean_ns as f64 * -(1.0 - rng.unit()).ln()) as u64,
+            None => mean_ns,
         };
         self.writes += u64::from(io.dir == Dir::Write);
         if let Some(think) = &mut self.think {
@@ -228,13 +237,13 @@ mod tests {
     }
 
     fn shape(keys: &[(&str, &str)]) -> Shape {
-        Shape::of(&job(keys)).unwrap()
+        Shape::of(&job(keys), 1).unwrap()
     }
 
     #[test]
     fn a_plain_job_has_no_shape() {
         for keys in [&[][..], &[("iodepth", "32")], &[("rw", "randread"), ("rate", "0")], &[("fsync", "1")]] {
-            assert!(Shape::of(&job(keys)).is_none(), "{keys:?}");
+            assert!(Shape::of(&job(keys), 1).is_none(), "{keys:?}");
         }
     }
 

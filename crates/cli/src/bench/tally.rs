@@ -41,6 +41,8 @@ pub struct Tally {
     pub read: DirStats,
     /// Writes.
     pub write: DirStats,
+    /// Trims.
+    pub trim: DirStats,
     /// Flushes, if there were any.
     pub flushes: Option<Box<LatencyStats>>,
     /// I/Os by depth at submission, in fio's steps.
@@ -59,6 +61,7 @@ impl Record for Tally {
         let stats = match io.dir {
             Dir::Read => &mut self.read,
             Dir::Write => &mut self.write,
+            Dir::Trim => &mut self.trim,
         };
         stats.ios += 1;
         stats.bytes += io.bytes as u64;
@@ -111,31 +114,36 @@ impl Record for Logged<'_> {
 }
 
 impl Tally {
-    /// I/Os of both directions.
+    fn directions(&self) -> [&DirStats; 3] {
+        [&self.read, &self.write, &self.trim]
+    }
+
+    /// I/Os of all directions.
     pub fn ios(&self) -> u64 {
-        self.read.ios + self.write.ios
+        self.directions().iter().map(|stats| stats.ios).sum()
     }
 
-    /// Bytes of both directions.
+    /// Bytes of all directions.
     pub fn bytes(&self) -> u64 {
-        self.read.bytes + self.write.bytes
+        self.directions().iter().map(|stats| stats.bytes).sum()
     }
 
-    /// The mean latency of both directions in ns; 0 without any.
+    /// The mean latency of all directions in ns; 0 without any.
     pub fn mean_ns(&self) -> f64 {
-        let of = |stats: &DirStats| stats.lat.mean_ns() * stats.ios as f64;
-        (of(&self.read) + of(&self.write)) / self.ios().max(1) as f64
+        let of = |stats: &&DirStats| stats.lat.mean_ns() * stats.ios as f64;
+        self.directions().iter().map(of).sum::<f64>() / self.ios().max(1) as f64
     }
 
-    /// The median latency of both directions in ns.
+    /// The median latency of all directions in ns.
     pub fn median_ns(&self) -> u64 {
-        match (self.read.ios, self.write.ios) {
-            (_, 0) => self.read.lat.percentile_ns(50.0),
-            (0, _) => self.write.lat.percentile_ns(50.0),
-            _ => {
-                let mut both = self.read.lat.clone();
-                both.merge(&self.write.lat);
-                both.percentile_ns(50.0)
+        let used: Vec<_> = self.directions().into_iter().filter(|stats| stats.ios > 0).collect();
+        match &used[..] {
+            [] => 0,
+            [one] => one.lat.percentile_ns(50.0),
+            [first, others @ ..] => {
+                let mut all = first.lat.clone();
+                others.iter().for_each(|other| all.merge(&other.lat));
+                all.percentile_ns(50.0)
             }
         }
     }
@@ -143,7 +151,9 @@ impl Tally {
     /// Adds what `other` counted.
     pub fn merge(&mut self, other: &Self) {
         // A histogram that nothing was recorded in need not be walked through.
-        for (ours, theirs) in [(&mut self.read, &other.read), (&mut self.write, &other.write)] {
+        for (ours, theirs) in
+            [(&mut self.read, &other.read), (&mut self.write, &other.write), (&mut self.trim, &other.trim)]
+        {
             if theirs.ios > 0 {
                 ours.merge(theirs);
             }
@@ -164,7 +174,7 @@ impl Tally {
 
     /// Forgets everything. What has been allocated stays.
     pub fn reset(&mut self) {
-        for stats in [&mut self.read, &mut self.write] {
+        for stats in [&mut self.read, &mut self.write, &mut self.trim] {
             if stats.ios > 0 {
                 (stats.ios, stats.bytes) = (0, 0);
                 stats.slat.reset();

@@ -1,5 +1,5 @@
-//! I/Os of differing sizes, or to places that are not all equally likely: `bsrange`, `bssplit`,
-//! `random_distribution`, `norandommap`.
+//! I/Os of differing sizes, or to places that are not all equally likely, or that leave something out: `bsrange`,
+//! `bssplit`, `random_distribution`, `norandommap`, `blockalign`, `rw=read:N`.
 //!
 //! With one size, and without `norandommap`, each block is visited once before any is again, whatever the generator
 //! is called. With several sizes I/Os may overlap: each place is still drawn once as a beginning.
@@ -9,7 +9,7 @@ use meantime::hw::DmaBuf;
 use super::engine::Source;
 use super::pattern::{Io, PatternSpec, Rng};
 use super::spread::Spread;
-use crate::job::{Distribution, Generator, Job, Sizes};
+use crate::job::{Distribution, Generator, Job, Places, Sizes};
 
 /// How often a size that does not fit is drawn again, before the smallest is taken.
 const DRAWS: usize = 8;
@@ -25,18 +25,34 @@ pub struct VariedSpec {
     pub distribution: Distribution,
     /// Whether each place is visited once before any is again.
     pub once: bool,
+    /// What random places are multiples of, if not of what the sizes are.
+    pub align_bytes: [Option<u64>; 2],
+    /// What follows what.
+    pub places: Places,
 }
 
 impl VariedSpec {
     /// What `job` varies of `base`; `None`: nothing.
     pub fn of(job: &Job, base: PatternSpec) -> Option<Self> {
-        let once = !job.random.norandommap || job.random.generator == Generator::Lfsr;
-        let is_plain = job.random.distribution == Distribution::Uniform && once || !base.random;
+        let align_bytes = [job.align_bytes(0), job.align_bytes(1)];
+        // As in fio places between which blocks are left out are drawn each for itself.
+        let mapped = !job.random.norandommap && align_bytes == [None; 2];
+        let once = mapped || job.random.generator == Generator::Lfsr;
+        let is_plain = match base.random {
+            true => {
+                job.random.distribution == Distribution::Uniform
+                    && once
+                    && align_bytes == [None; 2]
+                    && job.places.run == 1
+            }
+            false => job.places.skip_bytes == 0,
+        };
         if is_plain && !job.has_varied_sizes() {
             return None;
         }
         let sizes = [job.sizes_of(0), job.sizes_of(1)];
-        Some(Self { base, sizes, distribution: job.random.distribution.clone(), once })
+        let distribution = job.random.distribution.clone();
+        Some(Self { base, sizes, distribution, once, align_bytes, places: job.places })
     }
 }
 
@@ -83,21 +99,36 @@ struct Lane {
     min_bytes: u64,
     step_bytes: u64,
     spread: Option<Spread>,
-    /// Of a sequential lane: where the next I/O begins.
+    places: Places,
+    /// Of a run of random I/Os: how many are to follow.
+    run_left: u64,
+    /// Where the last I/O began.
+    last_bytes: u64,
+    /// Where it ended: where the next one of a sequence begins.
     position_bytes: u64,
 }
 
 impl Lane {
     fn new(spec: &VariedSpec, direction: usize, rng: &mut Rng) -> Self {
         let sizes = &spec.sizes[direction];
-        let (min_bytes, step_bytes) = (sizes.min_bytes(), sizes.step_bytes());
+        let (min_bytes, step_bytes) =
+            (sizes.min_bytes(), spec.align_bytes[direction].unwrap_or(sizes.step_bytes()));
         // A direction that the job does not have may not fit.
         let places = spec.base.range_bytes.saturating_sub(min_bytes) / step_bytes + 1;
         let spread = spec
             .base
             .random
             .then(|| Spread::new(&spec.distribution, places, step_bytes, direction, spec.once, rng));
-        Self { sizer: Sizer::new(sizes), min_bytes, step_bytes, spread, position_bytes: 0 }
+        Self {
+            sizer: Sizer::new(sizes),
+            min_bytes,
+            step_bytes,
+            spread,
+            places: spec.places,
+            run_left: 0,
+            last_bytes: 0,
+            position_bytes: 0,
+        }
     }
 
     /// A size within `room_bytes`, which the smallest one is.
@@ -108,21 +139,34 @@ impl Lane {
 
     /// Where and how much, of a range of `range_bytes` of which `left_bytes` are yet to be transferred.
     fn next(&mut self, range_bytes: u64, left_bytes: u64, rng: &mut Rng) -> (u64, u64) {
-        match &mut self.spread {
+        let offset_bytes = match &mut self.spread {
+            None => self.next_of_sequence(range_bytes),
+            Some(_) if self.run_left > 0 && self.places.identical => self.last_bytes,
+            Some(_) if self.run_left > 0 && range_bytes - self.position_bytes >= self.min_bytes => {
+                self.position_bytes
+            }
             Some(spread) => {
-                let offset_bytes = spread.next(rng) * self.step_bytes;
-                (offset_bytes, self.size(left_bytes.min(range_bytes - offset_bytes), rng))
+                self.run_left = self.places.run;
+                spread.next(rng) * self.step_bytes
             }
-            None => {
-                if range_bytes - self.position_bytes < self.min_bytes {
-                    self.position_bytes = 0;
-                }
-                let offset_bytes = self.position_bytes;
-                let bytes = self.size(left_bytes.min(range_bytes - offset_bytes), rng);
-                self.position_bytes += bytes;
-                (offset_bytes, bytes)
-            }
+        };
+        self.run_left = self.run_left.saturating_sub(1);
+        let bytes = self.size(left_bytes.min(range_bytes - offset_bytes), rng);
+        (self.last_bytes, self.position_bytes) = (offset_bytes, offset_bytes + bytes);
+        (offset_bytes, bytes)
+    }
+
+    /// Where the next I/O of a sequence begins. As in fio nothing is added to the first place, and backwards it goes on
+    /// at the end of the range.
+    fn next_of_sequence(&self, range_bytes: u64) -> u64 {
+        let skip_bytes = self.places.skip_bytes;
+        let fits = |bytes: &u64| range_bytes.checked_sub(*bytes).is_some_and(|room| room >= self.min_bytes);
+        if self.position_bytes == 0 || skip_bytes == 0 {
+            return Some(self.position_bytes).filter(fits).unwrap_or(0);
         }
+        let back_bytes = || range_bytes.checked_add_signed(skip_bytes.min(0));
+        let next = self.position_bytes.checked_add_signed(skip_bytes).filter(fits);
+        next.or_else(|| back_bytes().filter(fits)).unwrap_or(0)
     }
 }
 
@@ -145,7 +189,8 @@ impl Varied {
         Self { left_bytes: spec.base.pass_bytes, rng, lanes, passes_left, spec }
     }
 
-    fn next_in_pass(&mut self) -> Option<Io> {
+    /// The next I/O of this pass; `None` when it has transferred what it is to.
+    pub fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.base.direction(&mut self.rng);
         let lane = &mut self.lanes[dir as usize];
         if self.left_bytes < lane.min_bytes {
@@ -157,7 +202,8 @@ impl Varied {
         Some(Io { dir, lba, bytes: bytes as usize })
     }
 
-    fn begin_pass(&mut self) -> bool {
+    /// Starts the next pass. False if there is none left.
+    pub fn begin_pass(&mut self) -> bool {
         match &mut self.passes_left {
             Some(0) => return false,
             Some(left) => *left -= 1,
@@ -254,6 +300,49 @@ mod tests {
         ] {
             assert_eq!(VariedSpec::of(&job(keys), base).is_none(), plain, "{keys:?}");
         }
+    }
+
+    /// The offsets of the first `count` I/Os in units of 4 KiB, in a range of 16.
+    fn first(keys: &[(&str, &str)], count: usize) -> Vec<u64> {
+        first_of(16, keys, count)
+    }
+
+    fn first_of(blocks: u64, keys: &[(&str, &str)], count: usize) -> Vec<u64> {
+        let mut varied = varied(keys, blocks * 4096, None, 1);
+        (0..count).map(|_| (varied.next().unwrap().lba * 512 - 8192) / 4096).collect()
+    }
+
+    #[test]
+    fn sequences_with_gaps_and_backwards() {
+        assert_eq!(first(&[("rw", "read:8k")], 7), [0, 3, 6, 9, 12, 15, 0]);
+        assert_eq!(first(&[("rw", "read:-8k")], 5), [0, 14, 13, 12, 11]);
+        // Nothing is added to nothing: the first place again.
+        assert_eq!(first(&[("rw", "read:-4k")], 3), [0, 0, 0]);
+        assert_eq!(first(&[("rw", "read:1m")], 3), [0, 0, 0]);
+        assert_eq!(first(&[("rw", "read:-1m")], 3), [0, 0, 0]);
+    }
+
+    #[test]
+    fn runs_after_random_places() {
+        let places = first_of(1 << 20, &[("rw", "randread:4")], 40);
+        for run in places.chunks(4) {
+            assert!(run.windows(2).all(|pair| pair[1] == pair[0] + 1), "{places:?}");
+        }
+        assert!(places.chunks(4).map(|run| run[0]).collect::<std::collections::HashSet<_>>().len() == 10);
+        // At the end of the range a run ends early.
+        let places = first(&[("rw", "randread:4")], 400);
+        assert!(places.iter().all(|place| *place < 16) && places.contains(&15));
+        let places = first(&[("rw", "randread:4"), ("rw_sequencer", "identical")], 40);
+        assert!(places.chunks(4).all(|run| run.iter().all(|place| *place == run[0])), "{places:?}");
+    }
+
+    #[test]
+    fn random_places_are_aligned() {
+        let mut varied =
+            varied(&[("rw", "randread"), ("bssplit", "512/50:4k/50"), ("ba", "4k")], 1 << 20, None, 1);
+        let lbas: Vec<u64> = (0..2000).map(|_| varied.next().unwrap().lba - 16).collect();
+        assert!(lbas.iter().all(|lba| lba % 8 == 0));
+        assert!(lbas.iter().collect::<std::collections::HashSet<_>>().len() > 200);
     }
 
     #[test]

@@ -1,20 +1,26 @@
-//! `verify=crc32c`: each block written carries its place, a number and checksums, and is read back and checked.
+//! `verify`: each block written carries its place, a number and checksums, and is read back and checked.
 
 use std::fmt;
 
 use meantime::hw::DmaBuf;
 
+use super::digest::{self, DIGEST_BYTES, digest};
 use super::engine::Source;
 use super::pattern::{Dir, Io, Pattern, PatternSpec, Rng};
+use super::varied::Varied;
+use crate::job::Verify;
 
-/// `MTVERIF1`, little-endian.
-const MAGIC: u64 = u64::from_le_bytes(*b"MTVERIF1");
+/// `MTVERIF2`, little-endian.
+const MAGIC: u64 = u64::from_le_bytes(*b"MTVERIF2");
 
 /// Length of the header at the beginning of each block.
 ///
-/// All fields little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4), CRC-32C of the payload (4),
-/// CRC-32C of the 40 bytes before (4).
-pub const HEADER_BYTES: usize = 44;
+/// All numbers little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4), digest of the payload (32,
+/// filled with zeroes), CRC-32C of the 68 bytes before (4).
+pub const HEADER_BYTES: usize = CRC_AT + 4;
+
+const DIGEST_AT: usize = 36;
+const CRC_AT: usize = DIGEST_AT + DIGEST_BYTES;
 
 /// What a block should say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub struct Stamp {
     pub number: u64,
     /// Of the thread.
     pub seed: u64,
+    /// What of its payload it carries.
+    pub method: Verify,
 }
 
 /// What is wrong with a block.
@@ -44,8 +52,8 @@ pub enum Mismatch {
     Seed(u64),
     /// Another write to this place.
     Number(u64),
-    /// The payload's checksum: computed, found.
-    Payload(u32, u32),
+    /// The payload's digest: computed, found.
+    Payload([u8; DIGEST_BYTES], [u8; DIGEST_BYTES]),
 }
 
 /// Writes header and payload of `stamp` to all of `block`.
@@ -59,9 +67,9 @@ pub fn fill(block: &mut [u8], stamp: Stamp) {
     header[16..24].copy_from_slice(&stamp.number.to_le_bytes());
     header[24..32].copy_from_slice(&stamp.seed.to_le_bytes());
     header[32..36].copy_from_slice(&length.to_le_bytes());
-    header[36..40].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-    let crc = crc32c::crc32c(&header[..40]);
-    header[40..44].copy_from_slice(&crc.to_le_bytes());
+    header[DIGEST_AT..CRC_AT].copy_from_slice(&digest(stamp.method, payload));
+    let crc = crc32c::crc32c(&header[..CRC_AT]);
+    header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Checks that `block` is what [`fill`] wrote for `stamp`.
@@ -72,9 +80,9 @@ pub fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
         let zeroes = block.iter().all(|byte| *byte == 0);
         return Err(if zeroes { Mismatch::Zeroes } else { Mismatch::Magic(u64_at(0)) });
     }
-    let header_crc = crc32c::crc32c(&block[..40]);
-    if header_crc != u32_at(40) {
-        return Err(Mismatch::Header(header_crc, u32_at(40)));
+    let header_crc = crc32c::crc32c(&block[..CRC_AT]);
+    if header_crc != u32_at(CRC_AT) {
+        return Err(Mismatch::Header(header_crc, u32_at(CRC_AT)));
     }
     if u64_at(8) != stamp.offset_bytes {
         return Err(Mismatch::Offset(u64_at(8)));
@@ -88,9 +96,10 @@ pub fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
     if u64_at(16) != stamp.number {
         return Err(Mismatch::Number(u64_at(16)));
     }
-    let payload_crc = crc32c::crc32c(&block[HEADER_BYTES..]);
-    if payload_crc != u32_at(36) {
-        return Err(Mismatch::Payload(payload_crc, u32_at(36)));
+    let found: [u8; DIGEST_BYTES] = std::array::from_fn(|i| block[DIGEST_AT + i]);
+    let computed = digest(stamp.method, &block[HEADER_BYTES..]);
+    if computed != found {
+        return Err(Mismatch::Payload(computed, found));
     }
     Ok(())
 }
@@ -120,7 +129,9 @@ impl fmt::Display for Report {
             }
             Mismatch::Number(found) => write!(f, "expected write {number}, found write {found}"),
             Mismatch::Payload(want, found) => {
-                write!(f, "its payload's CRC-32C should be {found:#010x}, its bytes give {want:#010x}")
+                let [want, found] = [want, found].map(|digest| digest::hex(stamp.method, digest));
+                let name = digest::name(stamp.method);
+                write!(f, "its payload's {name} should be {found}, its bytes give {want}")
             }
         }
     }
@@ -145,11 +156,39 @@ struct Mark {
     number: u64,
 }
 
-/// I/Os of a pattern, pass by pass; knows what it wrote where.
+/// Where the I/Os go.
+#[derive(Debug)]
+pub enum Course {
+    /// Through the range, or each block once in random order.
+    Plain(Box<Pattern>),
+    /// With gaps, or backwards.
+    Varied(Box<Varied>),
+}
+
+impl Course {
+    /// The next I/O of this pass; `None` when it has transferred what it is to.
+    pub fn next_in_pass(&mut self) -> Option<Io> {
+        match self {
+            Self::Plain(pattern) => pattern.next_in_pass(),
+            Self::Varied(varied) => varied.next_in_pass(),
+        }
+    }
+
+    /// Starts the next pass. False if there is none left.
+    pub fn begin_pass(&mut self) -> bool {
+        match self {
+            Self::Plain(pattern) => pattern.begin_pass(),
+            Self::Varied(varied) => varied.begin_pass(),
+        }
+    }
+}
+
+/// I/Os of a course, pass by pass; knows what it wrote where.
 #[derive(Debug)]
 pub struct Verified {
     /// Where the I/Os go.
-    pub pattern: Pattern,
+    pub course: Course,
+    method: Verify,
     offset_bytes: u64,
     block_shift: u32,
     bs_bytes: u64,
@@ -163,10 +202,11 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Verifies `pattern`, which was made from `spec` and whose blocks are all of the size of its writes.
-    pub fn new(pattern: Pattern, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
+    /// Verifies `course` by `method`. It was made from `spec`, and its blocks are all of the size of its writes.
+    pub fn new(course: Course, method: Verify, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
         Self {
-            pattern,
+            course,
+            method,
             offset_bytes: spec.offset_bytes,
             block_shift: spec.block_shift,
             bs_bytes: spec.bs_write_bytes,
@@ -193,7 +233,8 @@ impl Verified {
     }
 
     fn stamp(&self, block: u64, number: u64) -> Stamp {
-        Stamp { offset_bytes: self.offset_bytes + block * self.bs_bytes, number, seed: self.seed }
+        let offset_bytes = self.offset_bytes + block * self.bs_bytes;
+        Stamp { offset_bytes, number, seed: self.seed, method: self.method }
     }
 
     fn examine(&mut self, block: u64, number: u64, buf: &[u8]) {
@@ -211,23 +252,25 @@ impl Source for Verified {
 
     fn next(&mut self) -> Option<Io> {
         // The next pass is begun by whoever has read this one back.
-        self.pattern.next_in_pass()
+        self.course.next_in_pass()
     }
 
     fn prepare(&mut self, slot: usize, io: &Io, buf: &mut DmaBuf) {
         let block = self.block_of(io);
         let mark = match io.dir {
             Dir::Write => {
-                // A read of this block under way may see the old or the new one.
-                for mark in self.marks.iter_mut().flatten().filter(|mark| mark.block == block) {
-                    mark.number = if mark.is_write { mark.number } else { 0 };
-                }
                 let number = self.next_number;
                 self.next_number += 1;
                 fill(buf, self.stamp(block, number));
-                Mark { block, is_write: true, number }
+                // A read of this block under way may see the old or the new one, and of two writes either may win.
+                let mut contended = false;
+                for mark in self.marks.iter_mut().flatten().filter(|mark| mark.block == block) {
+                    contended |= mark.is_write;
+                    mark.number = 0;
+                }
+                Mark { block, is_write: true, number: if contended { 0 } else { number } }
             }
-            Dir::Read => {
+            Dir::Read | Dir::Trim => {
                 let contended = self.marks.iter().flatten().any(|mark| mark.is_write && mark.block == block);
                 let number = if contended { 0 } else { self.numbers[block as usize] };
                 Mark { block, is_write: false, number }
@@ -282,11 +325,15 @@ impl Source for ReadBack<'_> {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { offset_bytes: 1 << 20, number: 7, seed: 3 };
+    const STAMP: Stamp = Stamp { offset_bytes: 1 << 20, number: 7, seed: 3, method: Verify::Crc32c };
 
     fn block() -> Vec<u8> {
+        block_of(STAMP)
+    }
+
+    fn block_of(stamp: Stamp) -> Vec<u8> {
         let mut block = vec![0; 512];
-        fill(&mut block, STAMP);
+        fill(&mut block, stamp);
         block
     }
 
@@ -297,11 +344,22 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_found() {
-        for at in 0..512 {
-            for bit in 0..8 {
-                let mut block = block();
-                block[at] ^= 1 << bit;
-                assert!(check(&block, STAMP).is_err(), "byte {at}, bit {bit}");
+        for method in [Verify::Crc32c, Verify::Crc64, Verify::Md5, Verify::Sha256, Verify::Meta] {
+            let stamp = Stamp { method, ..STAMP };
+            let good = block_of(stamp);
+            assert_eq!(check(&good, stamp), Ok(()), "{method:?}");
+            // Without a digest the header is all that is checked.
+            let checked = if method == Verify::Meta { HEADER_BYTES } else { 512 };
+            for at in 0..512 {
+                for bit in 0..8 {
+                    let mut block = good.clone();
+                    block[at] ^= 1 << bit;
+                    assert_eq!(
+                        check(&block, stamp).is_err(),
+                        at < checked,
+                        "{method:?}, byte {at}, bit {bit}"
+                    );
+                }
             }
         }
     }

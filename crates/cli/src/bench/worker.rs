@@ -12,6 +12,7 @@ use super::logs::Log;
 use super::shape::Shape;
 use super::tally::{Logged, Record, Tally, Unrecorded};
 use super::target::Way;
+use super::trim::Trims;
 use super::usage::Usage;
 use super::varied::Varied;
 use super::verify::{Findings, Verified};
@@ -31,6 +32,8 @@ pub enum Work {
     Plain(Box<Plain>),
     /// I/O of differing sizes, or to places that are not equally likely.
     Varied(Box<Varied>),
+    /// Deallocation.
+    Trims(Box<Trims>),
     /// I/O whose data is checked.
     Verified(Box<Verified>),
 }
@@ -169,12 +172,12 @@ impl Visited {
                         break;
                     }
                 }
-                (Ended::Dry, Work::Plain(_) | Work::Varied(_)) => finished = true,
+                (Ended::Dry, Work::Plain(_) | Work::Varied(_) | Work::Trims(_)) => finished = true,
                 (Ended::Dry, Work::Verified(verified)) => {
                     match read_back(&mut engine, verified) {
                         Ended::Lost(why) => lost = Some(why),
                         Ended::Stopped => break,
-                        _ => finished |= !verified.pattern.begin_pass(),
+                        _ => finished |= !verified.course.begin_pass(),
                     }
                     if spent_ns >= visit.limit_ns || slice.ios() >= visit.max_ios {
                         break;
@@ -209,7 +212,7 @@ impl Visited {
                 Ended::Lost(why) => Some(why),
                 _ => None,
             },
-            Work::Plain(_) | Work::Varied(_) => None,
+            Work::Plain(_) | Work::Varied(_) | Work::Trims(_) => None,
         };
         self.report(lost)
     }
@@ -242,6 +245,8 @@ fn run<C: BlockChannel, R: Record>(
         (Work::Plain(plain), Some(shape)) => engine.run_shaped(plain.as_mut(), shape, limit, record),
         (Work::Varied(varied), None) => engine.run(varied.as_mut(), limit, record),
         (Work::Varied(varied), Some(shape)) => engine.run_shaped(varied.as_mut(), shape, limit, record),
+        (Work::Trims(trims), None) => engine.run(trims.as_mut(), limit, record),
+        (Work::Trims(trims), Some(shape)) => engine.run_shaped(trims.as_mut(), shape, limit, record),
         (Work::Verified(verified), None) => engine.run(verified.as_mut(), limit, record),
         (Work::Verified(verified), Some(shape)) => engine.run_shaped(verified.as_mut(), shape, limit, record),
     }
@@ -409,6 +414,6 @@ fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verifie
 fn findings(work: &Work) -> Findings {
     match work {
         Work::Verified(verified) => verified.findings().clone(),
-        Work::Plain(_) | Work::Varied(_) => Findings::default(),
+        Work::Plain(_) | Work::Varied(_) | Work::Trims(_) => Findings::default(),
     }
 }

@@ -51,20 +51,24 @@ its second. Such jobs have as many ways to wait as the others, or one, which is 
 pub const JOB_FILE: &str = "\
 A fio job file. Obeyed, with fio's meaning and units, are:
 
-  what        rw, rwmixread, rwmixwrite, bs, bsrange, bssplit, size, offset, io_size,
-              number_ios, loops, verify=crc32c
-  where       filename (a device URI, or DEVICE:/PATH), random_distribution, norandommap,
-              random_generator, randrepeat, randseed
+  what        rw (reads, writes, trims), rwmixread, rwmixwrite, bs, bsrange, bssplit, size,
+              filesize, offset, offset_increment, io_size, number_ios, loops,
+              verify=crc32c, crc64, md5, sha256 or meta
+  where       filename (a device URI, or DEVICE:/PATH), rw=read:N, rw_sequencer,
+              random_distribution, norandommap, random_generator, randrepeat, randseed,
+              blockalign
   files       direct, buffered, fadvise_hint, overlap and cache (as the options)
-  how long    runtime, time_based, ramp_time
+  how long    runtime, time_based, ramp_time, steadystate, steadystate_duration,
+              steadystate_ramp_time
   how many    iodepth, iodepth_batch, iodepth_batch_complete_min,
               iodepth_batch_complete_max, iodepth_low, numjobs
   durability  fsync, fdatasync, sync, end_fsync
-  pace        rate, rate_iops, thinktime, thinktime_spin, thinktime_blocks,
+  pace        rate, rate_iops, rate_process, thinktime, thinktime_spin, thinktime_blocks,
               latency_target, latency_window, latency_percentile, latency_run
   waiting     completion (as the option), hipri (completion=poll), competitor (as the option)
   CPU         hog, sched, pm_qos (as the options)
-  jobs        name, stonewall, group_reporting, new_group, cpus_allowed
+  jobs        name, stonewall, wait_for, startdelay, exitall, exit_what,
+              group_reporting, new_group, cpus_allowed
   logs        write_lat_log, write_bw_log, write_iops_log, write_hist_log,
               log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
               log_max_value, per_job_logs
@@ -75,9 +79,11 @@ one generator, which visits each block once unless norandommap is given (lfsr: e
 random I/Os may overlap. \
 Times in logs are a job's own measured time, without that of the others' turns.
 
-Keys that would change what is measured are an error, harmless ones a warning.
+Keys that would change what is measured are an error, harmless ones are listed in one warning. ${NAME} is a variable of \
+the environment.
 
-Without a job file, the job options below say what to do; with one, they override it for every job.";
+Without a job file, the job options below say what to do; with one, they override it for every job. A key that is not \
+among them is an option all the same: --ioengine=libaio, --rw_sequencer identical.";
 
 /// `bench --device`.
 pub const DEVICE: &str = "\

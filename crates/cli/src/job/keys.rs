@@ -145,7 +145,6 @@ fn ignored(key: &str, value: Option<&str>, origin: &Origin) -> Result<Ignored, J
         Accepts::Only(values) if !values.contains(&text) => {
             refuse(format!("not supported; only {key}={} is", values.join(" or ")))
         }
-        // An engine's name may be followed by a path.
         Accepts::Engine => match engine_refusal(text) {
             Some(what) => refuse(what),
             None => Ok(Ignored { key, why }),

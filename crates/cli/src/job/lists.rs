@@ -120,6 +120,11 @@ pub(super) fn rates(text: &str, max: u64) -> Result<[Option<u64>; 2], Why> {
     })
 }
 
+/// `blockalign`: sizes that random places of reads and writes are multiples of.
+pub(super) fn aligns(text: &str) -> Result<[Option<u64>; 2], Why> {
+    of_both(text, |part| block(part).map(|size| Some(size.bytes)))
+}
+
 /// A number with up to six decimals, in millionths.
 pub(super) fn millionths(text: &str) -> Result<u64, Why> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));

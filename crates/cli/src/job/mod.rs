@@ -31,8 +31,8 @@ pub use error::{JobError, JobErrors, Origin};
 pub use keys::{Ignored, Note, known_key, may_stand_alone};
 pub use parse::{JobFile, parse};
 pub use settings::{
-    Batch, Distribution, FileKeys, Generator, Hint, LatencyTarget, LogKeys, LogName, Pace, Randomness, Sizes,
-    Syncing, ZONES_MAX, Zone,
+    Batch, Distribution, Exit, FileKeys, Generator, Hint, LatencyTarget, LogKeys, LogName, Pace, Places,
+    Randomness, Sizes, Steady, Syncing, ZONES_MAX, Zone,
 };
 
 /// The largest queue depth a job may ask for.
@@ -71,6 +71,14 @@ pub enum Rw {
     Rw,
     /// Random reads and writes, mixed by `rwmixread`.
     RandRw,
+    /// Sequential trims: blocks are deallocated.
+    Trim,
+    /// Random trims.
+    RandTrim,
+    /// Sequential, each place trimmed and then written.
+    TrimWrite,
+    /// Random, each place trimmed and then written.
+    RandTrimWrite,
 }
 
 impl Rw {
@@ -83,12 +91,16 @@ impl Rw {
             Rw::RandWrite => "randwrite",
             Rw::Rw => "rw",
             Rw::RandRw => "randrw",
+            Rw::Trim => "trim",
+            Rw::RandTrim => "randtrim",
+            Rw::TrimWrite => "trimwrite",
+            Rw::RandTrimWrite => "randtrimwrite",
         }
     }
 
     /// Whether the I/Os go to random places.
     pub fn is_random(self) -> bool {
-        matches!(self, Rw::RandRead | Rw::RandWrite | Rw::RandRw)
+        matches!(self, Rw::RandRead | Rw::RandWrite | Rw::RandRw | Rw::RandTrim | Rw::RandTrimWrite)
     }
 
     /// Whether reads and writes are mixed.
@@ -103,8 +115,16 @@ pub enum Verify {
     /// Not at all.
     #[default]
     None,
-    /// Every block carries its CRC-32C.
+    /// Every block carries its place and number.
+    Meta,
+    /// And its CRC-32C.
     Crc32c,
+    /// Or fio's CRC-64.
+    Crc64,
+    /// Or its MD5.
+    Md5,
+    /// Or its SHA-256.
+    Sha256,
 }
 
 /// A place or length on a device: bytes, or a part of the whole.
@@ -196,6 +216,24 @@ pub struct Job {
     pub hipri: bool,
     /// How much to transfer in one loop, if not `size`.
     pub io_size: Option<Extent>,
+    /// How much of the device to use, if not `size`, which then is how much to transfer.
+    pub filesize: Option<Extent>,
+    /// What else says where I/Os go.
+    pub places: Places,
+    /// Begin so long after the others.
+    pub startdelay: Duration,
+    /// Begin when the job of that name has ended.
+    pub wait_for: Option<String>,
+    /// When this job has ended, these end, too.
+    pub exitall: Option<Exit>,
+    /// Kept apart, since it may come before `exitall`.
+    pub(crate) exit_what: Exit,
+    /// End when the speed is steady …
+    pub steady: Option<Steady>,
+    /// … over so long …
+    pub steady_window: Duration,
+    /// … and not before.
+    pub steady_ramp: Duration,
     /// End after so many I/Os of each thread.
     pub number_ios: Option<u64>,
     /// When writes are made durable.
@@ -266,6 +304,15 @@ impl Job {
             sizes: [None, None],
             hipri: false,
             io_size: None,
+            filesize: None,
+            places: Places::default(),
+            startdelay: Duration::ZERO,
+            wait_for: None,
+            exitall: None,
+            exit_what: Exit::default(),
+            steady: None,
+            steady_window: Duration::ZERO,
+            steady_ramp: Duration::ZERO,
             number_ios: None,
             syncing: Syncing::default(),
             random: Randomness::default(),
@@ -298,6 +345,22 @@ impl Job {
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
+    /// How much of the device is used, if the job says so.
+    pub fn range(&self) -> Option<Extent> {
+        self.filesize.or(self.size)
+    }
+
+    /// How much is transferred in one loop, if that is not the range.
+    pub fn amount(&self) -> Option<Extent> {
+        self.io_size.or(self.size.filter(|_| self.filesize.is_some()))
+    }
+
+    /// Random places of that direction are multiples of so much, if not of the smallest size.
+    pub fn align_bytes(&self, direction: usize) -> Option<u64> {
+        let smallest = self.sizes_of(direction).min_bytes();
+        self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
+    }
+
     /// Whether the job issues reads.
     pub fn reads(&self) -> bool {
         matches!(self.rw, Rw::Read | Rw::RandRead) || (self.rw.is_mixed() && self.rwmixread_percent > 0)
@@ -305,7 +368,18 @@ impl Job {
 
     /// Whether the job issues writes.
     pub fn writes(&self) -> bool {
-        matches!(self.rw, Rw::Write | Rw::RandWrite) || (self.rw.is_mixed() && self.rwmixread_percent < 100)
+        let always = matches!(self.rw, Rw::Write | Rw::RandWrite | Rw::TrimWrite | Rw::RandTrimWrite);
+        always || (self.rw.is_mixed() && self.rwmixread_percent < 100)
+    }
+
+    /// Whether the job deallocates blocks. They are of the size of its writes.
+    pub fn trims(&self) -> bool {
+        matches!(self.rw, Rw::Trim | Rw::RandTrim | Rw::TrimWrite | Rw::RandTrimWrite)
+    }
+
+    /// Whether the job changes what is on the device.
+    pub fn changes(&self) -> bool {
+        self.writes() || self.trims()
     }
 
     /// The sizes of reads (0) or writes (1).
@@ -316,7 +390,7 @@ impl Job {
 
     /// Sizes of the directions that the job has.
     fn used_sizes(&self) -> impl Iterator<Item = Sizes> {
-        let used = [(0, self.reads()), (1, self.writes())];
+        let used = [(0, self.reads()), (1, self.changes())];
         used.into_iter().filter(|(_, used)| *used).map(|(direction, _)| self.sizes_of(direction))
     }
 

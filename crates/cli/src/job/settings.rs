@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use meantime::ext4::Overlap;
 
+use super::Extent;
+
 /// The most zones of a zoned distribution, as in fio.
 pub const ZONES_MAX: usize = 256;
 
@@ -140,6 +142,58 @@ impl Default for Randomness {
     }
 }
 
+/// What else says where I/Os go: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
+    pub skip_bytes: i64,
+    /// So many I/Os follow each random place …
+    pub run: u64,
+    /// … at that place (`identical`), or one after the other.
+    pub identical: bool,
+    /// Random places of reads and writes are multiples of so much; `None`: of the smallest size.
+    pub align_bytes: [Option<u64>; 2],
+    /// Each thread begins so much after the one before.
+    pub offset_increment: Extent,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places {
+            skip_bytes: 0,
+            run: 1,
+            identical: false,
+            align_bytes: [None; 2],
+            offset_increment: Extent::Bytes(0),
+        }
+    }
+}
+
+/// `exitall` and `exit_what`: which jobs end when this one has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exit {
+    /// Those of its reporting group.
+    #[default]
+    Group,
+    /// Those that run at the same time.
+    Stonewall,
+    /// All, and those to come.
+    All,
+}
+
+/// `steadystate`: the job ends when its speed has been the same for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steady {
+    /// Bytes per second, not I/Os.
+    pub bandwidth: bool,
+    /// The slope of its line over time, not its greatest deviation from the mean.
+    pub slope: bool,
+    /// Must be below so many millionths …
+    pub limit_ppm: u64,
+    /// … of a percent of the mean, not as it is.
+    pub percent: bool,
+}
+
 /// `thinktime`, `rate` and their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
@@ -153,6 +207,8 @@ pub struct Pace {
     pub rate_iops: [Option<u64>; 2],
     /// At most so many bytes read and written per second.
     pub rate_bytes: [Option<u64>; 2],
+    /// The time between two I/Os of a rate is drawn (a Poisson process), not always the same.
+    pub poisson: bool,
 }
 
 impl Default for Pace {
@@ -163,6 +219,7 @@ impl Default for Pace {
             thinktime_blocks: 1,
             rate_iops: [None; 2],
             rate_bytes: [None; 2],
+            poisson: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The values into their fields.
 
-use super::{Extent, HOGS_MAX, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value};
+use super::{Exit, Extent, HOGS_MAX, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value};
 use super::{Generator, LogName};
 
 /// fio's int.
@@ -13,7 +13,42 @@ impl Job {
         let depth = |min| value::int(text, min, u64::from(IODEPTH_MAX)).map(|depth| depth as u32);
         match key {
             "name" => self.name = job_name(text)?,
-            "rw" => self.rw = value::rw(text)?,
+            "rw" => (self.rw, self.places.skip_bytes, self.places.run) = value::rw_modified(text)?,
+            "rw_sequencer" => {
+                self.places.identical = match text {
+                    "sequential" => false,
+                    "identical" => true,
+                    _ => return Err("expected sequential or identical".to_owned()),
+                }
+            }
+            "blockalign" => self.places.align_bytes = lists::aligns(text)?,
+            "offset_increment" => (self.places.offset_increment, note) = aligned(text)?,
+            "filesize" => {
+                let (size, about) = nonempty(text)?;
+                (self.filesize, note) = (Some(size), about);
+            }
+            "startdelay" => self.startdelay = value::time(text)?,
+            "wait_for" => self.wait_for = Some(printable(text)?).filter(|name| name != "none"),
+            "exitall" => self.exitall = flag(text)?.then_some(self.exit_what),
+            "exit_what" => {
+                self.exit_what = match text {
+                    "group" => Exit::Group,
+                    "stonewall" => Exit::Stonewall,
+                    "all" => Exit::All,
+                    _ => return Err("expected group, stonewall or all".to_owned()),
+                };
+                self.exitall = self.exitall.map(|_| self.exit_what);
+            }
+            "steadystate" => self.steady = Some(value::steady(text)?),
+            "steadystate_duration" => self.steady_window = value::time(text)?,
+            "steadystate_ramp_time" => self.steady_ramp = value::time(text)?,
+            "rate_process" => {
+                self.pace.poisson = match text {
+                    "linear" => false,
+                    "poisson" => true,
+                    _ => return Err("expected linear or poisson".to_owned()),
+                }
+            }
             "bs" => {
                 let ([read, write], about) = value::block_sizes(text)?;
                 (self.bs_read_bytes, self.bs_write_bytes) =

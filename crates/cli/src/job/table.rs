@@ -3,6 +3,8 @@
 //! The names are those of fio 3.33 (`fio --cmdhelp=all`, its aliases, and the options of its engines). A test holds the
 //! list against the fio that is installed.
 
+use super::value::RW_KINDS;
+
 /// A key we obey.
 pub(super) struct Obeyed {
     /// What it is called here.
@@ -27,12 +29,21 @@ const fn log(usual: &'static str) -> Obeyed {
     Obeyed { usual, synonyms: &[], expected: "the beginning of a file name", alone: Some("") }
 }
 
-/// What is said of `rw`.
-pub(super) const RW: &str = "read, write, randread, randwrite, rw or randrw";
-
 pub(super) const OBEYED: &[Obeyed] = &[
     key("name", &[], "a name"),
-    key("rw", &["readwrite"], RW),
+    key("rw", &["readwrite"], RW_KINDS),
+    key("rw_sequencer", &[], "sequential or identical"),
+    key("blockalign", &["ba"], "a size such as 4k, or two, for reads and writes"),
+    key("offset_increment", &[], "a size such as 1g or 5%"),
+    key("filesize", &[], "a size such as 1g or 20%"),
+    key("startdelay", &[], "a time such as 2 (seconds) or 500ms"),
+    key("wait_for", &[], "the name of a job before"),
+    flag("exitall", &[]),
+    key("exit_what", &[], "group, stonewall or all"),
+    key("steadystate", &["ss"], "a limit such as iops:10% or bw_slope:1%"),
+    key("steadystate_duration", &["ss_dur"], "a time such as 30 (seconds) or 5m"),
+    key("steadystate_ramp_time", &["ss_ramp"], "a time such as 30 (seconds) or 5m"),
+    key("rate_process", &[], "linear or poisson"),
     key("bs", &["blocksize"], "a size such as 4k, or read and write sizes such as 4k,8k"),
     key("bsrange", &["blocksize_range"], "a range such as 4k-16k, or two, for reads and writes"),
     key("bssplit", &[], "sizes with their shares, such as 4k/70:16k/30"),
@@ -83,7 +94,7 @@ pub(super) const OBEYED: &[Obeyed] = &[
     flag("log_offset", &[]),
     flag("log_max_value", &[]),
     flag("per_job_logs", &[]),
-    key("verify", &[], "crc32c or none"),
+    key("verify", &[], "crc32c, crc64, md5, sha256, meta or none"),
     key("cpus_allowed", &[], "a list such as 0-1,3"),
     key(
         "filename",
@@ -265,24 +276,14 @@ pub(super) const IGNORED: &[(&[&str], Accepts, &str)] = &[
 pub(super) const REFUSED: &[(&[&str], &str)] = &[
     (&["hipri_percentage"], "say hipri or completion=poll; every I/O of a job is waited for in one way"),
     (&["sqthread_poll", "sqthread_poll_cpu"], "say completion=poll"),
-    (&["filesize"], "say size="),
     (&["bs_unaligned", "blocksize_unaligned"], "a device takes whole blocks only; leave it out"),
-    (&["ba", "blockalign"], "places are multiples of the smallest bs; leave it out"),
     (&["bs_is_seq_rand", "percentage_random", "percentage_sequential"], "say two jobs, one of them random"),
-    (&["rw_sequencer"], "say two jobs, one of them random"),
     (&["fsync_on_close"], "a device is not closed within a run; say end_fsync=1"),
     (&["sync_file_range"], "a device has no file ranges; say fsync="),
     (&["thinktime_blocks_type"], "I/Os are counted as they complete; leave it out"),
     (&["thinktime_iotime"], "say thinktime_blocks="),
-    (&["rate_process"], "I/Os are evenly spaced; leave it out"),
     (&["max_latency"], "say latency_target="),
-    (&["startdelay"], "devices and policies have their turns; say ramp_time= or stonewall"),
-    (&["wait_for"], "say stonewall"),
-    (&["exitall", "exit_what", "exitall_on_error"], "jobs end by themselves; give each a runtime"),
-    (
-        &["steadystate", "ss", "steadystate_duration", "ss_dur", "steadystate_ramp_time", "ss_ramp"],
-        "say runtime=",
-    ),
+    (&["exitall_on_error"], "errors are counted, and the job goes on"),
     (&["include"], "a job file is read whole; put the sections into one file"),
     (
         &["log_unix_epoch", "log_alternate_epoch", "log_alternate_epoch_clock_id"],
@@ -312,7 +313,7 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["fill_device", "fill_fs"], "a job ends with its range; say size=100%"),
     (&["create_only", "pre_read"], "files are taken as they are; leave it out"),
-    (&["offset_align", "offset_increment"], "say offset= in each job"),
+    (&["offset_align"], "say offset="),
     (&["serialize_overlap"], "say iodepth=1"),
     (&["atomic", "write_hint", "uncached", "nowait", "force_async"], "I/Os carry no flags; leave it out"),
     (

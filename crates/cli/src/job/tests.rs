@@ -45,6 +45,10 @@ fn every_key() {
         ("rw", Rw::Rw),
         ("readwrite", Rw::Rw),
         ("randrw", Rw::RandRw),
+        ("trim", Rw::Trim),
+        ("randtrim", Rw::RandTrim),
+        ("trimwrite", Rw::TrimWrite),
+        ("randtrimwrite", Rw::RandTrimWrite),
     ] {
         assert_eq!(one(&format!("rw={text}")).rw, rw);
         assert_eq!(one(&format!("readwrite = {text}")).rw, rw);
@@ -66,6 +70,8 @@ fn every_key() {
     assert_eq!(one("rwmixread=70\nrwmixwrite=10").rwmixread_percent, 90);
     assert_eq!(one("verify=crc32c").verify, Verify::Crc32c);
     assert_eq!(one("verify=none").verify, Verify::None);
+    let methods = ["crc64", "md5", "sha256", "meta"].map(|name| one(&format!("verify={name}")).verify);
+    assert_eq!(methods, [Verify::Crc64, Verify::Md5, Verify::Sha256, Verify::Meta]);
     assert_eq!(one("cpus_allowed=0-1,3").cpus_allowed, [0, 1, 3]);
     assert_eq!(one("cpus_allowed = 3, 1-2 ,2").cpus_allowed, [1, 2, 3]);
     assert_eq!(one("filename=mem:1G?model=optane").filename.as_deref(), Some("mem:1G?model=optane"));
@@ -158,8 +164,9 @@ fn bad_values() {
     assert!(error("numjobs=0").contains("out of range"));
     assert!(error("loops=0").contains("out of range"));
     assert!(error("rwmixread=101").contains("out of range"));
-    assert!(error("rw=trim").contains("expected read, write"));
-    assert!(error("verify=md5").contains("expected crc32c or none"));
+    assert!(error("rw=trin").contains("expected read, write"));
+    assert!(error("verify=md6").contains("expected crc32c, crc64, md5"));
+    assert!(error("verify=sha512").contains("fio's method is not supported"));
     assert!(error("time_based=yes").contains("expected 1 or 0"));
     assert!(error("cpus_allowed=3-1").contains("backwards"));
     assert!(error("cpus_allowed=1,,2").contains("is not a CPU number"));

@@ -130,7 +130,6 @@ fn distributions() {
     assert!(invalid("rw=randwrite\nverify=crc32c\nrandom_distribution=zipf:1.2").starts_with("t.fio:4"));
     assert!(invalid("rw=randwrite\nverify=crc32c\nnorandommap").contains("writes each block once"));
     assert!(invalid("rw=write\nverify=crc32c\nbssplit=4k/50:8k/50").contains("blocks of one size"));
-    assert!(invalid("rw=write\nverify=crc32c\nio_size=4m").contains("leave io_size out"));
 }
 
 #[test]
@@ -148,7 +147,6 @@ fn pace() {
     assert!(invalid("rate=1m\nrate_iops=100").starts_with("t.fio:3: job a: rate and rate_iops contradict"));
     assert!(invalid("thinktime=10\nthinktime_spin=20").contains("is longer"));
     assert!(warnings("thinktime_blocks=4")[0].contains("without thinktime="));
-    assert!(error("rate_process=poisson").contains("evenly spaced"));
 }
 
 #[test]
@@ -306,4 +304,60 @@ fn how_files_are_read() {
     {
         error(wrong);
     }
+}
+
+#[test]
+fn what_else_says_where_ios_go() {
+    let places = |lines: &str| one(lines).places;
+    assert_eq!(places("rw=read"), Places::default());
+    assert_eq!(places("rw=read:-8k").skip_bytes, -8192);
+    assert_eq!(places("rw=write:112k").skip_bytes, 114_688);
+    assert_eq!((one("rw=randread:8").rw, places("rw=randread:8").run), (Rw::RandRead, 8));
+    assert!(places("rw=randread:8\nrw_sequencer=identical").identical);
+    assert_eq!(places("ba=4k").align_bytes, [Some(4096); 2]);
+    assert_eq!(places("blockalign=4k,8k").align_bytes, [Some(4096), Some(8192)]);
+    assert_eq!(places("offset_increment=5%").offset_increment, Extent::Percent(5));
+    assert_eq!(one("rw=randread\nba=4k").align_bytes(0), None, "as without it");
+    assert_eq!(one("rw=randread\nbssplit=512/50:4k/50\nba=4k").align_bytes(0), Some(4096));
+    assert!(error("rw=read:100").contains("not a multiple of 512"));
+    assert!(error("rw=randread:0").contains("out of range"));
+    assert!(error("rw=randread:-8").contains("negative"));
+    assert!(error("rw=read:").contains("not a number"));
+    assert!(error("ba=0").contains("must not be empty"));
+    assert!(error("rw_sequencer=random").contains("sequential or identical"));
+    assert!(warnings("rw=read\nba=4k\noffset_increment=1m").len() == 2);
+    for keys in ["rw=randwrite:8", "rw=write:512", "rw=randwrite\nba=8k", "rw=trimwrite"] {
+        assert!(invalid(&format!("verify=md5\n{keys}")).starts_with("t.fio:"), "{keys}");
+    }
+    assert!(one("verify=md5\nrw=write:8k").validate().is_ok());
+    let job = one("filesize=8m\nsize=1m");
+    assert_eq!((job.range(), job.amount()), (Some(Extent::Bytes(8 << 20)), Some(Extent::Bytes(1 << 20))));
+    assert_eq!((one("size=1m").range(), one("size=1m").amount()), (Some(Extent::Bytes(1 << 20)), None));
+}
+
+#[test]
+fn what_else_says_when_jobs_begin_and_end() {
+    assert_eq!(one("exitall").exitall, Some(Exit::Group));
+    assert_eq!(one("exit_what=all\nexitall=1").exitall, Some(Exit::All));
+    assert_eq!(one("exitall\nexit_what=stonewall").exitall, Some(Exit::Stonewall));
+    assert_eq!(one("exitall\nexitall=0").exitall, None);
+    assert_eq!(one("startdelay=1500ms").startdelay, Duration::from_millis(1500));
+    assert_eq!(one("wait_for=b").wait_for.as_deref(), Some("b"));
+    assert!(one("rate_process=poisson").pace.poisson);
+    assert!(warnings("exit_what=all\nrate_process=poisson").len() == 2);
+    let steady = |text: &str| one(&format!("ss={text}")).steady.unwrap();
+    let ten = Steady { bandwidth: false, slope: false, limit_ppm: 10_000_000, percent: true };
+    assert_eq!(steady("iops:10%"), ten);
+    assert_eq!(steady("bw_slope:0.5%"), Steady { bandwidth: true, slope: true, limit_ppm: 500_000, ..ten });
+    assert_eq!(
+        steady("bw:1m"),
+        Steady { bandwidth: true, limit_ppm: (1 << 20) * 1_000_000, percent: false, ..ten }
+    );
+    assert_eq!(steady("iops_slope:2.5"), Steady { slope: true, limit_ppm: 2_500_000, percent: false, ..ten });
+    for text in ["iops", "iops:", "iops:x", "lat:10%", "iops:0%"] {
+        assert!(error(&format!("steadystate={text}")).starts_with("t.fio:2: steadystate="), "{text}");
+    }
+    assert!(invalid("ss=iops:10%\nruntime=1\ntime_based").contains("steadystate_duration="));
+    assert!(invalid("ss=iops:10%\nss_dur=1").contains("runtime="));
+    assert!(one("ss=iops:10%\nss_dur=1\nss_ramp=1\nruntime=9\ntime_based").validate().unwrap().is_empty());
 }

@@ -29,6 +29,9 @@ const NEEDS: &[(&str, &str)] = &[
     ("log_hist_msec", "write_hist_log"),
     ("log_hist_coarseness", "write_hist_log"),
     ("iodepth_batch_complete_max", "iodepth_batch_complete_min"),
+    ("exit_what", "exitall"),
+    ("steadystate_duration", "steadystate"),
+    ("steadystate_ramp_time", "steadystate"),
 ];
 
 impl Job {
@@ -56,13 +59,19 @@ impl Job {
         if self.verify == Verify::None {
             return;
         }
-        if !self.writes() {
+        if !self.changes() {
             let rw = self.rw.as_str();
             let what = format!(
                 "verify with rw={rw} would check what a former write left, and this job writes nothing; \
                  use rw=write, randwrite, rw or randrw, or leave verify out"
             );
             fail("verify", what);
+        }
+        if self.trims() {
+            fail(
+                "verify",
+                format!("verify with rw={} has nothing to say of trims; leave it out", self.rw.as_str()),
+            );
         }
         if self.has_varied_sizes() {
             let key = if self.is_set("bssplit") { "bssplit" } else { "bsrange" };
@@ -81,8 +90,17 @@ impl Job {
                 fail(key, what);
             }
         }
-        if self.io_size.is_some() {
-            fail("io_size", "verify goes by size=; leave io_size out".to_owned());
+        if self.places.run > 1 {
+            fail(
+                "rw",
+                "verify writes each block once before it checks; leave the number after rw out".to_owned(),
+            );
+        }
+        if self.align_bytes(1).is_some() {
+            fail("blockalign", "verify writes each block once before it checks; leave it out".to_owned());
+        }
+        if !self.places.skip_bytes.unsigned_abs().is_multiple_of(self.bs_write_bytes) {
+            fail("rw", "verify checks whole blocks: what rw adds must be a multiple of bs".to_owned());
         }
         if self.reads() && self.bs_read_bytes != self.bs_write_bytes {
             let what = format!(
@@ -97,7 +115,7 @@ impl Job {
     fn check_range(&self, wrong: &mut Vec<Wrong>, warnings: &mut Vec<String>) {
         let mut fail = |key: &'static str, what: String| wrong.push((key, what));
         let block_bytes = self.bs_max_bytes();
-        if let Some(Extent::Bytes(size_bytes)) = self.size {
+        if let Some(Extent::Bytes(size_bytes)) = self.range() {
             if size_bytes < block_bytes {
                 fail("size", format!("size={size_bytes} is smaller than one block of {block_bytes} bytes"));
             }
@@ -112,7 +130,7 @@ impl Job {
                 fail("offset", "offset + size does not fit in 64 bits".to_owned());
             }
         }
-        if let (Extent::Percent(offset), Some(Extent::Percent(size))) = (self.offset, self.size)
+        if let (Extent::Percent(offset), Some(Extent::Percent(size))) = (self.offset, self.range())
             && u16::from(offset) + u16::from(size) > 100
         {
             fail("offset", format!("offset={offset}% and size={size}% reach past the end of the device"));
@@ -126,7 +144,7 @@ impl Job {
             "rate_iops" => self.pace.rate_iops.iter().any(Option::is_some),
             "latency_target" => self.latency_target.target.is_some(),
             "thinktime" => !self.pace.thinktime.is_zero(),
-            "verify" => self.verify == Verify::Crc32c,
+            "verify" => self.verify != Verify::None,
             "competitor" => self.competitor.is_some(),
             "hog" => self.hogs > 0,
             _ => true,
@@ -167,6 +185,18 @@ impl Job {
         }
         if self.time_based && self.runtime.is_none() {
             wrong.push(("time_based", "time_based needs runtime=; it says how long to go on".to_owned()));
+        }
+        if self.steady.is_some() {
+            if self.steady_window.is_zero() {
+                let what =
+                    "steadystate needs steadystate_duration=; it says how long the speed must be steady";
+                wrong.push(("steadystate", what.to_owned()));
+            }
+            if !(self.time_based && self.runtime.is_some()) {
+                let what =
+                    "steadystate ends a job that goes on until then; say runtime= and time_based as well";
+                wrong.push(("steadystate", what.to_owned()));
+            }
         }
         if self.latency_target.target.is_some() && self.iodepth == 1 {
             let what = "latency_target finds the deepest queue that keeps it, and iodepth=1 leaves no choice; \
@@ -216,7 +246,7 @@ impl Job {
                 idle(key, format!("with rw={rw}; only rw and randrw mix"));
             }
         }
-        for key in ["random_distribution", "norandommap", "random_generator"] {
+        for key in ["random_distribution", "norandommap", "random_generator", "blockalign", "rw_sequencer"] {
             if !self.rw.is_random() {
                 idle(key, format!("with rw={rw}, which is not random"));
             }
@@ -238,6 +268,12 @@ impl Job {
         }
         if !self.logs.any() {
             idle("per_job_logs", "without a log".to_owned());
+        }
+        if !self.pace.is_rated() {
+            idle("rate_process", "without rate= or rate_iops=".to_owned());
+        }
+        if self.numjobs == 1 {
+            idle("offset_increment", "with numjobs=1".to_owned());
         }
         if self.batch.submit.is_some_and(|submit| submit > self.iodepth) {
             idle("iodepth_batch", format!("beyond iodepth={}", self.iodepth));

@@ -10,7 +10,7 @@ use meantime::ext4::Overlap;
 use meantime::hw::SchedClass;
 use meantime::hw::sched::ParseSchedClassError;
 
-use super::{CPU_MAX, Extent, Hint, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Verify};
+use super::{CPU_MAX, Extent, Hint, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Steady, Verify};
 use crate::competitor::Kind;
 
 /// Why a value is not accepted.
@@ -184,6 +184,10 @@ pub(super) fn boolean(text: Option<&str>) -> Result<bool, Why> {
     }
 }
 
+/// What `rw` takes.
+pub(super) const RW_KINDS: &str =
+    "read, write, randread, randwrite, rw, randrw, trim, randtrim, trimwrite or randtrimwrite";
+
 /// `rw`.
 pub(super) fn rw(text: &str) -> Result<Rw, Why> {
     Ok(match text {
@@ -193,16 +197,68 @@ pub(super) fn rw(text: &str) -> Result<Rw, Why> {
         "randwrite" => Rw::RandWrite,
         "rw" | "readwrite" => Rw::Rw,
         "randrw" => Rw::RandRw,
-        _ => return Err("expected read, write, randread, randwrite, rw or randrw".to_owned()),
+        "trim" => Rw::Trim,
+        "randtrim" => Rw::RandTrim,
+        "trimwrite" => Rw::TrimWrite,
+        "randtrimwrite" => Rw::RandTrimWrite,
+        _ => return Err(format!("expected {RW_KINDS}")),
     })
+}
+
+/// `rw` with its modifier: what is added to each place of a sequence in bytes, or how many I/Os follow a random place.
+pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
+    let Some((kind, modifier)) = text.split_once(':') else { return Ok((rw(text)?, 0, 1)) };
+    let (kind, modifier) = (rw(kind.trim())?, modifier.trim());
+    if kind.is_random() {
+        return Ok((kind, 0, int(modifier, 1, u64::from(u32::MAX))?));
+    }
+    let (digits, sign) = modifier.strip_prefix('-').map_or((modifier, 1), |digits| (digits, -1));
+    let bytes = size(digits)?.bytes;
+    if bytes % super::SECTOR_BYTES != 0 {
+        return Err(format!("{bytes} bytes is not a multiple of {}", super::SECTOR_BYTES));
+    }
+    let bytes = i64::try_from(bytes).map_err(|_| "too large for 63 bits".to_owned())?;
+    Ok((kind, sign * bytes, 1))
+}
+
+/// `steadystate`: `iops:10%`, `bw_slope:1m`.
+pub(super) fn steady(text: &str) -> Result<Steady, Why> {
+    let expected = || "expected iops, iops_slope, bw or bw_slope with a limit, such as iops:10%".to_owned();
+    let (what, limit) = text.split_once(':').ok_or_else(expected)?;
+    let (bandwidth, slope) = match what.trim() {
+        "iops" => (false, false),
+        "iops_slope" => (false, true),
+        "bw" => (true, false),
+        "bw_slope" => (true, true),
+        _ => return Err(expected()),
+    };
+    let limit = limit.trim();
+    let percent = limit.ends_with('%');
+    let limit_ppm = match limit.strip_suffix('%') {
+        Some(figure) => super::lists::millionths(figure.trim())?,
+        None if bandwidth => size(limit)?.bytes.checked_mul(1_000_000).ok_or("too large")?,
+        None => super::lists::millionths(limit)?,
+    };
+    if limit_ppm == 0 {
+        return Err("must be more than 0".to_owned());
+    }
+    Ok(Steady { bandwidth, slope, limit_ppm, percent })
 }
 
 /// `verify`.
 pub(super) fn verify(text: &str) -> Result<Verify, Why> {
     match text {
         "none" | "0" => Ok(Verify::None),
+        "meta" => Ok(Verify::Meta),
         "crc32c" | "crc32c-intel" => Ok(Verify::Crc32c),
-        _ => Err("expected crc32c or none".to_owned()),
+        "crc64" => Ok(Verify::Crc64),
+        "md5" => Ok(Verify::Md5),
+        "sha256" => Ok(Verify::Sha256),
+        "crc7" | "crc16" | "crc32" | "xxhash" | "sha512" | "sha1" | "sha3-224" | "sha3-256" | "sha3-384"
+        | "sha3-512" | "pattern" | "pattern_hdr" | "null" => {
+            Err("fio's method is not supported; say crc32c, crc64, md5, sha256 or meta".to_owned())
+        }
+        _ => Err("expected crc32c, crc64, md5, sha256, meta or none".to_owned()),
     }
 }
 

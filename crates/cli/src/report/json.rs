@@ -11,7 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::stats::{DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, per_second};
+use super::stats::{
+    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SteadyResult, per_second,
+};
 
 /// fio's steps of how many I/Os were submitted or taken back at once.
 const BATCH_LEVELS: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
@@ -66,7 +68,7 @@ fn job(result: &RunResult) -> Value {
         "job options": options,
         "read": direction(&result.read, result.runtime_ns),
         "write": direction(&result.write, result.runtime_ns),
-        "trim": direction(&DirStats::default(), 0),
+        "trim": direction(&result.trim, result.runtime_ns),
         "sync": { "total_ios": result.flushes.n(), "lat_ns": latency_object(&result.flushes, Detail::PercentilesAndBins) },
         "job_runtime": runtime.as_millis() as u64,
         "usr_cpu": finite(result.usr_cpu_percent),
@@ -89,6 +91,9 @@ fn job(result: &RunResult) -> Value {
         "errors": result.errors,
         "verify_errors": result.verify_errors,
     })));
+    if let Some(steady) = &result.steady {
+        object.insert("steadystate".to_owned(), steadystate(steady));
+    }
     if let Some(cell) = result.cell {
         object.insert("cell".to_owned(), json!(cell));
         object.insert("beside".to_owned(), json!(result.beside));
@@ -122,6 +127,26 @@ fn job(result: &RunResult) -> Value {
         object.insert("extra".to_owned(), Value::Object(extra));
     }
     Value::Object(object)
+}
+
+/// As fio has it; each figure of the data is of a turn.
+fn steadystate(steady: &SteadyResult) -> Value {
+    let whole = |figures: &[f64]| figures.iter().map(|figure| json!(*figure as u64)).collect::<Vec<_>>();
+    let mean = |figures: &[f64]| (figures.iter().sum::<f64>() / figures.len().max(1) as f64) as u64;
+    json!({
+        "ss": steady.limit,
+        "duration": steady.duration_s,
+        "attained": u8::from(steady.attained),
+        "criterion": steady.criterion,
+        "max_deviation": finite(steady.max_deviation),
+        "slope": finite(steady.slope),
+        "data": {
+            "bw_mean": mean(&steady.bandwidth),
+            "iops_mean": mean(&steady.iops),
+            "iops": whole(&steady.iops),
+            "bw": whole(&steady.bandwidth),
+        },
+    })
 }
 
 fn direction(stats: &DirStats, runtime_ns: u64) -> Value {

@@ -208,6 +208,27 @@ pub struct TargetResult {
     pub depth: u32,
 }
 
+/// What `steadystate` asked for, and what the last turns came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SteadyResult {
+    /// The limit, as fio writes it: `iops:10.000000%`.
+    pub limit: String,
+    /// How long the speed had to be steady, in seconds.
+    pub duration_s: u64,
+    /// Whether it was.
+    pub attained: bool,
+    /// What had to be below the limit, as fio writes it.
+    pub criterion: String,
+    /// The greatest deviation from the mean, if that was it.
+    pub max_deviation: f64,
+    /// The slope per second, if that was it.
+    pub slope: f64,
+    /// By turn: I/Os per second.
+    pub iops: Vec<f64>,
+    /// By turn: bytes per second.
+    pub bandwidth: Vec<f64>,
+}
+
 /// What threads ran under, besides the policy; what the job does not say is `None` or 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -275,12 +296,16 @@ pub struct RunResult {
     pub read: DirStats,
     /// Writes.
     pub write: DirStats,
+    /// Trims.
+    pub trim: DirStats,
     /// Flushes.
     pub flushes: LatencyStats,
     /// Latency over time.
     pub series: Vec<SeriesPoint>,
     /// The latency that was to be kept.
     pub target: Option<TargetResult>,
+    /// The speed that was to be steady.
+    pub steady: Option<SteadyResult>,
     /// Wall time of the measured part.
     pub runtime_ns: u64,
     /// User time over wall time, in percent.
@@ -314,12 +339,13 @@ impl RunResult {
     pub fn latency(&self) -> LatencyStats {
         let mut both = self.read.total().clone();
         both.merge(self.write.total());
+        both.merge(self.trim.total());
         both
     }
 
     /// I/Os per second, reads and writes together.
     pub fn iops(&self) -> f64 {
-        per_second(self.read.ios + self.write.ios, self.runtime_ns)
+        per_second(self.read.ios + self.write.ios + self.trim.ios, self.runtime_ns)
     }
 
     /// User and system time over wall time, in percent.

@@ -28,7 +28,7 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         result.completion,
         result.settings.words()
     )?;
-    for (name, stats) in [("read", &result.read), ("write", &result.write)] {
+    for (name, stats) in [("read", &result.read), ("write", &result.write), ("trim", &result.trim)] {
         if stats.ios > 0 {
             write_direction(out, name, stats, result.runtime_ns)?;
         }

@@ -5,7 +5,7 @@
 
 use meantime::block::{BlockChannel, Done, Request};
 
-use super::{Ended, Engine, Flight, Limit, Source, quarantined, request};
+use super::{Ended, Engine, Flight, Limit, Source, quarantined};
 use crate::bench::pattern::{Dir, Io};
 use crate::bench::search::Verdict;
 use crate::bench::shape::Shape;
@@ -150,11 +150,11 @@ impl<C: BlockChannel> Engine<'_, C> {
         if self.slots.batch.is_empty() && round.shape.batch().submit > 1 {
             self.channel.plug();
         }
-        let mut request = request(io, buf).user_data(slot as u64);
+        let mut request = self.request(slot, io, buf).user_data(slot as u64);
         request.fua = round.shape.fua && io.dir == Dir::Write;
         let start_ns = self.clock.now_ns();
         if let Err(rejected) = self.channel.enqueue(request) {
-            self.slots.bufs[slot] = rejected.request.buf;
+            self.give_back(slot, rejected.request.buf);
             self.slots.free.push(slot);
             round.ended = Some(Ended::Lost(rejected.error.to_string()));
             return;
