@@ -130,7 +130,7 @@ pub fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     clash::check(&inputs, &outputs)?;
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open_devices(&request.uris, true)?;
+    let mut devices = Devices::open_devices(&request.uris, request.jobs.iter().any(Job::writes), true)?;
     let indices = devices.indices(&request.uris);
     let plans = plans(&request, &devices, &indices)?;
     check_commands(&plans, &devices)?;

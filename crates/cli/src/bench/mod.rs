@@ -78,7 +78,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open(&wanted.concat(), false)?;
+    let writes = |device: &str| {
+        let mut writing = jobs.iter().zip(&wanted).filter(|(job, _)| job.writes());
+        writing.any(|(_, wanted)| wanted.iter().any(|one| one.device == device))
+    };
+    let mut devices = Devices::open(&wanted.concat(), writes, false)?;
     let jobs = jobs.into_iter().zip(&wanted).map(|(job, wanted)| (job, devices.indices_of(wanted)));
     let mut groups = group::groups(jobs.collect())?;
     let mut measured = Measured::default();

@@ -91,11 +91,11 @@ Devices to measure. A comma separates URIs, and the option can be repeated. Defa
               kernel's driver for as long as it is used, unless something uses it
   vfio-user:SOCKET  a controller that another process serves (`meantime ssd`, SPDK's target)
   kernel:PATH a file or block device by the kernel's own stack, for comparison (create=SIZE
-              makes a file); a disk that is mounted or in use is only read
+              makes a file)
 
 DEVICE:/PATH is a file in the ext4 file system on a device, e.g. file:disk.img:/data or kernel:/dev/sdb1:/data, read over our own file layer: through its page cache (--cache, --overlap, --fadvise-hint), or with --direct past it. Its reads are done one at a time, so that --iodepth is 1 and several need --numjobs. It can be compared with the device itself, in one run, and with the kernel's own file system (kernel:/mnt/data?direct=0&engine=preadv2).
 
-What a job writes on vfio:, vfio-user: and kernel: replaces what was there.
+What a job writes replaces what was there. What the kernel has mounted or uses otherwise, also as the file of a loop device, is only read: a job that writes is refused.
 
 Parameters follow a question mark, joined by &. Of vfio: and vfio-user: nsid=N, sgl=1 (data by SGLs), shadow=0 or 1 (shadow doorbells). Of kernel: engine=io_uring (default) or preadv2, direct=0 (through the page cache), fixed=0 (memory \
 not registered with io_uring), lba=512 or 4096, create=SIZE. Of the others: model=null (default, takes no time), fast12, dram-nvme, nvram, \

@@ -19,7 +19,6 @@ mod file;
 mod flushes;
 pub mod format;
 mod fs;
-mod in_use;
 pub mod journal;
 mod lanes;
 mod live;
@@ -42,7 +41,6 @@ pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use file::{File, Segment, SegmentKind};
 pub use format::{Mmp, MmpState};
 pub use fs::{Entry, FileSystem, Node, ReadDir};
-pub use in_use::mounted_elsewhere;
 pub use journal::{JournalCounters, log_piece_blocks};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use options::{
