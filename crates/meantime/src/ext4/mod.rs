@@ -9,6 +9,7 @@ mod asynchronous;
 mod background;
 mod block;
 mod bounded;
+mod by_path;
 pub mod cache;
 pub mod change;
 pub mod check;
