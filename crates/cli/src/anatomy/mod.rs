@@ -197,7 +197,7 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
         return Err(Failure::usage(format_args!("--rw={}: {what}", args.rw)));
     }
     let runtime = base.runtime.unwrap_or(DEFAULT_RUNTIME);
-    (base.runtime, base.time_based) = (Some(runtime), true);
+    (base.runtime, base.time_based) = (Some(runtime), Some(true));
     let mut jobs: Vec<Job> = Vec::new();
     for bytes in &args.bs {
         let mut job = base.clone();

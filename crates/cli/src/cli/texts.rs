@@ -69,7 +69,8 @@ A fio job file. Obeyed, with fio's meaning and units, are:
               log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
               log_max_value, per_job_logs
 
-Where this differs from fio: with two rates a mixed job keeps its mix, so that the slower direction holds the other back; clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
+Where this differs from fio: a runtime without size, io_size, number_ios or loops is how long to go on, as with \
+time_based, since a pass over a small device takes no time (time_based=0: one pass, and the runtime is a limit); with two rates a mixed job keeps its mix, so that the slower direction holds the other back; clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
 counted as well; with rw and fsync=N there is one flush for N writes; random_generator's names are \
 one generator, which visits each block once unless norandommap is given (lfsr: even then), but with several block sizes \
 random I/Os may overlap. \
@@ -217,7 +218,7 @@ EXAMPLES
 
   How polling fares beside a writer that flushes, with a log of every read:
     printf '%s\\n' '[read]' rw=randread write_lat_log '[write]' rw=randwrite fsync=32 > j.fio
-    meantime bench j.fio --device mem:256M --runtime 2 --time-based
+    meantime bench j.fio --device mem:256M --runtime 2
 
   Write 64 MiB to a disk image in random order, 16 at a time, and check it:
     meantime bench --rw randwrite --size 64m --iodepth 16 --verify crc32c \\

@@ -42,7 +42,7 @@ impl Job {
         if let Some((key, what)) = self.contradiction() {
             return fail(key, what);
         }
-        if self.time_based && self.runtime.is_none() {
+        if self.time_based == Some(true) && self.runtime.is_none() {
             return fail("time_based", "time_based needs runtime=; it says how long to go on".to_owned());
         }
         if self.verify == Verify::Crc32c && !self.writes() {
