@@ -12,9 +12,9 @@ software SSD (no hardware, no root and no set-up needed), beside the kernel's ow
 /// `meantime --help`, at the bottom.
 pub const AFTER: &str = "\
 EXAMPLES
-  meantime bench jobs/qd1.fio --device mem:256M?model=optane
+  meantime bench jobs/qd1.fio --device 'mem:256M?model=optane'
   meantime report before.json after.json --html report.html
-  meantime info --device mem:1G?model=nand
+  meantime info --device 'mem:1G?model=nand'
   meantime fs ls -l file:disk.img:/home
   meantime calibrate
   meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
@@ -108,7 +108,7 @@ In a shell, quote URIs: ? and & mean something to it.";
 
 /// `bench --completion`.
 pub const COMPLETION: &str = "\
-Ways to wait, separated by commas. Default: the job's completion key, else interrupt,poll,hybrid.
+Ways to wait, separated by commas. Default: the job's completion key, else interrupt,poll,hybrid,adaptive.
 
   interrupt     sleep until the device's interrupt
   poll          look until the completion is there
@@ -192,7 +192,7 @@ is not what was written is reported with its offset, and the exit status is 1. D
 after another, not in turns; several threads (--numjobs) share the range, a part each. --ramp-time has no effect.
 
 EXAMPLES
-  Two kinds of SSD, three ways to wait, 4 KiB random reads, 5 s each:
+  Two kinds of SSD, four ways to wait, 4 KiB random reads, 5 s each:
     meantime bench --rw randread --device 'mem:256M?model=optane,mem:256M?model=zssd'
 
   How near polling comes to what the machine can do:
