@@ -43,7 +43,7 @@ use crate::cli::BenchArgs;
 use crate::failure::{FAILED, Failure, warn};
 use crate::html;
 use crate::machine::Machine;
-use crate::output::{self, HtmlTarget, JsonTarget};
+use crate::output::{self, HtmlTarget, JsonTarget, wrapped};
 use crate::report::{RunResult, comparison_table, report_json, run_text};
 use crate::signal;
 
@@ -108,11 +108,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
 
     let failed = run_groups(args, &groups, &mut devices, &mut measured, &show);
     if !measured.results.is_empty() {
-        show(&summary(&measured, &machine, devices.page_kind()))?;
-        show(&control.text())?;
         let mut facts = facts(&measured, &machine, devices.page_kind());
         facts.insert("policies_changed".to_owned(), control.json());
         let report = report_json(&measured.results, &[], facts, SystemTime::now());
+        let warnings = html::warnings_of_run(&report)?;
+        show(&summary(&measured, &warnings, &machine, devices.page_kind()))?;
+        show(&control.text())?;
         if let Some(target) = &target {
             target.write(&report)?;
         }
@@ -159,19 +160,23 @@ fn run_groups(
     Ok(())
 }
 
-/// The table, what its columns are, and the machine.
-fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> String {
-    let mut text = comparison_table(&measured.results);
-    text += "Latencies from submission to having seen the completion; CPU is user + system time of the waiting \
-             threads over\nwall time; \"vs first\" is the change of the mean against the device's first row";
+/// The table, what its columns are, what spoils its figures, and the machine.
+fn summary(measured: &Measured, warnings: &str, machine: &Machine, page_kind: Option<&str>) -> String {
+    let columns = output::columns();
+    let mut text = comparison_table(&measured.results, columns);
+    let mut caption =
+        "Latencies from submission to having seen the completion; CPU is user + system time of the waiting threads \
+         over wall time; \"vs first\" is the change of the mean against the device's first row"
+            .to_owned();
     if measured.results.iter().any(|result| result.floor_ratio.is_some()) {
-        text +=
-            "; floor ratio is the median,\nover all turns, of a turn's median latency to the floor around it";
+        caption +=
+            "; floor ratio is the median, over all turns, of a turn's median latency to the floor around it";
     }
     if measured.results.iter().any(|result| result.competitor_percent.is_some()) {
-        text += ";\nrival: the share of their lone speed that the competing programs on the same CPU kept";
+        caption += "; rival: the share of their lone speed that the competing programs on the same CPU kept";
     }
-    text += ".\n";
+    caption += ".";
+    let _ = writeln!(text, "{}", wrapped(&caption, columns));
     for line in measured.results.iter().filter_map(goals::missed) {
         let _ = writeln!(text, "{line}");
     }
@@ -181,6 +186,7 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
     for line in lines {
         let _ = writeln!(text, "{line}");
     }
+    text += warnings;
     let _ = writeln!(text, "\n{}", machine.line());
     let _ = writeln!(text, "DMA memory in {}", page_kind.unwrap_or("pages of unknown kind"));
     let rtts: Vec<String> = measured.rtts.iter().filter_map(|(name, rtts)| rtt_text(name, rtts)).collect();
