@@ -1,7 +1,7 @@
-# make demo    set up, build, show what ways to wait cost on this machine beside its kernel, and write a report (a minute after building)
+# make demo    set up, build, show what ways to wait cost on this machine beside its kernel, and write a report (a minute and a half after building)
 # make test    set up, then everything `make check` and `make test-guest` do: what CI runs
 # make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
-# make build   the command, at target/release/meantime, and the library that `meantime run` loads
+# make build   the command, at target/release/meantime, and the library that `meantime run` loads; debug information beside them (*.debug)
 # make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
 # make bench   the figures that README and ARCHITECTURE.md quote
 # make bench-fs    reads of a file: ours, the kernel's ext4 on a loop device, fuse2fs (needs root; BENCH_FS=--quick)
@@ -15,6 +15,7 @@
 .DEFAULT_GOAL := build
 
 CARGO := cargo
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 SECONDS := 15
 STATES := 100000
 SEED := 1
@@ -24,6 +25,7 @@ DESTDIR :=
 build:
 	$(CARGO) build --release --locked --bin meantime
 	$(CARGO) rustc --release --locked -p meantime-preload --lib --crate-type cdylib
+	@scripts/split-debug.sh $(RELEASE)/meantime $(RELEASE)/libmeantime_preload.so
 
 # What building needs; and what testing needs beside it.
 setup:
@@ -83,6 +85,7 @@ bench-guest:
 # The C library with crate types of its own, or there would be no link-time optimisation.
 install: build
 	$(CARGO) rustc --release --locked -p meantime-capi --lib --crate-type cdylib,staticlib
+	@scripts/split-debug.sh $(RELEASE)/libmeantime_c.so
 	@scripts/install.sh install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
 
 uninstall:

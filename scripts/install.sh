@@ -38,7 +38,8 @@ esac
 root=$destdir$prefix
 bin=$root/bin lib=$root/lib include=$root/include jobs=$root/share/meantime/jobs
 files=(
-    "$bin/meantime"
+    "$bin/meantime" "$bin/.debug/meantime.debug"
+    "$lib/.debug/libmeantime_c.so.debug" "$lib/meantime/.debug/libmeantime_preload.so.debug"
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
     "$lib/libmeantime.a" "$lib/meantime/libmeantime_preload.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
 )
@@ -50,7 +51,7 @@ done
 if [ "$action" = uninstall ]; then
     rm -f -- "${files[@]}"
     # Unless somebody else has put something there.
-    rmdir -- "$jobs" "$root/share/meantime" "$lib/meantime" 2>/dev/null || true
+    rmdir -- "$jobs" "$root/share/meantime" "$bin/.debug" "$lib/.debug" "$lib/meantime/.debug" "$lib/meantime" 2>/dev/null || true
     echo "uninstalled Meantime from $root"
     exit 0
 fi
@@ -70,6 +71,11 @@ ln -sfn "libmeantime.so.$abi" "$lib/libmeantime.so"
 # Loaded by `meantime run`, which looks for it there.
 install -m 755 "$from/libmeantime_preload.so" "$lib/meantime/libmeantime_preload.so"
 install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
+# Debug information, where debuggers and backtraces look for it.
+for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$lib/meantime/.debug/libmeantime_preload.so"; do
+    built=$from/${file##*/}.debug
+    [ ! -e "$built" ] || install -D -m 644 "$built" "$file.debug"
+done
 install -m 644 crates/capi/include/meantime.h "$include/meantime.h"
 # The static library needs nothing but what the C compiler adds by itself, and these, which are part of libc since glibc 2.34.
 cat >"$lib/pkgconfig/meantime.pc" <<END

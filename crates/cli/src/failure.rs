@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use meantime::block::OpenError;
+
 use crate::job::{JobError, JobErrors, Origin};
 
 /// Something failed, or was found to be wrong.
@@ -71,10 +73,14 @@ impl From<JobErrors> for Failure {
     }
 }
 
-/// The error of a device with the device's name, unless it has it already.
-pub fn named(uri: &str, error: &dyn std::error::Error) -> Failure {
+/// The error of a device with the device's name, unless it has it already. A wrong URI is one of usage.
+pub fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
     let text = error.to_string();
-    if text.contains(uri) { Failure::new(text) } else { Failure::new(format_args!("{uri}: {text}")) }
+    let text = if text.contains(uri) { text } else { format!("{uri}: {text}") };
+    match error.downcast_ref() {
+        Some(OpenError::Uri(_)) => Failure::usage(text),
+        _ => Failure::new(text),
+    }
 }
 
 /// A warning to stderr: the command goes on.

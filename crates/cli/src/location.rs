@@ -33,8 +33,10 @@ impl Location {
     fn parse_with(text: &OsStr, exists: impl Fn(&Path) -> bool) -> Result<Self, Failure> {
         let bytes = text.as_bytes();
         let Some(scheme) = SCHEMES.iter().find(|scheme| bytes.starts_with(scheme.as_bytes())) else {
+            let error = text.to_string_lossy().parse::<Uri>().err();
+            let what = error.map_or_else(|| "no device".to_owned(), |error| error.what);
             return Err(Failure::usage(format_args!(
-                "{}: no device; write DEVICE:/PATH, e.g. file:disk.img:/etc/passwd",
+                "{}: {what}; write DEVICE:/PATH, e.g. file:disk.img:/etc/passwd",
                 text.display()
             )));
         };

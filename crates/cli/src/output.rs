@@ -1,7 +1,7 @@
 //! Where results go: stdout, which may be a pipe somebody closed, and files, which appear whole or not at all.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write};
+use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -26,6 +26,35 @@ pub fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
         Err(error) => Err(Failure::new(format_args!("cannot write the results to standard output: {error}"))),
         Ok(()) => Ok(true),
     }
+}
+
+/// How wide text may be that is a table: as wide as the terminal it goes to, 120 columns in a file or pipe.
+/// COLUMNS overrides both, as it does for other programs.
+pub fn columns() -> usize {
+    const ELSEWHERE: usize = 120;
+    const LEAST: usize = 40;
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let of_terminal = || {
+        let size = io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
+        size.ok().map(|(columns, _)| usize::from(columns))
+    };
+    told.or_else(of_terminal).filter(|columns| *columns > 0).unwrap_or(ELSEWHERE).max(LEAST)
+}
+
+/// `text` in lines of `columns` at most; a word that is wider is left whole.
+pub fn wrapped(text: &str, columns: usize) -> String {
+    let (mut out, mut at) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if at > 0 {
+            let fits = at + 1 + width <= columns;
+            out.push(if fits { ' ' } else { '\n' });
+            at = if fits { at + 1 } else { 0 };
+        }
+        out.push_str(word);
+        at += width;
+    }
+    out
 }
 
 /// The JSON text of `value`, for people and programs.

@@ -31,16 +31,34 @@ fn usage() {
     refused(&["bench", "--device", "mem:1M,mem:1M"], 2, &["named twice"]);
     refused(&["info", "--devise", "mem:1M"], 2, &["--device"]);
     refused(&["calibrate", "now"], 2, &["now"]);
+    refused(&["fs", "ls", "disk.img:/etc"], 2, &["did you mean file:disk.img:/etc?", "DEVICE:/PATH"]);
+    refused(&["fs", "mkfs", "/dev/sda1"], 2, &["did you mean kernel:/dev/sda1?"]);
+    refused(&["copy", "mem:1M", "/dev/sda1"], 2, &["did you mean kernel:/dev/sda1?"]);
+}
+
+#[test]
+fn help_is_found_either_way() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in ["bench", "fs", "ssd"] {
+        let asked = run(dir.path(), &["help", command]);
+        assert_eq!(asked.code, Some(0), "{asked:?}");
+        assert_eq!(asked.stdout, run(dir.path(), &[command, "--help"]).stdout);
+    }
+    assert!(run(dir.path(), &["help"]).stdout.contains("EXAMPLES"));
+    assert_eq!(run(dir.path(), &["help", "bensh"]).code, Some(2));
 }
 
 #[test]
 fn devices() {
     for command in ["bench", "info"] {
+        let written_wrong = |uri: &str, words: &[&str]| refused(&[command, "--device", uri], 2, words);
+        written_wrong("men:1G", &["men:1G", "unknown scheme", "mem:"]);
+        written_wrong("mem:1X", &["mem:1X", "no size"]);
+        written_wrong("mem:1000", &["4096"]);
+        written_wrong("mem:1M?modle=nand", &["unknown parameter", "model"]);
+        written_wrong("/dev/nvme0n1", &["did you mean kernel:/dev/nvme0n1?"]);
+        written_wrong("disk.img", &["did you mean file:disk.img?"]);
         let refused = |uri: &str, words: &[&str]| refused(&[command, "--device", uri], 1, words);
-        refused("men:1G", &["men:1G", "unknown scheme", "mem:"]);
-        refused("mem:1X", &["mem:1X", "no size"]);
-        refused("mem:1000", &["4096"]);
-        refused("mem:1M?modle=nand", &["unknown parameter", "model"]);
         refused("mem:1M?model=optan", &["optan", "optane"]);
         refused("mem:1M?model=no/such.toml", &["no/such.toml"]);
         refused("file:none.img", &["none.img", "No such file"]);
@@ -58,6 +76,8 @@ fn job_keys_on_the_command_line() {
     };
     refused(&["--rw", "reed"], &["--rw=reed", "randread"]);
     refused(&["--bs", "1000"], &["--bs=1000", "512"]);
+    refused(&["--bs", "-4k"], &["-4", "minus sign"]);
+    refused(&["--runtime", "-1"], &["-1", "minus sign"]);
     refused(&["--iodepth", "0"], &["--iodepth=0"]);
     refused(&["--runtime", "1x"], &["--runtime=1x"]);
     refused(&["--size", "1"], &["--size=1", "512"]);
@@ -109,7 +129,7 @@ fn jobs_that_do_not_fit_the_device() {
     refused("mem:1M", &["--io-size", "512", "--bsrange", "4k-8k"], &["io_size=512"]);
     // A medium that was created for a run that cannot be is removed again.
     refused("file:new.img?create=1M", &["--size", "2m"], &["beyond the end"]);
-    refused("file:new.img?create=1M,mem:1X", &[], &["mem:1X"]);
+    refused("file:new.img?create=1M,mem:1M?model=optan", &[], &["optan"]);
 }
 
 #[test]
@@ -160,7 +180,7 @@ fn nothing_is_overwritten() {
     for args in [
         &["--device", "file:disk.img", "--rw", "write", "--size", "2m"][..],
         &["--device", "file:disk.img?create=2M", "--rw", "write"],
-        &["--device", "file:disk.img,mem:1X", "--rw", "write"],
+        &["--device", "file:disk.img,mem:1M?model=optan", "--rw", "write"],
         // Reading fills memory media, and no others.
         &["--device", "file:disk.img", "--rw", "randread", "--size", "1m", "--completion", "poll"],
     ] {

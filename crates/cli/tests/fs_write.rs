@@ -99,9 +99,9 @@ fn the_kernel_mounts_what_mkfs_makes() {
     }));
     made.unwrap();
     for ran in [put, mkfs] {
-        assert!(ran.code == Some(1) && ran.stderr.contains("is mounted on"), "{ran:?}");
+        assert!(ran.code == Some(1) && ran.stderr.contains("is mounted at"), "{ran:?}");
     }
-    assert!(info.stdout.contains("is mounted on"), "{info:?}");
+    assert!(info.stdout.contains("is mounted at"), "{info:?}");
     fsck(&image);
     assert_eq!(succeed(dir.path(), &["fs", "cat", "file:disk.img:/d/f"]).stdout, "text");
 }

@@ -206,7 +206,7 @@ fn one_that_the_kernel_has_mounted() {
     let Some(mounted) = Mounted::new(&path, &dir.path().join("mnt"), "ro") else { return };
     let error = mount(&path, true).unwrap_err();
     assert!(matches!(error, MountError::InUse { .. }), "{error}");
-    assert!(error.to_string().contains("is mounted on"), "{error}");
+    assert!(error.to_string().contains("is mounted at"), "{error}");
     assert!(mount(&path, false).is_ok());
     drop(mounted);
     // (Until the loop device is gone, too.)

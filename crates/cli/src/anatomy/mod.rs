@@ -130,7 +130,7 @@ pub fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     clash::check(&inputs, &outputs)?;
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open_devices(&request.uris, true)?;
+    let mut devices = Devices::open_devices(&request.uris, request.jobs.iter().any(Job::writes), true)?;
     let indices = devices.indices(&request.uris);
     let plans = plans(&request, &devices, &indices)?;
     check_commands(&plans, &devices)?;
@@ -201,7 +201,7 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
         return Err(Failure::usage(format_args!("--rw={}: {what}", args.rw)));
     }
     let runtime = base.runtime.unwrap_or(DEFAULT_RUNTIME);
-    (base.runtime, base.time_based) = (Some(runtime), true);
+    (base.runtime, base.time_based) = (Some(runtime), Some(true));
     let mut jobs: Vec<Job> = Vec::new();
     for bytes in &args.bs {
         let mut job = base.clone();

@@ -76,9 +76,7 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
         Target::Device(_) if mounted => {
             Some("its file system is mounted in this run, and would be overwritten under way".to_owned())
         }
-        Target::Device(_) => {
-            device.as_kernel().and_then(|kernel| kernel.read_only()).map(|why| why.to_string())
-        }
+        Target::Device(device) => device.read_only().map(str::to_owned),
     };
     let no_trims = || {
         let nvme = device.as_nvme().filter(|_| plan.job.trims())?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use meantime::block::{BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri};
+use meantime::block::{Access, BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri};
 use meantime::ext4::{FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, Overlap};
 use meantime::hw::cpu;
 
@@ -90,13 +90,14 @@ impl Drop for Created {
 
 impl Devices {
     /// Opens each of `uris`, which are devices, once; with `stamps`, software SSDs take time stamps of every command.
-    pub fn open_devices(uris: &[String], stamps: bool) -> Result<Self, Failure> {
+    pub fn open_devices(uris: &[String], writes: bool, stamps: bool) -> Result<Self, Failure> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
-        Self::open(&wanted, stamps)
+        Self::open(&wanted, |_| writes, stamps)
     }
 
-    /// Opens each of `wanted` once, and each device under them; with `stamps`, software SSDs take time stamps of every command.
-    pub fn open(wanted: &[Wanted], stamps: bool) -> Result<Self, Failure> {
+    /// Opens each of `wanted` once, and each device under them, for reading only where nobody `writes` to the
+    /// device; with `stamps`, software SSDs take time stamps of every command.
+    pub fn open(wanted: &[Wanted], writes: impl Fn(&str) -> bool, stamps: bool) -> Result<Self, Failure> {
         let mut distinct: Vec<&Wanted> = Vec::new();
         let mut files: Vec<(String, PathBuf)> = Vec::new();
         let mut under: Vec<(&str, Uri)> = Vec::new();
@@ -107,7 +108,7 @@ impl Devices {
             if under.iter().any(|(device, _)| *device == one.device) {
                 continue;
             }
-            let what: Uri = one.device.parse().map_err(Failure::new)?;
+            let what: Uri = one.device.parse().map_err(Failure::usage)?;
             if let Uri::File { path, .. } | Uri::Kernel { path, .. } = &what {
                 files.push((one.device.clone(), path.clone()));
             }
@@ -116,11 +117,12 @@ impl Devices {
         checks::check_files(&files)?;
         let mut devices = Self::default();
         for (uri, what) in under {
-            let mut first = Some(devices.open_device(uri, what, stamps)?);
+            let access = if writes(uri) { Access::WhatIsPossible } else { Access::Read };
+            let mut first = Some(devices.open_device(uri, what, access, stamps)?);
             for one in distinct.iter().filter(|one| one.device == uri) {
                 let (device, ssd_cpu, begins_empty) = match first.take() {
                     Some(first) => first,
-                    None => devices.open_again(uri)?,
+                    None => devices.open_again(uri, access)?,
                 };
                 let target = match &one.file {
                     None => Target::Device(device),
@@ -139,6 +141,7 @@ impl Devices {
         &mut self,
         uri: &str,
         what: Uri,
+        access: Access,
         stamps: bool,
     ) -> Result<(Device, Option<usize>, bool), Failure> {
         let allowed = cpu::allowed();
@@ -154,7 +157,7 @@ impl Devices {
             let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
             return Err(Failure::new(format_args!("device {uri}: {what}")));
         }
-        let options = OpenOptions { ssd_cpu, stamps, ..OpenOptions::default() };
+        let options = OpenOptions { access, ssd_cpu, stamps, ..OpenOptions::default() };
         // The library creates it exclusively, and locks it: what was not there before, and is ours after, is new.
         let creates = match &what {
             Uri::File { path, soft } if soft.create_bytes.is_some() => Some(path),
@@ -175,7 +178,7 @@ impl Devices {
     }
 
     /// A device that is open, once more: the same controller, or the kernel's file.
-    fn open_again(&self, uri: &str) -> Result<(Device, Option<usize>, bool), Failure> {
+    fn open_again(&self, uri: &str, access: Access) -> Result<(Device, Option<usize>, bool), Failure> {
         let Some(first) = self.opened.iter().find(|opened| opened.wanted.device == uri) else {
             return Err(Failure::new(format_args!("{uri} is not open: this is a bug, please report it")));
         };
@@ -184,10 +187,12 @@ impl Devices {
                 let again =
                     NvmeDevice::new(Arc::clone(device.controller()), device.namespace().nsid, uri.to_owned());
                 let again = again.map_err(|error| named(uri, &error))?;
+                let again = again.with_read_only(device.read_only().map(str::to_owned));
                 Device::Nvme(again.with_stamps(device.stamps()).with_medium(device.info().medium.clone()))
             }
             Device::Kernel(_) => {
-                meantime::block::open(uri, &OpenOptions::default()).map_err(|error| named(uri, &error))?
+                let options = OpenOptions { access, ..OpenOptions::default() };
+                meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?
             }
         };
         Ok((device, first.ssd_cpu, first.begins_empty))

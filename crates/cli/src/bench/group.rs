@@ -117,12 +117,8 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
     for (at, (job, devices)) in jobs.into_iter().enumerate() {
         group_id += u32::from(at > 0 && (job.stonewall || job.new_group));
         let policies = plan::policies(&job)?;
-        // A size alone says when to end; nothing at all means a while; a runtime is an upper limit unless time_based.
-        let sizes = [job.size, job.filesize, job.io_size];
-        let nothing_given =
-            job.runtime.is_none() && job.number_ios.is_none() && sizes.iter().all(Option::is_none);
-        let runtime = if nothing_given { Some(DEFAULT_RUNTIME) } else { job.runtime };
-        let endless = nothing_given || job.time_based;
+        let endless = job.is_time_based();
+        let runtime = job.runtime.or(endless.then_some(DEFAULT_RUNTIME));
         let seed = match (job.random.randseed, job.random.randrepeat) {
             (Some(seed), _) => seed,
             (None, true) => SEED,
@@ -317,6 +313,10 @@ mod tests {
             ("size=1m", None, false),
             ("number_ios=9", None, false),
             ("size=1m\nruntime=3", Some(std::time::Duration::from_secs(3)), false),
+            ("runtime=3", Some(std::time::Duration::from_secs(3)), true),
+            ("runtime=3\ntime_based=0", Some(std::time::Duration::from_secs(3)), false),
+            ("runtime=3\nloops=2", Some(std::time::Duration::from_secs(3)), false),
+            ("runtime=3\nnumber_ios=9", Some(std::time::Duration::from_secs(3)), false),
             ("io_size=1m\nruntime=3\ntime_based", Some(std::time::Duration::from_secs(3)), true),
         ] {
             let plan = plan(keys);

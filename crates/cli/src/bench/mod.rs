@@ -46,7 +46,7 @@ use crate::cli::BenchArgs;
 use crate::failure::{FAILED, Failure, warn};
 use crate::html;
 use crate::machine::Machine;
-use crate::output::{self, HtmlTarget, JsonTarget};
+use crate::output::{self, HtmlTarget, JsonTarget, wrapped};
 use crate::report::{RunResult, comparison_table, report_json, run_text};
 use crate::signal;
 
@@ -81,7 +81,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open(&wanted.concat(), false)?;
+    let writes = |device: &str| {
+        let mut writing = jobs.iter().zip(&wanted).filter(|(job, _)| job.writes());
+        writing.any(|(_, wanted)| wanted.iter().any(|one| one.device == device))
+    };
+    let mut devices = Devices::open(&wanted.concat(), writes, false)?;
     let jobs = jobs.into_iter().zip(&wanted).map(|(job, wanted)| (job, devices.indices_of(wanted)));
     let mut groups = group::groups(jobs.collect())?;
     let mut measured = Measured::default();
@@ -107,11 +111,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
 
     let failed = run_groups(args, &groups, &mut devices, &mut measured, &show);
     if !measured.results.is_empty() {
-        show(&summary(&measured, &machine, devices.page_kind()))?;
-        show(&control.text())?;
         let mut facts = facts(&measured, &machine, devices.page_kind());
         facts.insert("policies_changed".to_owned(), control.json());
         let report = report_json(&measured.results, &[], facts, SystemTime::now());
+        let warnings = html::warnings_of_run(&report)?;
+        show(&summary(&measured, &warnings, &machine, devices.page_kind()))?;
+        show(&control.text())?;
         if let Some(target) = &target {
             target.write(&report)?;
         }
@@ -161,19 +166,23 @@ fn run_groups(
     Ok(())
 }
 
-/// The table, what its columns are, and the machine.
-fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> String {
-    let mut text = comparison_table(&measured.results);
-    text += "Latencies from submission to having seen the completion; CPU is user + system time of the waiting \
-             threads over\nwall time; \"vs first\" is the change of the mean against the device's first row";
+/// The table, what its columns are, what spoils its figures, and the machine.
+fn summary(measured: &Measured, warnings: &str, machine: &Machine, page_kind: Option<&str>) -> String {
+    let columns = output::columns();
+    let mut text = comparison_table(&measured.results, columns);
+    let mut caption =
+        "Latencies from submission to having seen the completion; CPU is user + system time of the waiting threads \
+         over wall time; \"vs first\" is the change of the mean against the device's first row"
+            .to_owned();
     if measured.results.iter().any(|result| result.floor_ratio.is_some()) {
-        text +=
-            "; floor ratio is the median,\nover all turns, of a turn's median latency to the floor around it";
+        caption +=
+            "; floor ratio is the median, over all turns, of a turn's median latency to the floor around it";
     }
     if measured.results.iter().any(|result| result.competitor_percent.is_some()) {
-        text += ";\nrival: the share of their lone speed that the competing programs on the same CPU kept";
+        caption += "; rival: the share of their lone speed that the competing programs on the same CPU kept";
     }
-    text += ".\n";
+    caption += ".";
+    let _ = writeln!(text, "{}", wrapped(&caption, columns));
     for line in measured.results.iter().filter_map(goals::missed) {
         let _ = writeln!(text, "{line}");
     }
@@ -183,6 +192,7 @@ fn summary(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> S
     for line in lines {
         let _ = writeln!(text, "{line}");
     }
+    text += warnings;
     let _ = writeln!(text, "\n{}", machine.line());
     let _ = writeln!(text, "DMA memory in {}", page_kind.unwrap_or("pages of unknown kind"));
     let rtts: Vec<String> = measured.rtts.iter().filter_map(|(name, rtts)| rtt_text(name, rtts)).collect();

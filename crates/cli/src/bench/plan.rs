@@ -21,7 +21,7 @@ pub const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
 /// The largest job file.
 const JOB_FILE_MAX_BYTES: u64 = 16 << 20;
 
-const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid";
+const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid,adaptive";
 
 /// A job with the devices and policies it is to be run on.
 #[derive(Debug, Clone)]

@@ -240,7 +240,7 @@ mod tests {
             job.set(key, Some(value), &Origin::CommandLine).unwrap();
         }
         let runtime = job.runtime;
-        let endless = job.time_based;
+        let endless = job.time_based == Some(true);
         JobPlan {
             job,
             devices: vec![0],

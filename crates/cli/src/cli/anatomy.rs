@@ -11,7 +11,7 @@ pub struct AnatomyArgs {
     #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',', default_value = "mem:64M?model=optane", long_help = texts::DEVICE)]
     pub device: Vec<String>,
     /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us
-    #[arg(long, value_name = "LIST", default_value = "interrupt,poll,hybrid", long_help = COMPLETION)]
+    #[arg(long, value_name = "LIST", default_value = "interrupt,poll,hybrid,adaptive", long_help = COMPLETION)]
     pub completion: String,
     /// Direction and order: read, write, randread, randwrite
     #[arg(long, value_name = "KIND", default_value = "randread")]

@@ -81,8 +81,8 @@ pub struct JobArgs {
     /// End after so many I/Os of each thread
     #[arg(long, value_name = "N")]
     number_ios: Option<String>,
-    /// How long to measure, in seconds or e.g. 500ms: a limit, or with --time-based the time itself [default: 5 s,
-    /// time-based, if no size is given either]
+    /// How long to measure, in seconds or e.g. 500ms; beside --size, --io-size, --number-ios or --loops a limit, unless
+    /// with --time-based [default: 5 without any of them]
     #[arg(long, value_name = "TIME")]
     runtime: Option<String>,
     /// Go on until --runtime, however often that means to begin again

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use meantime::completion::Policy;
 
 use super::fs_write::{
     CHANGE_AFTER, LnArgs, MKFS_ABOUT, MKFS_AFTER, MkdirArgs, MkfsArgs, MvArgs, PUT_ABOUT, PUT_AFTER, PutArgs,
@@ -83,6 +84,10 @@ pub struct MountArgs {
     /// Memory of the page cache, e.g. 64M; at least 1M
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     pub cache: usize,
+    /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`) [default: poll, or
+    /// interrupt if the device cannot be polled]
+    #[arg(long, value_name = "POLICY")]
+    pub completion: Option<Policy>,
 }
 
 /// A size with a unit.
@@ -188,6 +193,10 @@ pub struct CheckArgs {
     /// The file system's block that has the superblock to use: a backup, e.g. 32768
     #[arg(long, value_name = "BLOCK")]
     pub superblock: Option<u64>,
+    /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`) [default: poll, or
+    /// interrupt if the device cannot be polled]
+    #[arg(long, value_name = "POLICY")]
+    pub completion: Option<Policy>,
 }
 
 /// `fs --help`, at the top.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use meantime::completion::Policy;
 
 use super::fs::bytes;
 
@@ -13,6 +14,10 @@ pub struct WriteArgs {
     /// Memory of the page cache, e.g. 64M; at least 1M
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     pub cache: usize,
+    /// How reads and writes wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`) [default: poll, or
+    /// interrupt if the device cannot be polled]
+    #[arg(long, value_name = "POLICY")]
+    pub completion: Option<Policy>,
 }
 
 /// Options of `put`.

@@ -18,7 +18,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
@@ -43,8 +43,7 @@ use crate::failure::Failure;
     about = "A user-space I/O stack for SSDs that answer in microseconds",
     long_about = texts::ABOUT,
     after_long_help = texts::AFTER,
-    max_term_width = 100,
-    disable_help_subcommand = true
+    max_term_width = 100
 )]
 struct Cli {
     #[command(subcommand)]
@@ -169,6 +168,15 @@ fn one_line(error: &clap::Error) -> String {
         return "no command given: bench, report, info, copy, fs, run, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
+    }
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+        && argument.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit())
+    {
+        return format!(
+            "unexpected argument {argument}: no size, time or number begins with a minus sign; see `meantime --help`, or \
+             `meantime COMMAND --help`"
+        );
     }
     let text = error.render().to_string();
     let mut parts = Vec::new();

@@ -12,9 +12,9 @@ software SSD (no hardware, no root and no set-up needed), beside the kernel's ow
 /// `meantime --help`, at the bottom.
 pub const AFTER: &str = "\
 EXAMPLES
-  meantime bench jobs/qd1.fio --device mem:256M?model=optane
+  meantime bench jobs/qd1.fio --device 'mem:256M?model=optane'
   meantime report before.json after.json --html report.html
-  meantime info --device mem:1G?model=nand
+  meantime info --device 'mem:1G?model=nand'
   meantime fs ls -l file:disk.img:/home
   meantime calibrate
   meantime anatomy --device 'mem:256M?model=fast12' --svg anatomy.svg
@@ -73,7 +73,8 @@ A fio job file. Obeyed, with fio's meaning and units, are:
               log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
               log_max_value, per_job_logs
 
-Where this differs from fio: with two rates a mixed job keeps its mix, so that the slower direction holds the other back; clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
+Where this differs from fio: a runtime without size, io_size, number_ios or loops is how long to go on, as with \
+time_based, since a pass over a small device takes no time (time_based=0: one pass, and the runtime is a limit); with two rates a mixed job keeps its mix, so that the slower direction holds the other back; clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
 counted as well; with rw and fsync=N there is one flush for N writes; random_generator's names are \
 one generator, which visits each block once unless norandommap is given (lfsr: even then), but with several block sizes \
 random I/Os may overlap. \
@@ -97,11 +98,11 @@ Devices to measure. A comma separates URIs, and the option can be repeated. Defa
               kernel's driver for as long as it is used, unless something uses it
   vfio-user:SOCKET  a controller that another process serves (`meantime ssd`, SPDK's target)
   kernel:PATH a file or block device by the kernel's own stack, for comparison (create=SIZE
-              makes a file); a disk that is mounted or in use is only read
+              makes a file)
 
 DEVICE:/PATH is a file in the ext4 file system on a device, e.g. file:disk.img:/data or kernel:/dev/sdb1:/data, read over our own file layer: through its page cache (--cache, --overlap, --fadvise-hint), or with --direct past it. Its reads are done one at a time, so that --iodepth is 1 and several need --numjobs. It can be compared with the device itself, in one run, and with the kernel's own file system (kernel:/mnt/data?direct=0&engine=preadv2).
 
-What a job writes on vfio:, vfio-user: and kernel: replaces what was there.
+What a job writes replaces what was there. What the kernel has mounted or uses otherwise, also as the file of a loop device, is only read: a job that writes is refused.
 
 Parameters follow a question mark, joined by &. Of vfio: and vfio-user: nsid=N, sgl=1 (data by SGLs), shadow=0 or 1 (shadow doorbells). Of kernel: engine=io_uring (default) or preadv2, direct=0 (through the page cache), fixed=0 (memory \
 not registered with io_uring), lba=512 or 4096, create=SIZE. Of the others: model=null (default, takes no time), fast12, dram-nvme, nvram, \
@@ -113,7 +114,7 @@ In a shell, quote URIs: ? and & mean something to it.";
 
 /// `bench --completion`.
 pub const COMPLETION: &str = "\
-Ways to wait, separated by commas. Default: the job's completion key, else interrupt,poll,hybrid.
+Ways to wait, separated by commas. Default: the job's completion key, else interrupt,poll,hybrid,adaptive.
 
   interrupt     sleep until the device's interrupt
   poll          look until the completion is there
@@ -197,7 +198,7 @@ is not what was written is reported with its offset, and the exit status is 1. D
 after another, not in turns; several threads (--numjobs) share the range, a part each. --ramp-time has no effect.
 
 EXAMPLES
-  Two kinds of SSD, three ways to wait, 4 KiB random reads, 5 s each:
+  Two kinds of SSD, four ways to wait, 4 KiB random reads, 5 s each:
     meantime bench --rw randread --device 'mem:256M?model=optane,mem:256M?model=zssd'
 
   How near polling comes to what the machine can do:
@@ -223,7 +224,7 @@ EXAMPLES
 
   How polling fares beside a writer that flushes, with a log of every read:
     printf '%s\\n' '[read]' rw=randread write_lat_log '[write]' rw=randwrite fsync=32 > j.fio
-    meantime bench j.fio --device mem:256M --runtime 2 --time-based
+    meantime bench j.fio --device mem:256M --runtime 2
 
   Write 64 MiB to a disk image in random order, 16 at a time, and check it:
     meantime bench --rw randwrite --size 64m --iodepth 16 --verify crc32c \\

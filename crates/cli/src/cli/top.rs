@@ -77,8 +77,8 @@ EXAMPLES
     meantime bench --rw randread --device 'mem:256M?model=optane' --completion poll --runtime 60
     meantime top
 
-  Have its first queue sleep, and see what that does:
-    meantime top --set 1=adaptive --once
+  Have its queues sleep, and see what that does:
+    meantime top --set all=adaptive --once
 
   A figure for a script:
     meantime top --once --json | jq '.queues[] | {queue, iops, cpu_percent}'

@@ -6,8 +6,7 @@ mod target;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use meantime::block::{BlockDevice, Channel, ChannelOptions, Device, OpenOptions};
-use meantime::completion::Policy;
+use meantime::block::{Access, BlockDevice, Channel, ChannelOptions, Device, OpenOptions};
 
 use crate::cli::CopyArgs;
 use crate::failure::{Failure, named};
@@ -36,8 +35,8 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(format_args!("{from} is both what is read and what is written")));
     }
     signal::catch();
-    let from_device = open(from)?;
-    let to_device = open(to)?;
+    let from_device = open(from, Access::Read)?;
+    let to_device = open(to, Access::ReadWrite)?;
     if let (Some(reads), Some(writes)) = (&from_device, &to_device) {
         fits(reads, writes)?;
     }
@@ -60,11 +59,12 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The device of `uri`; `None` for a pipe.
-fn open(uri: &str) -> Result<Option<Device>, Failure> {
+fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
     if uri == PIPE {
         return Ok(None);
     }
-    meantime::block::open(uri, &OpenOptions::default()).map(Some).map_err(|error| named(uri, &error))
+    let options = OpenOptions { access, ..OpenOptions::default() };
+    meantime::block::open(uri, &options).map(Some).map_err(|error| named(uri, &error))
 }
 
 /// Found before anything is overwritten.
@@ -93,7 +93,7 @@ fn fits(from: &Device, to: &Device) -> Result<(), Failure> {
 
 /// A channel for large I/Os in order.
 fn channel(device: &Device) -> Result<Channel, Failure> {
-    let policy = if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
+    let policy = device.usual_policy();
     let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
     device.channel(&options).map_err(|error| named(&device.info().uri, &error))
 }

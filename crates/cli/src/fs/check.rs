@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use meantime::block::OpenOptions;
+use meantime::block::Access;
 use meantime::ext4::check::{Event, Finding, Summary};
 use meantime::ext4::{Corruption, Error, FileSystem, MountError, MountOptions, VolumeInfo};
 use serde_json::{Map, Value, json};
 
 use super::names;
 use crate::cli::CheckArgs;
-use crate::failure::{Failure, named};
+use crate::failure::Failure;
 use crate::location::Location;
 use crate::output;
 use crate::signal;
@@ -41,11 +41,11 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         )));
     }
     let mut report = Report::new(args.json);
-    check(&location.device, args.superblock, &mut report).map_err(|failure| failure.with_code(OPERATIONAL))
+    check(&location.device, args, &mut report).map_err(|failure| failure.with_code(OPERATIONAL))
 }
 
-fn check(device: &str, superblock: Option<u64>, report: &mut Report) -> Result<ExitCode, Failure> {
-    let fs = match mount(device, superblock, report)? {
+fn check(device: &str, args: &CheckArgs, report: &mut Report) -> Result<ExitCode, Failure> {
+    let fs = match mount(device, args, report)? {
         Ok(fs) => fs,
         // Damage that leaves nothing to go on by.
         Err(corruption) => {
@@ -74,16 +74,16 @@ fn check(device: &str, superblock: Option<u64>, report: &mut Report) -> Result<E
 /// The file system on `device`, by a backup of the superblock if the primary one is damaged; or the damage that keeps it from being mounted.
 fn mount(
     device: &str,
-    superblock: Option<u64>,
+    args: &CheckArgs,
     report: &mut Report,
 ) -> Result<Result<FileSystem, Corruption>, Failure> {
     let attempt = |superblock| -> Result<_, Failure> {
-        let opened = meantime::block::open(device, &OpenOptions::default());
-        let opened = opened.map_err(|error| named(device, &error))?;
-        Ok(FileSystem::mount(opened, &MountOptions { superblock, ..MountOptions::default() }))
+        let opened = super::open(device, Access::Read)?;
+        let policy = args.completion;
+        Ok(FileSystem::mount(opened, &MountOptions { superblock, policy, ..MountOptions::default() }))
     };
-    let mounted = match attempt(superblock)? {
-        Err(MountError::Backup { corruption, block, .. }) if superblock.is_none() => {
+    let mounted = match attempt(args.superblock)? {
+        Err(MountError::Backup { corruption, block, .. }) if args.superblock.is_none() => {
             report.finding(&Finding { corruption, path: None })?;
             attempt(Some(block))?
         }

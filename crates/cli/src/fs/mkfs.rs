@@ -4,25 +4,23 @@ use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use meantime::block::OpenOptions;
+use meantime::block::Access;
 use meantime::ext4::Timestamp;
 use meantime::ext4::format::mkfs::MakeOptions;
 use meantime::ext4::mkfs::{found_on, make};
 use serde_json::json;
 
+use super::open;
 use super::volume::uuid;
-use super::write::check_not_mounted;
 use crate::cli::{Feature, MkfsArgs};
-use crate::failure::{Failure, named};
+use crate::failure::Failure;
 use crate::figures;
 use crate::output;
 
 /// Runs the command.
 pub fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     let options = options(args)?;
-    check_not_mounted(&args.device)?;
-    let device = meantime::block::open(&args.device, &OpenOptions::default())
-        .map_err(|error| named(&args.device, &error))?;
+    let device = open(&args.device, Access::ReadWrite)?;
     if !args.force
         && let Some(what) = found_on(&device).map_err(Failure::new)?
     {

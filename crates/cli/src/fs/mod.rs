@@ -16,7 +16,7 @@ mod write;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use meantime::block::OpenOptions;
+use meantime::block::{Access, Device, OpenOptions};
 use meantime::ext4::{Error, FileSystem, FileType, MountOptions};
 
 use crate::cli::{FsArgs, FsCommand, MountArgs};
@@ -51,17 +51,22 @@ pub fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
     }
 }
 
+fn open(uri: &str, access: Access) -> Result<Device, Failure> {
+    let options = OpenOptions { access, ..OpenOptions::default() };
+    meantime::block::open(uri, &options).map_err(|error| named(uri, &error))
+}
+
 /// The file system on the device of `location`, and what `location` says.
 fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, Location), Failure> {
     let location = Location::parse(location)?;
     let options = MountOptions {
+        policy: args.completion,
         cache_bytes: args.cache,
         ignore_checksums: args.ignore_checksums,
         superblock: args.superblock,
         ..MountOptions::default()
     };
-    let device = meantime::block::open(&location.device, &OpenOptions::default())
-        .map_err(|error| named(&location.device, &error))?;
+    let device = open(&location.device, Access::Read)?;
     let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
     Ok((fs, location))
 }

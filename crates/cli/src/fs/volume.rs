@@ -89,7 +89,7 @@ pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             "groups": info.groups,
             "clean": info.clean,
             "errors": info.errors,
-            "mounted": mounted_elsewhere(&location.device),
+            "mounted": in_use(&location.device),
             "mmp": protection.map(|found| match found {
                 Ok(mmp) => json!({
                     "state": match mmp.state {
@@ -118,9 +118,9 @@ pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     end(info_text(&location.device, &info, protection.as_ref()).as_bytes())
 }
 
-/// Where the kernel has it mounted.
-fn mounted_elsewhere(device: &str) -> Option<String> {
-    meantime::ext4::mounted_elsewhere(&device.parse().ok()?)
+/// What the kernel does with it.
+fn in_use(device: &str) -> Option<String> {
+    meantime::block::in_use(&device.parse().ok()?)
 }
 
 /// When it was last said who has it.
@@ -162,7 +162,7 @@ fn info_text(device: &str, info: &VolumeInfo, protection: Option<&Result<Mmp, St
         }
         (false, false) => "not unmounted cleanly".to_owned(),
     };
-    if let Some(who) = mounted_elsewhere(device) {
+    if let Some(who) = in_use(device) {
         state = format!("{state}; {who}");
     }
     let journal = match &info.recovered {

@@ -5,23 +5,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use meantime::block::{OpenOptions, Uri};
+use meantime::block::Access;
 use meantime::ext4::{Error, FileSystem, FileType, MountOptions, Node};
 
-use super::failed;
+use super::{failed, open};
 use crate::cli::WriteArgs;
-use crate::failure::{Failure, named};
+use crate::failure::Failure;
 use crate::location::Location;
 use crate::signal;
-
-/// Refused: the kernel has mounted what is on `device`.
-pub(super) fn check_not_mounted(device: &str) -> Result<(), Failure> {
-    let uri: Uri = device.parse().map_err(Failure::usage)?;
-    match meantime::ext4::mounted_elsewhere(&uri) {
-        None => Ok(()),
-        Some(who) => Err(Failure::new(format_args!("{device}: {who}: unmount it first"))),
-    }
-}
 
 /// Has `work` change the file system on the device of `location`; it is unmounted in any case, so that all that was done is durable.
 pub(super) fn change(
@@ -30,7 +21,6 @@ pub(super) fn change(
     work: impl FnOnce(&FileSystem, &Location) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     let location = Location::parse(location)?;
-    check_not_mounted(&location.device)?;
     let on_wait = |most: Duration| {
         eprintln!(
             "waiting for up to {} s whether somebody else has mounted it: it was not unmounted (mmp)",
@@ -38,13 +28,13 @@ pub(super) fn change(
         );
     };
     let options = MountOptions {
+        policy: args.completion,
         cache_bytes: args.cache,
         write: true,
         on_wait: Some(on_wait),
         ..MountOptions::default()
     };
-    let device = meantime::block::open(&location.device, &OpenOptions::default())
-        .map_err(|error| named(&location.device, &error))?;
+    let device = open(&location.device, Access::ReadWrite)?;
     let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
     let done = work(&fs, &location);
     let ended = fs.unmount().map_err(|error| failed(&location.device, &error));

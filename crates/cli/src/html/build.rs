@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::model::{Block, DeviceKind, Job, Report, Run, Source, Style};
 use super::read::{Parsed, read};
 use super::workload::Workload;
+use crate::report::look::looks;
 
-/// Ways that always look the same, so that pages can be laid side by side.
+/// Ways in the order in which they are shown.
 const KNOWN_WAYS: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
 
 /// One page of `files`: each a path, if it is one, and its JSON. The error has the path, unless there is only one.
@@ -59,9 +60,10 @@ fn label_runs(all: &mut [(Workload, String, Run)], sources: &[Source]) {
         }
     }
     ways.sort_by_key(|way| KNOWN_WAYS.iter().position(|known| known == way).unwrap_or(KNOWN_WAYS.len()));
+    let looks = looks(&ways);
     for (_, _, run) in all.iter_mut() {
-        let way = ways.iter().position(|way| *way == run.way).unwrap_or(0);
-        run.style = Style { way, source: run.source };
+        let at = ways.iter().position(|way| *way == run.way).unwrap_or(0);
+        run.style = Style { way: looks.get(at).copied().unwrap_or(0), source: run.source };
     }
 }
 

@@ -1,5 +1,7 @@
 //! A distribution of latencies as a report file tells it: the whole histogram, or a list of percentiles.
 
+use crate::report::stats::is_known;
+
 /// How the histogram's steps are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steps {
@@ -58,6 +60,11 @@ impl Latency {
     /// text, so that both round to the same I/O.)
     pub fn percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.quantile_ns(percentile / 100.0)
+    }
+
+    /// The same, if so many I/Os were done that one of them was slower.
+    pub fn known_percentile_ns(&self, percentile: f64) -> Option<f64> {
+        self.percentile_ns(percentile).filter(|_| is_known(self.n, percentile))
     }
 
     /// The latency that `share` of the I/Os did not exceed; `None` where it is not known.

@@ -29,7 +29,15 @@ use crate::failure::Failure;
 
 /// The page of one run, from its JSON.
 pub fn page_of_run(report: &Value) -> Result<String, Failure> {
-    let report = build::report(&[(None, report.clone())])
-        .map_err(|error| Failure::new(format_args!("cannot make the HTML report: {error}")))?;
-    Ok(page::page(&report))
+    Ok(page::page(&of_run(report)?))
+}
+
+/// What keeps the results of one run, from its JSON, from being compared; for below the table.
+pub fn warnings_of_run(report: &Value) -> Result<String, Failure> {
+    Ok(text::warnings(&of_run(report)?))
+}
+
+fn of_run(report: &Value) -> Result<model::Report, Failure> {
+    build::report(&[(None, report.clone())])
+        .map_err(|error| Failure::new(format_args!("cannot make the report: {error}")))
 }

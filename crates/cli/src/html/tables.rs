@@ -31,11 +31,11 @@ type Figure = fn(&Run) -> Option<f64>;
 /// Heading, explanation and figure of each column in µs.
 const LATENCIES: [(&str, &str, Figure); 7] = [
     ("mean", "mean latency", Run::mean_ns),
-    ("p50", "half of the I/Os took no longer", |run| run.latency.percentile_ns(50.0)),
-    ("p99", "99 % of the I/Os took no longer", |run| run.latency.percentile_ns(99.0)),
-    ("p99.9", "99.9 % of the I/Os took no longer", |run| run.latency.percentile_ns(99.9)),
+    ("p50", "half of the I/Os took no longer", |run| run.latency.known_percentile_ns(50.0)),
+    ("p99", "99 % of the I/Os took no longer", |run| run.latency.known_percentile_ns(99.0)),
+    ("p99.9", "99.9 % of the I/Os took no longer", |run| run.latency.known_percentile_ns(99.9)),
     ("1 in 6,000", "the slowest one in 6,000 I/Os took at least so long", |run| run.slowest_ns),
-    ("p99.99", "99.99 % of the I/Os took no longer", |run| run.latency.percentile_ns(99.99)),
+    ("p99.99", "99.99 % of the I/Os took no longer", |run| run.latency.known_percentile_ns(99.99)),
     ("max", "the slowest I/O", |run| (run.latency.n > 0).then_some(run.latency.max_ns)),
 ];
 

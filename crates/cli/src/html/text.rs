@@ -1,8 +1,9 @@
 //! The results as the table that `bench` prints.
 
 use super::model::{Report, device_name};
+use crate::output::{self, wrapped};
 use crate::report::stats::{SLOWEST_ONE_IN, Settings};
-use crate::report::table::{Row, WIDTH_COLUMNS, table_of};
+use crate::report::table::{Row, table_of};
 
 /// A table, and what keeps its rows from being compared.
 pub fn text(report: &Report) -> String {
@@ -23,7 +24,7 @@ pub fn text(report: &Report) -> String {
                     // The label has them.
                     settings: Settings::default(),
                     mean_ns: run.mean_ns(),
-                    percentiles_ns: [50.0, 99.0, 99.9].map(|at| run.latency.percentile_ns(at)),
+                    percentiles_ns: [50.0, 99.0, 99.9].map(|at| run.latency.known_percentile_ns(at)),
                     slowest_ns: run.slowest_ns.or_else(|| run.latency.slowest_1_in(SLOWEST_ONE_IN)),
                     max_ns: done.then_some(run.latency.max_ns),
                     iops: run.iops,
@@ -37,29 +38,19 @@ pub fn text(report: &Report) -> String {
             }
         }
     }
-    let mut text = table_of(&rows);
-    for warning in super::differences::warnings(report) {
-        text += &format!("\n{}\n", wrapped(&format!("{} {}", warning.what, warning.so)));
-    }
+    let mut text = table_of(&rows, output::columns());
+    text += &warnings(report);
     for one in &report.left_out {
         let line = format!("Not measured: {}, {}: {}", device_name(&one.device), one.way, one.why);
-        text += &format!("\n{}\n", wrapped(&line));
+        text += &format!("\n{}\n", wrapped(&line, output::columns()));
     }
     text
 }
 
-/// Lines no wider than the table may be.
-fn wrapped(text: &str) -> String {
-    let (mut out, mut columns) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if columns > 0 {
-            let fits = columns + 1 + width <= WIDTH_COLUMNS;
-            out.push(if fits { ' ' } else { '\n' });
-            columns = if fits { columns + 1 } else { 0 };
-        }
-        out.push_str(word);
-        columns += width;
-    }
-    out
+/// What keeps its rows from being compared, a paragraph for each.
+pub fn warnings(report: &Report) -> String {
+    let columns = output::columns();
+    let all = super::differences::warnings(report).into_iter();
+    all.map(|warning| format!("\n{}\n", wrapped(&format!("{} {}", warning.what, warning.so), columns)))
+        .collect()
 }

@@ -183,7 +183,7 @@ pub struct Job {
     /// End after this time. `None`: when `size` has been transferred.
     pub runtime: Option<Duration>,
     /// Go on until `runtime` even when `size` has been transferred.
-    pub time_based: bool,
+    pub time_based: Option<bool>,
     /// Run for this long before anything is recorded.
     pub ramp_time: Duration,
     /// Share of reads in a mixed job, in percent; 50 unless set.
@@ -286,7 +286,7 @@ impl Job {
             size: None,
             offset: Extent::Bytes(0),
             runtime: None,
-            time_based: false,
+            time_based: None,
             ramp_time: Duration::ZERO,
             rwmixread_percent: 50,
             verify: Verify::None,

@@ -81,7 +81,7 @@ impl Job {
             }
             // 0 is fio's "no limit".
             "runtime" => self.runtime = Some(value::time(text)?).filter(|time| !time.is_zero()),
-            "time_based" => self.time_based = flag(text)?,
+            "time_based" => self.time_based = Some(flag(text)?),
             "ramp_time" => self.ramp_time = value::time(text)?,
             "rwmixread" => self.rwmixread_percent = percent(text)?,
             "rwmixwrite" => self.rwmixread_percent = 100 - percent(text)?,

@@ -61,9 +61,9 @@ fn every_key() {
     assert_eq!(one("size=20%").size, Some(Extent::Percent(20)));
     assert_eq!(one("offset=0x200").offset, Extent::Bytes(512));
     assert_eq!(one("offset=5%").offset, Extent::Percent(5));
-    assert!(one("time_based").time_based);
-    assert!(one("time_based=1").time_based);
-    assert!(!one("time_based=0").time_based);
+    assert_eq!(one("time_based").time_based, Some(true));
+    assert_eq!(one("time_based=1").time_based, Some(true));
+    assert_eq!(one("time_based=0").time_based, Some(false));
     assert_eq!(one("ramp_time=2").ramp_time, Duration::from_secs(2));
     assert_eq!(one("rwmixread=70").rwmixread_percent, 70);
     assert_eq!(one("rwmixwrite=70").rwmixread_percent, 30);

@@ -35,6 +35,15 @@ const NEEDS: &[(&str, &str)] = &[
 ];
 
 impl Job {
+    /// Whether it goes on until its runtime ends. If a job does not say, how much it is to do ends
+    /// it and a runtime beside that is an upper limit, as in fio; without, the runtime is how long to
+    /// go on: nobody who names a device counts its blocks.
+    pub fn is_time_based(&self) -> bool {
+        let sizes = [self.size, self.filesize, self.io_size];
+        let says_how_much = sizes.iter().any(Option::is_some) || self.number_ios.is_some() || self.loops > 1;
+        self.time_based.unwrap_or(!says_how_much)
+    }
+
     /// Looks for keys that contradict each other, once the file and the command line have been read. Returns
     /// warnings: keys that will have no effect in this combination.
     pub fn validate(&self) -> Result<Vec<String>, JobErrors> {
@@ -183,7 +192,7 @@ impl Job {
                 ));
             }
         }
-        if self.time_based && self.runtime.is_none() {
+        if self.time_based == Some(true) && self.runtime.is_none() {
             wrong.push(("time_based", "time_based needs runtime=; it says how long to go on".to_owned()));
         }
         if self.steady.is_some() {
@@ -192,7 +201,7 @@ impl Job {
                     "steadystate needs steadystate_duration=; it says how long the speed must be steady";
                 wrong.push(("steadystate", what.to_owned()));
             }
-            if !(self.time_based && self.runtime.is_some()) {
+            if !(self.is_time_based() && self.runtime.is_some()) {
                 let what =
                     "steadystate ends a job that goes on until then; say runtime= and time_based as well";
                 wrong.push(("steadystate", what.to_owned()));

@@ -2,6 +2,7 @@
 
 pub mod json;
 pub mod logs;
+pub mod look;
 pub mod stats;
 pub mod table;
 pub mod text;

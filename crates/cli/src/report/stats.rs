@@ -5,6 +5,12 @@ use hdrhistogram::Histogram;
 /// fio's default percentile list.
 pub const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+/// Whether so many I/Os have such a percentile: at least one of them is beyond it.
+pub fn is_known(ios: u64, percentile: f64) -> bool {
+    // Half an I/O less, since 100 - 99.9 is not quite 0.1.
+    (ios as f64 + 0.5) * (100.0 - percentile) >= 100.0
+}
+
 /// Le Moal's "slowest 1 in 6,000".
 pub const SLOWEST_ONE_IN: u64 = 6000;
 /// The longest latency a histogram tells from longer ones. (Minimum, maximum and mean are exact beyond it.)
@@ -117,6 +123,11 @@ impl LatencyStats {
             return Vec::new();
         }
         PERCENTILES.iter().map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
+    }
+
+    /// The same, if so many were recorded that one of them was slower: of 650 nobody knows a p99.9.
+    pub fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
+        is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
     }
 
     /// The latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer than `of` recorded.

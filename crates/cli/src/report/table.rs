@@ -5,15 +5,16 @@ use comfy_table::{Cell, CellAlignment, Table};
 use super::stats::{RunResult, SLOWEST_ONE_IN, Settings};
 use super::text::iops;
 
-/// The width the table keeps within, unless numbers alone are wider.
-pub const WIDTH_COLUMNS: usize = 120;
-
 /// A line below the header only. (comfy-table breaks those above and below at columns; ours are drawn through.)
 const PRESET: &str = "     ═             ";
+
+/// Figures that are left out of a narrow table, the first one first.
+const LEFT_OUT_FIRST: [&str; 3] = ["IOPS/\nCPU-%", "1 in\n6,000 µs", "max\nµs"];
 
 /// How little of a name is kept when the table is too wide.
 const NAME_MIN_COLUMNS: usize = 8;
 
+#[derive(Clone)]
 struct Line {
     texts: [String; 3],
     figures: Vec<String>,
@@ -68,7 +69,7 @@ impl From<&RunResult> for Row {
             completion: result.completion.clone(),
             settings: result.settings.clone(),
             mean_ns: done(latency.mean_ns()),
-            percentiles_ns: [50.0, 99.0, 99.9].map(|at| done(latency.percentile_ns(at) as f64)),
+            percentiles_ns: [50.0, 99.0, 99.9].map(|at| Some(latency.known_percentile_ns(at)? as f64)),
             slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN).map(|ns| ns as f64),
             max_ns: done(latency.max_ns() as f64),
             iops: result.iops(),
@@ -84,12 +85,13 @@ impl From<&RunResult> for Row {
 
 /// The table with a caption, ending in a newline; empty without results. Latencies are of reads and writes together,
 /// from submission to having seen the completion, in µs.
-pub fn comparison_table(results: &[RunResult]) -> String {
-    table_of(&results.iter().map(Row::from).collect::<Vec<_>>())
+pub fn comparison_table(results: &[RunResult], width: usize) -> String {
+    table_of(&results.iter().map(Row::from).collect::<Vec<_>>(), width)
 }
 
-/// The same from figures.
-pub fn table_of(results: &[Row]) -> String {
+/// The same from figures. It keeps within `width` columns: names give way first, and where that is not enough
+/// each device gets a line of its own above its rows.
+pub fn table_of(results: &[Row], width: usize) -> String {
     if results.is_empty() {
         return String::new();
     }
@@ -117,22 +119,25 @@ pub fn table_of(results: &[Row]) -> String {
     let settings = settings.map(|(shown, _)| shown);
     let shown = Shown { settings, rival: with_rival, floor: with_floor, errors: with_errors };
     let mut lines = lines(results, shown, &mut notes);
-    let mut table = render(&header, &lines, 2);
-    if columns(&table) > WIDTH_COLUMNS {
-        table = render(&header, &lines, 1);
+    let whole = |lines: &[Line], gap| framed(&render(&header, &rows_of(lines, true), 3, gap));
+    let full = lines.clone();
+    let mut table = whole(&lines, 2);
+    if columns(&table) > width {
+        table = whole(&lines, 1);
     }
     // Names give way, the longest column first, numbers do not.
-    while columns(&table) > WIDTH_COLUMNS {
-        let width = |at: usize| lines.iter().map(|line| line.texts[at].chars().count()).max().unwrap_or(0);
-        let Some(longest) = (0..3).filter(|at| width(*at) > NAME_MIN_COLUMNS).max_by_key(|at| width(*at))
-        else {
+    while columns(&table) > width {
+        let longest = |at: usize| lines.iter().map(|line| line.texts[at].chars().count()).max().unwrap_or(0);
+        let at = (0..3).filter(|at| longest(*at) > NAME_MIN_COLUMNS).max_by_key(|at| longest(*at));
+        let Some(at) = at else {
+            table = by_device(header, full, width);
             break;
         };
-        let narrower = width(longest) - 1;
+        let narrower = longest(at) - 1;
         for line in &mut lines {
-            line.texts[longest] = shortened(&line.texts[longest], narrower);
+            line.texts[at] = shortened(&line.texts[at], narrower);
         }
-        table = render(&header, &lines, 1);
+        table = whole(&lines, 1);
     }
     table.push('\n');
     for (at, note) in notes.iter().enumerate() {
@@ -239,27 +244,74 @@ fn latency_figures(result: &Row) -> Vec<String> {
     all.map(|ns| ns.map_or_else(none, us)).to_vec()
 }
 
-fn render(header: &[&str], lines: &[Line], gap_columns: u16) -> String {
+/// The cells of `lines`, and an empty row before each job but the first.
+fn rows_of(lines: &[Line], named: bool) -> Vec<Vec<&str>> {
+    let mut rows = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let texts = if named { &line.texts[..] } else { &line.texts[2..] };
+        let row: Vec<&str> = texts.iter().chain(&line.figures).map(String::as_str).collect();
+        if named && at > 0 && line.first_of_job {
+            rows.push(vec![""; row.len()]);
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// A table whose first `texts` columns are names, as lines.
+fn render(header: &[&str], rows: &[Vec<&str>], texts: usize, gap_columns: u16) -> Vec<String> {
     let mut table = Table::new();
     table.load_preset(PRESET);
-    let aligned = |at: usize, text: &str| {
-        let side = if at < 3 { CellAlignment::Left } else { CellAlignment::Right };
+    let aligned = |(at, text): (usize, &&str)| {
+        let side = if at < texts { CellAlignment::Left } else { CellAlignment::Right };
         Cell::new(text).set_alignment(side)
     };
-    table.set_header(header.iter().enumerate().map(|(at, text)| aligned(at, text)));
-    for (at, line) in lines.iter().enumerate() {
-        if at > 0 && line.first_of_job {
-            table.add_row(comfy_table::Row::from(vec![""; header.len()]));
-        }
-        let texts = line.texts.iter().chain(&line.figures).enumerate();
-        table.add_row(comfy_table::Row::from(texts.map(|(at, text)| aligned(at, text)).collect::<Vec<_>>()));
+    table.set_header(header.iter().enumerate().map(aligned));
+    for row in rows {
+        table.add_row(comfy_table::Row::from(row.iter().enumerate().map(aligned).collect::<Vec<_>>()));
     }
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if at == 0 { 0 } else { gap_columns }, 0));
     }
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// `lines` between two rules.
+fn framed(lines: &[String]) -> String {
     let rule = "─".repeat(columns(&lines.join("\n")));
     format!("{rule}\n{}\n{rule}", lines.join("\n"))
+}
+
+/// The table for a narrow place: job and device on lines of their own, and without the figures that are too many.
+fn by_device(mut header: Vec<&str>, mut lines: Vec<Line>, width: usize) -> String {
+    header.drain(..2);
+    let mut first_to_go = LEFT_OUT_FIRST.iter();
+    loop {
+        let rows = rows_of(&lines, false);
+        let table = render(&header, &rows, 1, 1);
+        let too_wide = columns(&table.join("\n")) > width;
+        if too_wide && let Some(name) = first_to_go.next() {
+            if let Some(at) = header.iter().position(|column| column == name) {
+                header.remove(at);
+                lines.iter_mut().for_each(|line| drop(line.figures.remove(at - 1)));
+            }
+            continue;
+        }
+        let (head, body) = table.split_at(table.len() - rows.len());
+        let mut shown = head.to_vec();
+        for (line, row) in lines.iter().zip(body) {
+            let [job, device, _] = &line.texts;
+            if !device.is_empty() {
+                if line.first_of_job && shown.len() > head.len() {
+                    shown.push(String::new());
+                }
+                let place = if job.is_empty() { device.clone() } else { format!("{job} on {device}") };
+                shown.push(shortened(&place, width));
+            }
+            shown.push(row.clone());
+        }
+        return framed(&shown);
+    }
 }
 
 fn columns(table: &str) -> usize {
@@ -327,12 +379,45 @@ mod tests {
             result("kernel:x", "virtio disk vda", "poll"),
             result("file:x", "software SSD", "poll"),
         ];
-        let table = comparison_table(&results);
+        let table = comparison_table(&results, 120);
         assert_eq!(table.matches("kernel:x ¹").count(), 1, "{table}");
         assert!(table.ends_with(
             "¹ Another device than mem:1G: virtio disk vda. Figures of different devices differ by the devices, too.\n"
         ));
         assert_eq!(mark(9), "¹⁰");
+    }
+
+    #[test]
+    fn a_narrow_one_has_a_line_for_each_device() {
+        let result = |job: &str, device: &str, completion: &str| Row {
+            job: job.to_owned(),
+            device: device.to_owned(),
+            completion: completion.to_owned(),
+            mean_ns: Some(1_234_560.0),
+            percentiles_ns: [Some(1_234_560.0); 3],
+            max_ns: Some(5_234_560.0),
+            slowest_ns: Some(5_234_560.0),
+            iops: 123_456.0,
+            cpu_percent: Some(99.1),
+            iops_per_cpu_percent: Some(1_234.0),
+            ..Row::default()
+        };
+        let long = "file:a/very/long/path/to/some/disk.img?model=optane";
+        let rows = [
+            result("rr4k", "mem:256M?model=fast12", "interrupt"),
+            result("rr4k", "mem:256M?model=fast12", "adaptive"),
+            result("rr4k", long, "adaptive"),
+            result("rr512", long, "adaptive"),
+        ];
+        for width in [80, 60, 120] {
+            let table = table_of(&rows, width);
+            assert!(columns(&table) <= width, "{table}");
+        }
+        let table = table_of(&rows, 80);
+        assert!(table.contains("\nrr4k on mem:256M?model=fast12\ninterrupt"), "{table}");
+        assert!(table.contains(&format!("\n{long}\nadaptive")), "{table}");
+        assert!(table.contains(&format!("\n\nrr512 on {long}\n")), "{table}");
+        assert!(table.contains("p99.9") && !table.contains("CPU-%"), "{table}");
     }
 
     #[test]

@@ -225,7 +225,7 @@ rr4k: (groupid=0, jobs=1): err= 0: mem:1G?model=fast12, poll
 
 #[test]
 fn table_looks_like_this() {
-    let table = comparison_table(&demo());
+    let table = comparison_table(&demo(), 120);
     let want = "\
 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 job    device               completion   mean    p50    p99  p99.9      1 in    max   IOPS   CPU  IOPS/     vs
@@ -258,10 +258,10 @@ fn table_keeps_within_120_columns() {
         one.device = format!("kernel:/dev/disk/by-id/{}", one.device);
         one.job_name = format!("a rather long name of a job {}", one.job_name);
     }
-    let table = comparison_table(&wide);
+    let table = comparison_table(&wide, 120);
     let columns = table.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(columns <= 120, "{columns}\n{table}");
     assert!(table.contains("ratio") && table.contains("errors") && table.contains('…'));
-    assert_eq!(comparison_table(&[]), "");
-    assert!(comparison_table(&[RunResult::default()]).contains('–'));
+    assert_eq!(comparison_table(&[], 120), "");
+    assert!(comparison_table(&[RunResult::default()], 120).contains('–'));
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use meantime::block::{OpenOptions, Uri, start_ssd};
+use meantime::block::{Access, OpenOptions, Uri, start_ssd};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Counters, Ssd, control};
@@ -41,7 +41,7 @@ pub fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
 }
 
 fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
-    check(uri)?;
+    let access = check(uri)?;
     let owner = args.owner.as_deref().map(User::find).transpose()?;
     let options = SocketOptions {
         mode: args.mode,
@@ -52,7 +52,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     let socket = Socket::bind(path, &options).map_err(Failure::new)?;
     sigbus::catch()?;
     signal::catch();
-    let ssd = start_ssd(uri, &OpenOptions::default(), |config| {
+    let options = OpenOptions { access, ..OpenOptions::default() };
+    let ssd = start_ssd(uri, &options, |config| {
         if let Some(serial) = &args.serial {
             config.serial.clone_from(serial);
         }
@@ -103,8 +104,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a served SSD cannot be.
-fn check(uri: &str) -> Result<(), Failure> {
+/// What a served SSD cannot be is an error; how its medium is opened.
+fn check(uri: &str) -> Result<Access, Failure> {
     let parsed: Uri = uri.parse().map_err(Failure::usage)?;
     let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = parsed else {
         return Err(Failure::usage(format_args!(
@@ -117,7 +118,7 @@ fn check(uri: &str) -> Result<(), Failure> {
             "{uri}: {what} says how a device is used, not what it is: leave it to the driver that connects"
         )));
     }
-    Ok(())
+    Ok(if soft.read_only { Access::Read } else { Access::ReadWrite })
 }
 
 /// Says that drivers can connect.

@@ -284,7 +284,7 @@ mod tests {
             assert!(opened.is_ok(), "{}: {}", cell.name(), opened.err().unwrap());
             let job = cell.job(&policies, Duration::from_millis(250), Some("tsc")).unwrap();
             assert_eq!(job.runtime, Some(Duration::from_millis(250)));
-            assert!(job.time_based && job.competitor.is_some());
+            assert!(job.time_based == Some(true) && job.competitor.is_some());
             assert_eq!(job.completion.as_deref(), Some("poll,adaptive"));
             assert_eq!(job.iodepth, if cell.shape == Shape::Depth4 { 4 } else { 1 });
             assert_eq!(job.has_varied_sizes(), cell.shape == Shape::Sizes);

@@ -53,7 +53,7 @@ impl Spec {
 pub fn measure(cell: &GridCell, spec: &Spec, progress: &mut Progress) -> Result<CellResult, Failure> {
     let model = ModelFile::create(cell)?;
     let uri = cell.uri(&model.path());
-    let mut devices = Devices::open_devices(std::slice::from_ref(&uri), false)?;
+    let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true, false)?;
     let mut pass = |spec: &Spec, competitor: Option<&str>, rounds: u32| {
         let job = cell.job(&spec.policies, spec.runtime, competitor)?;
         let mut groups = group::groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;

@@ -9,30 +9,12 @@ use crate::html::svg::scatter::{box_around, free_place};
 use super::figures::{CellResult, Figures, Reference};
 use super::summary::AS_QUICK;
 use super::table::ratio;
+use crate::report::look::looks;
 
-/// Ways with a style of their own: colour and marker by a number. Relatives have one colour.
-const STYLES: [(&str, usize); 10] = [
-    ("adaptive", 0),
-    ("auto", 8),
-    ("poll", 1),
-    ("interrupt", 5),
-    ("pas", 2),
-    ("dpas", 10),
-    ("hybrid", 3),
-    ("hybrid-bucket", 11),
-    ("hybrid-min", 19),
-    ("ehp", 6),
-];
-
-/// For all others, one after the other.
-const OTHERS: [usize; 10] = [4, 7, 12, 15, 20, 23, 28, 31, 36, 39];
-
-/// How a way is drawn: the same in all planes, and those that are known by name the same in all pages.
+/// How a way is drawn: the same in all planes, and on all pages.
 pub fn style(names: &[String], name: &str) -> Style {
-    let known = |name: &str| STYLES.iter().find(|(known, _)| *known == name).map(|(_, way)| *way);
-    let before = names.iter().take_while(|other| *other != name).filter(|other| known(other).is_none());
-    let way = known(name).unwrap_or_else(|| OTHERS[before.count() % OTHERS.len()]);
-    Style { way, source: 0 }
+    let at = names.iter().position(|other| other == name).unwrap_or(0);
+    Style { way: looks(names).get(at).copied().unwrap_or(0), source: 0 }
 }
 
 /// The range of means over poll's that planes of a row share: they can be compared by eye.
@@ -151,18 +133,6 @@ fn in_figures(cell: &CellResult, way: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn styles_are_of_their_own() {
-        let names: Vec<String> = STYLES
-            .iter()
-            .map(|(name, _)| (*name).to_owned())
-            .chain((0..10).map(|at| format!("hybrid={at}us")))
-            .collect();
-        let looks: std::collections::BTreeSet<(usize, usize)> =
-            names.iter().map(|name| style(&names, name).way).map(|way| (way % 8, way % 5)).collect();
-        assert_eq!(looks.len(), names.len());
-    }
 
     #[test]
     fn there_are_ticks_in_every_range() {

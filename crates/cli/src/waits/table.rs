@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Row, Table};
 
-use crate::report::table::{WIDTH_COLUMNS, none, us};
+use crate::output;
+use crate::report::table::{none, us};
 use crate::report::text::iops;
 
 use super::figures::{CellResult, Figures, Reference};
@@ -118,7 +119,7 @@ pub fn cell_table(cell: &CellResult) -> String {
     let columns = columns(&[cell]);
     let mut text = format!("{}: {}\n", cell.cell.name(), cell.cell.shape.words());
     let whole = rows_of(cell, &columns);
-    if whole.lines().all(|line| line.chars().count() <= WIDTH_COLUMNS) {
+    if whole.lines().all(|line| line.chars().count() <= output::columns()) {
         text += &whole;
     } else {
         // Latencies above, what they cost below.
@@ -214,6 +215,11 @@ pub fn summary_table(summaries: &[Summary], cells: usize) -> String {
     });
     let cells = if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") };
     let mut text = format!("All of {cells}\n{}", render(&header, rows.collect()));
+    let goal = format!(
+        "Goal: a mean of at most {AS_QUICK} × poll's in every cell. A way that misses it is slower in some cell: \
+         that is a finding, and no error."
+    );
+    let _ = writeln!(text, "{}", output::wrapped(&goal, output::columns()));
     for of in summaries {
         let _ = writeln!(text, "{}", verdict(of));
     }
@@ -222,7 +228,7 @@ pub fn summary_table(summaries: &[Summary], cells: usize) -> String {
 
 /// What can be said of a way in a line.
 pub fn verdict(of: &Summary) -> String {
-    let word = if of.as_quick_cells == of.cells { "pass" } else { "FAIL" };
+    let word = if of.as_quick_cells == of.cells { "kept  " } else { "missed" };
     let mut line = format!(
         "{word}  {}: at most {AS_QUICK} × poll in {} of {}",
         of.completion, of.as_quick_cells, of.cells
@@ -338,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_passes_if_it_is_quick_everywhere() {
+    fn a_goal_is_kept_if_it_is_kept_everywhere() {
         let cells = [cell(
             &[way("poll", 10.0, 98.0), way("pas", 11.0, 98.0), way("adaptive", 10.2, 58.0)],
             (10.0, 98.0),
@@ -347,15 +353,15 @@ mod tests {
         let lines: Vec<String> = summaries(&cells).iter().map(verdict).collect();
         assert_eq!(
             lines[0],
-            "pass  poll: at most 1.03 × poll in 1 of 1; dominates pas in 1; dominated by adaptive in 1"
+            "kept    poll: at most 1.03 × poll in 1 of 1; dominates pas in 1; dominated by adaptive in 1"
         );
         assert_eq!(
             lines[1],
-            "FAIL  pas: at most 1.03 × poll in 0 of 1; dominated by poll in 1, adaptive in 1"
+            "missed  pas: at most 1.03 × poll in 0 of 1; dominated by poll in 1, adaptive in 1"
         );
         assert_eq!(
             lines[2],
-            "pass  adaptive: at most 1.03 × poll in 1 of 1; dominates poll in 1, pas in 1; never dominated"
+            "kept    adaptive: at most 1.03 × poll in 1 of 1; dominates poll in 1, pas in 1; never dominated"
         );
         assert!(summary_table(&summaries(&cells), 1).contains("All of 1 cell\n"));
     }

@@ -38,7 +38,7 @@ const STAMP_PATIENCE: Duration = Duration::from_secs(2);
 pub fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, Failure> {
     let model = ModelFile::create(cell)?;
     let uri = cell.uri(&model.path());
-    let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true)?;
+    let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true, true)?;
     let job = cell.job(&[Policy::Poll], TIME_MAX, None)?;
     let groups = group::groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;
     let (group, plan) = (&groups[0], &groups[0].plans[0]);

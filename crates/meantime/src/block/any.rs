@@ -40,6 +40,14 @@ impl Device {
         }
     }
 
+    /// Why nothing can be written to it, if that is known: e.g. the kernel has mounted it.
+    pub fn read_only(&self) -> Option<&str> {
+        match self {
+            Self::Nvme(device) => device.read_only(),
+            Self::Kernel(device) => device.read_only(),
+        }
+    }
+
     /// Memory that the device can reach.
     pub fn heap(&self) -> &DmaHeap {
         match self {

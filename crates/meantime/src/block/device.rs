@@ -109,6 +109,12 @@ pub trait BlockDevice: Send + Sync {
     /// [`ChannelError::Policy`], with the reason.
     fn can_wait(&self, policy: Policy) -> Result<(), ChannelError>;
 
+    /// The way to wait where nobody asks for one: `poll` if the device can be waited for so, else `interrupt`.
+    fn usual_policy(&self) -> Policy {
+        let polls = self.can_wait(Policy::Poll).is_ok();
+        if polls { Policy::Poll } else { Policy::Interrupt }
+    }
+
     /// A channel for the calling thread.
     ///
     /// # Errors
@@ -127,6 +133,7 @@ pub struct NvmeDevice {
     ns: NamespaceInfo,
     info: BlockInfo,
     stamps: Option<Arc<dyn StampSource>>,
+    read_only: Option<String>,
 }
 
 impl NvmeDevice {
@@ -145,7 +152,7 @@ impl NvmeDevice {
             volatile_write_cache: controller.info().volatile_write_cache,
             medium: controller.info().model.clone(),
         };
-        Ok(Self { controller, ns, info, stamps: None })
+        Ok(Self { controller, ns, info, stamps: None, read_only: None })
     }
 
     /// With the device's own time stamps.
@@ -159,6 +166,18 @@ impl NvmeDevice {
     pub fn with_medium(mut self, medium: String) -> Self {
         self.info.medium = medium;
         self
+    }
+
+    /// The same, to which nothing can be written, because of `why`.
+    #[must_use]
+    pub fn with_read_only(mut self, why: Option<String>) -> Self {
+        self.read_only = why;
+        self
+    }
+
+    /// Why nothing can be written, if that is known.
+    pub fn read_only(&self) -> Option<&str> {
+        self.read_only.as_deref()
     }
 
     /// The controller.

@@ -109,7 +109,7 @@ pub use futures::{
 pub use kernel::{KernelChannel, KernelDevice};
 #[cfg(feature = "ssd")]
 pub use open::start_ssd;
-pub use open::{OpenError, OpenOptions, open, open_nvme};
+pub use open::{Access, OpenError, OpenOptions, in_use, open, open_nvme};
 pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket};

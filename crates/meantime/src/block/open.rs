@@ -4,15 +4,34 @@ mod shared;
 mod user;
 mod vfio;
 
+use std::io;
+
 use super::any::Device;
 use super::device::NvmeDevice;
 use super::kernel::KernelDevice;
 use super::uri::{Uri, UriError};
+use crate::hw::pci::Sysfs;
 use crate::nvme::{ControllerOptions, Error};
+
+/// What is to be done with a `file:` or `kernel:` device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Read and write it; only read it if it cannot or must not be written:
+    /// [`Device::read_only`](super::Device::read_only) says why.
+    #[default]
+    WhatIsPossible,
+    /// Read it. It is not even opened for writing, and shared with others who only read it.
+    Read,
+    /// Read and write it. What cannot or must not be written is an error: [`OpenError::ReadOnly`].
+    ReadWrite,
+}
 
 /// What is to be known beside the URI.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
+    /// Whether it is to be written. A file or disk that the kernel has mounted, swaps on or has made
+    /// another device of is never opened for writing.
+    pub access: Access,
     /// The driver's waits and queues.
     pub controller: ControllerOptions,
     /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process may use.
@@ -66,6 +85,14 @@ pub enum OpenError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// It was to be written.
+    #[error("{uri} cannot be written: {why}")]
+    ReadOnly {
+        /// The device.
+        uri: String,
+        /// Why, and what would help.
+        why: String,
+    },
     /// It is not behind our driver.
     #[error("{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G")]
     NotNvme {
@@ -78,6 +105,13 @@ pub enum OpenError {
         /// The device.
         uri: String,
     },
+}
+
+/// Why the device that `uri` names is not opened for writing, or would not be: what the kernel does with
+/// its file or disk, and what would help. `None`: nothing, as far as can be seen from here.
+pub fn in_use(uri: &Uri) -> Option<String> {
+    let (Uri::File { path, .. } | Uri::Kernel { path, .. }) = uri else { return None };
+    crate::hw::pci::in_use(&Sysfs::default(), path)
 }
 
 /// Opens the device that `uri` names.
@@ -115,6 +149,18 @@ pub fn start_ssd(
     soft::start(uri, uri.parse()?, options, adjust).map(soft::Started::keep)
 }
 
+/// Why a file could not be opened for writing that may well be read.
+pub(super) fn may_not_write(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::EACCES | libc::EPERM => {
+            Some("this process may not write it, and it was opened for reading only")
+        }
+        libc::EROFS => Some("it is write-protected, and was opened for reading only"),
+        libc::ETXTBSY => Some("it is swap space or a program that runs, and was opened for reading only"),
+        _ => None,
+    }
+}
+
 fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match parsed {
         Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
@@ -135,6 +181,7 @@ fn open_soft(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice
 
 #[cfg(feature = "ssd")]
 mod soft {
+    use std::path::Path;
     use std::sync::Arc;
 
     use meantime_ssd::{
@@ -144,7 +191,7 @@ mod soft {
     use super::super::device::NvmeDevice;
     use super::super::stamps::{DeviceStamp, StampSource};
     use super::super::uri::{SoftUri, Uri};
-    use super::{OpenError, OpenOptions};
+    use super::{Access, OpenError, OpenOptions, in_use, may_not_write};
     use crate::hw::Clock;
     use crate::hw::soft::SoftTransport;
     use crate::nvme::Controller;
@@ -175,11 +222,12 @@ mod soft {
         }
     }
 
-    /// A running SSD, and its file if that was created for it.
+    /// A running SSD, its file if that was created for it, and why nothing may be written to it, if so.
     pub(super) struct Started {
         ssd: Ssd,
         soft: SoftUri,
         created: Option<Created>,
+        read_only: Option<String>,
     }
 
     impl Started {
@@ -193,14 +241,16 @@ mod soft {
     }
 
     pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
-        let Started { ssd, soft, created } = start(uri, parsed, options, |_| {})?;
+        let Started { ssd, soft, created, read_only } = start(uri, parsed, options, |_| {})?;
         let port = ssd.port();
         let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
         let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
         let medium = format!("software SSD, model {}", soft.model);
-        let device =
-            NvmeDevice::new(controller, soft.nsid, uri.to_owned())?.with_medium(medium).with_stamps(stamps);
+        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?
+            .with_medium(medium)
+            .with_stamps(stamps)
+            .with_read_only(read_only);
         // It came up: the file is the user's now.
         if let Some(file) = created {
             std::mem::forget(file);
@@ -221,23 +271,32 @@ mod soft {
         };
         let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
         let faults = soft.faults.as_deref().map(FaultPlan::read).transpose().map_err(failed)?;
-        let mut created = None;
-        let (medium, soft, is_file) = match parsed {
-            Uri::Mem { bytes, soft } => (Medium::dram(bytes).map_err(failed)?, soft, false),
-            Uri::File { path, soft } if soft.read_only => {
-                (Medium::file_read_only(path).map_err(failed)?, soft, false)
+        let reads_only = options.access == Access::Read;
+        let in_use = in_use(&parsed);
+        let Opened { medium, soft, created, read_only } = match parsed {
+            Uri::Mem { bytes, soft } => {
+                let medium = Medium::dram(bytes).map_err(failed)?;
+                Opened { medium, soft, created: None, read_only: None }
             }
-            Uri::File { path, soft } => {
-                let medium = Medium::file(&path, soft.create_bytes).map_err(failed)?;
-                created = medium.was_created().then(|| Created(path));
-                (medium, soft, true)
+            Uri::File { path, soft } if soft.read_only => read(&path, soft, "ro=1").map_err(failed)?,
+            // What is created is nobody's, and cannot be read otherwise.
+            Uri::File { path, soft } if reads_only && (soft.create_bytes.is_none() || path.exists()) => {
+                read(&path, soft, "it was opened for reading only").map_err(failed)?
             }
+            Uri::File { path, soft } => match in_use {
+                Some(why) => read(&path, soft, &why).map_err(failed)?,
+                None => write(&path, soft).map_err(failed)?,
+            },
             _ => return Err(OpenError::NoSsd { uri: uri.to_owned() }),
         };
+        if let (Access::ReadWrite, Some(why)) = (options.access, &read_only) {
+            return Err(OpenError::ReadOnly { uri: uri.to_owned(), why: why.clone() });
+        }
+        let caches = medium.path().is_some() && !medium.is_read_only();
         let mut config = SsdConfig {
             namespaces: namespaces(medium.len(), &soft),
             model,
-            volatile_write_cache: soft.volatile_write_cache.unwrap_or(is_file),
+            volatile_write_cache: soft.volatile_write_cache.unwrap_or(caches),
             optimal_io_boundary_lbas: soft.boundary_blocks,
             cpu: soft.cpu.or(options.ssd_cpu).or_else(last_cpu),
             stamps: options.stamps,
@@ -256,7 +315,42 @@ mod soft {
         }
         adjust(&mut config);
         let ssd = Ssd::start(config, medium, SharedClock(Clock::real())).map_err(failed)?;
-        Ok(Started { ssd, soft, created })
+        Ok(Started { ssd, soft, created, read_only })
+    }
+
+    /// A medium, and what is left to be told of it.
+    struct Opened {
+        medium: Medium,
+        soft: SoftUri,
+        created: Option<Created>,
+        read_only: Option<String>,
+    }
+
+    /// The file as a medium that nothing is written to, because of `why`.
+    fn read(path: &Path, soft: SoftUri, why: &str) -> Result<Opened, SsdError> {
+        let medium = Medium::file_read_only(path)?;
+        if let Some(bytes) = soft.create_bytes.filter(|bytes| *bytes != medium.len()) {
+            let problem = format!(
+                "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the file",
+                medium.len()
+            );
+            return Err(SsdError::Size { what: path.display().to_string(), problem });
+        }
+        // There is nothing to cache.
+        let soft = SoftUri { volatile_write_cache: Some(false), ..soft };
+        Ok(Opened { medium, soft, created: None, read_only: Some(why.to_owned()) })
+    }
+
+    /// The file as a medium that is written to, if this process may.
+    fn write(path: &Path, soft: SoftUri) -> Result<Opened, SsdError> {
+        let medium = match Medium::file(path, soft.create_bytes) {
+            Err(SsdError::Io { source, .. }) if path.exists() && may_not_write(&source).is_some() => {
+                return read(path, soft, may_not_write(&source).unwrap_or_default());
+            }
+            medium => medium?,
+        };
+        let created = medium.was_created().then(|| Created(path.to_owned()));
+        Ok(Opened { medium, soft, created, read_only: None })
     }
 
     /// A file that we have created; removed again unless the device comes up.

@@ -34,12 +34,13 @@ impl Request {
         Self { op, lba, blocks, buf, fua: false, policy: None, user_data: 0 }
     }
 
-    /// Reads from `lba` on as much as `buf` holds.
+    /// Reads from logical block `lba` on (in [`BlockInfo::block_bytes`](super::BlockInfo), the first is 0) as
+    /// much as `buf` holds.
     pub fn read(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Read, lba, 0, Some(buf))
     }
 
-    /// Writes all of `buf` from `lba` on.
+    /// Writes all of `buf` from logical block `lba` on.
     pub fn write(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Write, lba, 0, Some(buf))
     }

@@ -2,7 +2,7 @@
 //! `kernel:/dev/nvme0n1`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::hw::pci::{PciAddress, PciAddressError};
@@ -190,9 +190,13 @@ impl FromStr for Uri {
 }
 
 fn parse(text: &str) -> Result<Uri, String> {
-    let (scheme, rest) = text.split_once(':').ok_or_else(|| format!("no scheme; {SCHEMES}"))?;
+    let (scheme, rest) = text.split_once(':').ok_or_else(|| no_scheme(text))?;
     match scheme {
         "mem" | "file" | "kernel" | "vfio" | "vfio-user" => {}
+        // A path may have a colon, and a PCI address has.
+        _ if scheme.contains(['/', '.']) || text.parse::<PciAddress>().is_ok() => {
+            return Err(no_scheme(text));
+        }
         _ => return Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
     }
     let (target, query) = match rest.split_once('?') {
@@ -250,6 +254,18 @@ fn parse(text: &str) -> Result<Uri, String> {
         ));
     }
     Ok(Uri::Mem { bytes, soft })
+}
+
+/// What is said of a text without a scheme: what a path was meant to be, if it looks like one.
+fn no_scheme(text: &str) -> String {
+    let path = text.split_once('?').map_or(text, |(path, _)| path);
+    let likely = match path {
+        _ if path.parse::<PciAddress>().is_ok() => "vfio:",
+        _ if path.starts_with("/dev/") => "kernel:",
+        _ if path.contains('/') || Path::new(path).extension().is_some() => "file:",
+        _ => return format!("no scheme; {SCHEMES}"),
+    };
+    format!("no scheme: did you mean {likely}{text}? {SCHEMES}")
 }
 
 /// The parameters of a URI, each at most once.
@@ -436,6 +452,10 @@ mod tests {
             ("", "no scheme"),
             ("mem", "no scheme"),
             ("men:1G", "unknown scheme"),
+            ("/dev/nvme0n1", "did you mean kernel:/dev/nvme0n1?"),
+            ("/dev/disk/by-path/pci-0000:00:04.0", "did you mean kernel:/dev/disk/"),
+            ("disk.img?model=optane", "did you mean file:disk.img?model=optane?"),
+            ("0000:01:00.0", "did you mean vfio:0000:01:00.0?"),
             ("vfio:", "no PCI address"),
             ("vfio:0000:01:00", "domain:bus:device.function"),
             ("vfio:0000:01:00.0?nsid=0", "from 1"),

@@ -428,13 +428,21 @@ pub enum MountError {
         /// What.
         unsupported: Unsupported,
     },
-    /// Somebody else has it mounted, and it was to be mounted for writing.
-    #[error("{uri}: {who}: unmount it first")]
+    /// The kernel has it mounted or uses it otherwise, and it was to be mounted for writing.
+    #[error("{uri} cannot be written: {who}")]
     InUse {
         /// The device.
         uri: String,
-        /// Who, for people.
+        /// What uses it and what would help, for people.
         who: String,
+    },
+    /// The device cannot be written, and it was to be mounted for writing.
+    #[error("{uri} cannot be written: {why}")]
+    ReadOnly {
+        /// The device.
+        uri: String,
+        /// Why, for people.
+        why: String,
     },
     /// Multiple mount protection says that somebody else has it, and it was to be mounted for writing.
     #[error("{uri}: {who}: {advice}")]

@@ -13,7 +13,6 @@ use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError};
 use super::file::File;
 use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
-use super::in_use::mounted_elsewhere;
 use super::journal::{Handle, Journal, JournalCounters, check};
 use super::lanes::Lanes;
 use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
@@ -22,7 +21,7 @@ use super::node::{Known, NODES_KEPT};
 use super::options::{MountOptions, OpenOptions};
 use super::source::DeviceSource;
 use super::writer::Writer;
-use crate::block::{BlockDevice, Device};
+use crate::block::{BlockDevice, Device, in_use};
 use crate::hw::Clock;
 use crate::lock::{Mutex, MutexGuard, Rank};
 
@@ -213,10 +212,11 @@ impl FileSystem {
         let uri = device.info().uri.clone();
         let device_bytes = device.info().bytes();
         let failed = |error: Error| MountError::Failed { uri: uri.clone(), error };
-        if options.write
-            && let Some(who) = uri.parse().ok().as_ref().and_then(mounted_elsewhere)
-        {
-            return Err(MountError::InUse { uri, who });
+        if let (true, Some(why)) = (options.write, device.read_only()) {
+            return Err(match uri.parse().ok().as_ref().and_then(in_use) {
+                Some(who) => MountError::InUse { uri, who },
+                None => MountError::ReadOnly { uri, why: why.to_owned() },
+            });
         }
         let MountOptions { channels, policy, cache_bytes, overlap, .. } = *options;
         let lanes = Lanes::new(device, channels, policy, cache_bytes, overlap)

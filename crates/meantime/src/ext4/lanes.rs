@@ -231,7 +231,7 @@ impl Lanes {
         cache_bytes: usize,
         overlap: Overlap,
     ) -> Result<Self, ChannelError> {
-        let policy = policy.unwrap_or_default();
+        let policy = policy.unwrap_or_else(|| device.usual_policy());
         device.can_wait(policy)?;
         let info = device.info().clone();
         let slots = (0..count.clamp(1, LANES_MAX)).map(|_| Slot::default()).collect::<Box<[_]>>();

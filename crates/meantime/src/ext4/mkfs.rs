@@ -8,7 +8,6 @@ use crate::block::{
     BlockChannel as _, BlockDevice as _, Channel, ChannelError, ChannelOptions, Device, Request,
     RequestError, SubmitError, Ticket,
 };
-use crate::completion::Policy;
 use crate::hw::{DmaBuf, HwError};
 
 /// The most that is written at once, in bytes.
@@ -151,7 +150,7 @@ impl Writer {
     fn new(device: &Device) -> Result<Self, MakeError> {
         let info = device.info();
         let uri = info.uri.clone();
-        let policy = if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
+        let policy = device.usual_policy();
         let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
         let no_channel =
             |error: ChannelError| MakeError::Resources { uri: uri.clone(), why: error.to_string() };

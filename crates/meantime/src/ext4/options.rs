@@ -60,7 +60,7 @@ impl Default for CommitOverlap {
 pub struct MountOptions {
     /// How much memory the page cache may use, in bytes; at least 1 MiB.
     pub cache_bytes: usize,
-    /// The way to wait for reads that name none; `None`: by the device's channel default, `poll`.
+    /// The way to wait for reads that name none; `None`: `poll`, or `interrupt` if the device cannot be polled.
     pub policy: Option<Policy>,
     /// Which steps are overlapped.
     pub overlap: Overlap,

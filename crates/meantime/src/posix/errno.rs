@@ -76,6 +76,7 @@ impl From<&MountError> for Errno {
             MountError::Unsupported { .. } => Self(libc::EOPNOTSUPP),
             MountError::Backup { .. } => Self(libc::EUCLEAN),
             MountError::InUse { .. } | MountError::Protected { .. } => Self(libc::EBUSY),
+            MountError::ReadOnly { .. } => Self(libc::EROFS),
             _ => Self(libc::EINVAL),
         }
     }

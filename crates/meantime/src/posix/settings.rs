@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use super::{DEFAULT_MOUNT_POINT, MountPoint};
-use crate::block::{self, OpenOptions};
+use crate::block::{self, Access, OpenOptions};
 use crate::completion::Policy;
 use crate::ext4::{FileSystem, MountOptions};
 
@@ -71,8 +71,10 @@ impl Settings {
     /// # Errors
     /// In words, with the device's name.
     pub fn mount(&self) -> Result<FileSystem, Box<dyn std::error::Error + Send + Sync>> {
-        let device = block::open(&self.device, &OpenOptions::default())?;
-        Ok(FileSystem::mount(device, &self.mount_options())?)
+        let options = self.mount_options();
+        let access = if options.write { Access::ReadWrite } else { Access::Read };
+        let device = block::open(&self.device, &OpenOptions { access, ..OpenOptions::default() })?;
+        Ok(FileSystem::mount(device, &options)?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{FAINT, INK};
+use super::Ink;
 
 /// Where a text's place is.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +95,7 @@ impl Canvas {
     }
 
     /// A line of text.
-    pub fn text(&mut self, x: f64, y: f64, size: f64, fill: &str, anchor: Anchor, text: &str) {
+    pub fn text(&mut self, x: f64, y: f64, size: f64, fill: Ink, anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -103,62 +103,70 @@ impl Canvas {
         };
         let _ = writeln!(
             self.body,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{fill}\" text-anchor=\"{anchor}\">{}</text>",
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" class=\"{}\" fill=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            fill.class(),
+            fill.colours()[0],
             escaped(text)
         );
     }
 
     /// The head of the picture.
     pub fn title(&mut self, title: &str, below: &str) {
-        self.text(20.0, 34.0, 20.0, INK, Anchor::Start, title);
-        self.text(20.0, 54.0, 11.0, FAINT, Anchor::Start, below);
+        self.text(20.0, 34.0, 20.0, Ink::Text, Anchor::Start, title);
+        self.text(20.0, 54.0, 11.0, Ink::Faint, Anchor::Start, below);
         self.y = 62.0;
     }
 
     /// The head of a part of it.
     pub fn heading(&mut self, title: &str, below: &str) {
         self.y += 38.0;
-        self.text(20.0, self.y, 15.0, INK, Anchor::Start, title);
-        self.text(20.0, self.y + 17.0, 11.0, FAINT, Anchor::Start, below);
+        self.text(20.0, self.y, 15.0, Ink::Text, Anchor::Start, title);
+        self.text(20.0, self.y + 17.0, 11.0, Ink::Faint, Anchor::Start, below);
         self.y += 26.0;
     }
 
     /// A piece of a bar; `tip` shows when a mouse points at it.
-    pub fn bar(&mut self, from: f64, to: f64, middle: f64, height: f64, fill: &str, tip: &str) {
+    pub fn bar(&mut self, from: f64, to: f64, middle: f64, height: f64, fill: Ink, tip: &str) {
         if to - from < 0.05 {
             return;
         }
         let _ = writeln!(
             self.body,
-            "<rect x=\"{from:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{height}\" fill=\"{fill}\"><title>{}</title></rect>",
+            "<rect x=\"{from:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{height}\" class=\"{}\" fill=\"{}\"><title>{}</title></rect>",
             middle - height / 2.0,
             to - from,
+            fill.class(),
+            fill.colours()[0],
             escaped(tip)
         );
     }
 
     /// A straight line.
-    pub fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, stroke: &str, width: f64) {
+    pub fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, stroke: Ink, width: f64) {
         let _ = writeln!(
             self.body,
-            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{stroke}\" stroke-width=\"{width}\"/>"
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{}\" stroke=\"{}\" stroke-width=\"{width}\"/>",
+            stroke.class(),
+            stroke.colours()[0],
         );
     }
 
     /// From here to there, with ends.
     pub fn whisker(&mut self, from: f64, to: f64, middle: f64) {
-        self.line(from, middle, to, middle, INK, 1.0);
+        self.line(from, middle, to, middle, Ink::Text, 1.0);
         for x in [from, to] {
-            self.line(x, middle - 4.0, x, middle + 4.0, INK, 1.0);
+            self.line(x, middle - 4.0, x, middle + 4.0, Ink::Text, 1.0);
         }
     }
 
     /// A line through many points.
-    pub fn polyline(&mut self, points: &str, stroke: &str, dash: &str, width: f64, tip: &str) {
+    pub fn polyline(&mut self, points: &str, stroke: Ink, dash: &str, width: f64, tip: &str) {
         let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
         let _ = writeln!(
             self.body,
-            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\"{dash}><title>{}</title></polyline>",
+            "<polyline points=\"{points}\" class=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\"{dash}><title>{}</title></polyline>",
+            stroke.class(),
+            stroke.colours()[0],
             escaped(tip)
         );
     }
@@ -168,14 +176,14 @@ impl Canvas {
         let bottom = self.y + 4.0;
         for ns in scale.ticks() {
             let x = scale.at(ns);
-            self.line(x, top, x, bottom, "#00000018", 1.0);
-            self.text(x, bottom + 14.0, 11.0, FAINT, Anchor::Middle, &short_time(ns));
+            self.line(x, top, x, bottom, Ink::Grid, 1.0);
+            self.text(x, bottom + 14.0, 11.0, Ink::Faint, Anchor::Middle, &short_time(ns));
         }
         self.y = bottom + 20.0;
     }
 
     /// What colours mean, in lines between `left` and `right`.
-    pub fn legend<'a>(&mut self, left: f64, right: f64, entries: impl Iterator<Item = (&'a str, &'a str)>) {
+    pub fn legend<'a>(&mut self, left: f64, right: f64, entries: impl Iterator<Item = (Ink, &'a str)>) {
         let mut x = left;
         self.y += 14.0;
         for (colour, name) in entries {
@@ -185,19 +193,21 @@ impl Canvas {
                 self.y += 18.0;
             }
             self.bar(x, x + 12.0, self.y - 4.0, 12.0, colour, name);
-            self.text(x + 17.0, self.y, 12.0, INK, Anchor::Start, name);
+            self.text(x + 17.0, self.y, 12.0, Ink::Text, Anchor::Start, name);
             x += width + 8.0;
         }
         self.y += 6.0;
     }
 
-    /// The whole.
-    pub fn finish(self) -> String {
+    /// The whole, with its style sheet.
+    pub fn finish(self, style: &str) -> String {
         let (width, height) = (self.width, self.y + 24.0);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height:.0}\" viewBox=\"0 0 {width} {height:.0}\" \
-             font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n\
-             <rect x=\"0\" y=\"0\" width=\"{width}\" height=\"{height:.0}\" fill=\"#ffffff\"/>\n{}</svg>\n",
+             font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n<style>{style}</style>\n\
+             <rect class=\"{}\" fill=\"{}\" x=\"0\" y=\"0\" width=\"{width}\" height=\"{height:.0}\"/>\n{}</svg>\n",
+            Ink::Ground.class(),
+            Ink::Ground.colours()[0],
             self.body
         )
     }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::Ink;
 use super::canvas::{Anchor, Canvas, Scale, short_time};
-use super::{FAINT, INK};
 use crate::report::stats::LatencyStats;
 
 /// What the vertical axis says.
@@ -24,7 +24,7 @@ pub struct Curve<'a> {
     /// When a mouse points at it.
     pub tip: String,
     /// Its colour.
-    pub colour: &'static str,
+    pub ink: Ink,
     /// Its dashes, as SVG has them.
     pub dash: &'static str,
     /// Its width.
@@ -52,17 +52,17 @@ pub fn draw(canvas: &mut Canvas, curves: &[Curve<'_>], axis: Axis, left: f64, ri
     };
     for share in up.ticks() {
         let y = up.at(share);
-        canvas.line(left, y, right, y, "#00000018", 1.0);
-        canvas.text(left - 8.0, y + 4.0, 11.0, FAINT, Anchor::End, &share_text(share, axis));
+        canvas.line(left, y, right, y, Ink::Grid, 1.0);
+        canvas.text(left - 8.0, y + 4.0, 11.0, Ink::Faint, Anchor::End, &share_text(share, axis));
     }
     for ns in across.ticks() {
         let x = across.at(ns);
-        canvas.line(x, top, x, bottom, "#00000018", 1.0);
-        canvas.text(x, bottom + 16.0, 11.0, FAINT, Anchor::Middle, &short_time(ns));
+        canvas.line(x, top, x, bottom, Ink::Grid, 1.0);
+        canvas.text(x, bottom + 16.0, 11.0, Ink::Faint, Anchor::Middle, &short_time(ns));
     }
     for curve in &curves {
         let points = points(curve.stats, axis, &across, &up);
-        canvas.polyline(&points, curve.colour, curve.dash, curve.width, &curve.tip);
+        canvas.polyline(&points, curve.ink, curve.dash, curve.width, &curve.tip);
     }
     canvas.skip(8.0 + height + 34.0);
     let labelled: Vec<_> = curves.iter().filter(|curve| !curve.label.is_empty()).collect();
@@ -72,8 +72,8 @@ pub fn draw(canvas: &mut Canvas, curves: &[Curve<'_>], axis: Axis, left: f64, ri
         let x = if nth < lines { left } else { (left + right) / 2.0 };
         let y = canvas.y() - 4.0 + (nth % lines) as f64 * 17.0;
         let sample = format!("{x:.1},{y:.1} {:.1},{y:.1}", x + 34.0);
-        canvas.polyline(&sample, curve.colour, curve.dash, 2.0, &curve.tip);
-        canvas.text(x + 42.0, y + 4.0, 12.0, INK, Anchor::Start, &curve.label);
+        canvas.polyline(&sample, curve.ink, curve.dash, 2.0, &curve.tip);
+        canvas.text(x + 42.0, y + 4.0, 12.0, Ink::Text, Anchor::Start, &curve.label);
     }
     canvas.skip(lines as f64 * 17.0);
 }

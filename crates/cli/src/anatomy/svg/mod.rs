@@ -11,6 +11,8 @@ use crate::figures;
 use canvas::{Anchor, Canvas, Scale};
 use curves::{Axis, Curve};
 
+use crate::report::look::{COLOURS, PALETTE, looks};
+
 /// Where bars and axes begin; labels are left of it.
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 930.0;
@@ -19,25 +21,82 @@ const BAR_HEIGHT: f64 = 20.0;
 const ROW: f64 = 28.0;
 const CURVES_HEIGHT: f64 = 260.0;
 
-const INK: &str = "#222222";
-const FAINT: &str = "#8a8a8a";
+/// What a colour is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ink {
+    /// Text and axes.
+    Text,
+    /// What is less important.
+    Faint,
+    /// Lines through a plot.
+    Grid,
+    /// The picture's ground.
+    Ground,
+    /// Behind a label.
+    Label,
+    /// A part of an I/O.
+    Part(Part),
+    /// What an I/O costs the CPU.
+    Cost,
+    /// What another program got.
+    Rival,
+    /// A way to wait, by the number of its colour.
+    Way(usize),
+}
 
-/// Colours that colour-blind readers tell apart (Okabe and Ito).
-fn colour(part: Part) -> &'static str {
-    match part {
-        Part::Submit => "#0072B2",
-        Part::Doorbell => "#56B4E9",
-        Part::Queue => "#CC79A7",
-        Part::Service => "#B5B5B5",
-        Part::Wake => "#D55E00",
-        Part::Notice => "#E69F00",
-        Part::Complete => "#009E73",
+impl Ink {
+    /// The colour on white and on black. Those of the parts colour-blind readers tell apart (Okabe and Ito).
+    fn colours(self) -> [&'static str; 2] {
+        match self {
+            Self::Text => ["#222222", "#e6eaee"],
+            Self::Faint => ["#6e7781", "#a5afb9"],
+            Self::Grid => ["#00000018", "#ffffff20"],
+            Self::Ground => ["#ffffff", "#14181d"],
+            Self::Label => ["#ffffffcc", "#14181dcc"],
+            Self::Part(Part::Submit) => ["#0072B2", "#3E9BD6"],
+            Self::Part(Part::Doorbell) => ["#56B4E9", "#9AD4F5"],
+            Self::Part(Part::Queue) => ["#CC79A7", "#D990B7"],
+            Self::Part(Part::Service) => ["#B5B5B5", "#767D85"],
+            Self::Cost | Self::Part(Part::Wake) => ["#D55E00", "#E8742A"],
+            Self::Part(Part::Notice) => ["#E69F00", "#E6AC35"],
+            Self::Rival | Self::Part(Part::Complete) => ["#009E73", "#1FB98C"],
+            Self::Way(at) => PALETTE.map(|colours| colours[at % COLOURS]),
+        }
+    }
+
+    /// Its class in the picture.
+    fn class(self) -> String {
+        match self {
+            Self::Text => "text".to_owned(),
+            Self::Faint => "faint".to_owned(),
+            Self::Grid => "grid".to_owned(),
+            Self::Ground => "ground".to_owned(),
+            Self::Label => "label".to_owned(),
+            Self::Part(part) => format!("p{}", part as usize),
+            Self::Cost => "cost".to_owned(),
+            Self::Rival => "rival".to_owned(),
+            Self::Way(at) => format!("w{}", at % COLOURS),
+        }
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        use Ink::{Cost, Faint, Grid, Ground, Label, Rival, Text};
+        let fixed = [Text, Faint, Grid, Ground, Label, Cost, Rival];
+        fixed.into_iter().chain(PARTS.map(Self::Part)).chain((0..COLOURS).map(Self::Way))
     }
 }
 
-/// By policy: the curves of one device.
-const CURVE_COLOURS: [&str; 6] = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
-/// By device.
+/// The picture's style sheet: who prefers it dark has it dark. (Shapes have their colours on white
+/// themselves, for programs that know no style sheets.)
+fn style() -> String {
+    let rule = |ink: Ink| {
+        let (class, [_, dark]) = (ink.class(), ink.colours());
+        format!("text.{class},rect.{class}{{fill:{dark}}}line.{class},polyline.{class}{{stroke:{dark}}}")
+    };
+    format!("@media(prefers-color-scheme:dark){{{}}}", Ink::all().map(rule).collect::<String>())
+}
+
+/// By device and size.
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 
 /// The picture.
@@ -48,7 +107,7 @@ pub fn draw(anatomy: &Anatomy) -> String {
     competing_bars(&mut canvas, anatomy);
     submission(&mut canvas, anatomy);
     host_and_device(&mut canvas, anatomy);
-    canvas.finish()
+    canvas.finish(&style())
 }
 
 /// A name of each device line and each bar below it; calls `row` with the bar and its middle.
@@ -58,10 +117,10 @@ fn rows<'a>(canvas: &mut Canvas, bars: &[&'a Bar], mut row: impl FnMut(&mut Canv
         if device.replace(&bar.device) != Some(&bar.device) {
             canvas.skip(ROW * 0.85);
             let y = canvas.y() - 7.0;
-            canvas.text(20.0, y, 13.0, INK, Anchor::Start, &bar.device);
+            canvas.text(20.0, y, 13.0, Ink::Text, Anchor::Start, &bar.device);
         }
         let middle = canvas.y() + ROW / 2.0;
-        canvas.text(LEFT - 10.0, middle + 4.0, 12.0, INK, Anchor::End, &bar.way());
+        canvas.text(LEFT - 10.0, middle + 4.0, 12.0, Ink::Text, Anchor::End, &bar.way());
         row(canvas, bar, middle);
         canvas.skip(ROW);
     }
@@ -84,7 +143,7 @@ fn typical_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
         for (part, ns) in PARTS.iter().zip(typical.parts_ns) {
             let tip = format!("{}: {}", part.name(bar.stamped), figures::time(ns));
             let (from, to) = (scale.at(at_ns), scale.at(at_ns + ns));
-            canvas.bar(from, to, middle, BAR_HEIGHT, colour(*part), &tip);
+            canvas.bar(from, to, middle, BAR_HEIGHT, Ink::Part(*part), &tip);
             at_ns += ns;
         }
         let ends = [10.0, 90.0].map(|at| bar.alone.total.percentile_ns(at) as f64);
@@ -96,18 +155,18 @@ fn typical_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
     canvas.time_axis(&scale, top + 6.0);
     let stamped = anatomy.bars.iter().any(|bar| bar.stamped);
     let legend = PARTS.iter().filter(|part| anatomy.shows(**part));
-    canvas.legend(LEFT, RIGHT, legend.map(|part| (colour(*part), part.name(stamped))));
+    canvas.legend(LEFT, RIGHT, legend.map(|part| (Ink::Part(*part), part.name(stamped))));
 }
 
 /// What a bar comes to, behind it; one that reaches the end of the scale, perhaps cut there, has it inside.
 fn bar_label(canvas: &mut Canvas, end: f64, middle: f64, label: &str, cut: bool) {
     if end < RIGHT - 60.0 {
-        canvas.text(end + 8.0, middle + 4.0, 12.0, INK, Anchor::Start, label);
+        canvas.text(end + 8.0, middle + 4.0, 12.0, Ink::Text, Anchor::Start, label);
     } else {
         let width = label.chars().count() as f64 * 7.0 + 20.0;
-        canvas.bar(RIGHT - width - 6.0, RIGHT - 6.0, middle, 15.0, "#ffffffcc", label);
+        canvas.bar(RIGHT - width - 6.0, RIGHT - 6.0, middle, 15.0, Ink::Label, label);
         let mark = if cut { " »" } else { "" };
-        canvas.text(RIGHT - 12.0, middle + 4.0, 12.0, INK, Anchor::End, &format!("{label}{mark}"));
+        canvas.text(RIGHT - 12.0, middle + 4.0, 12.0, Ink::Text, Anchor::End, &format!("{label}{mark}"));
     }
 }
 
@@ -133,10 +192,10 @@ fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
             cost,
             middle,
             BAR_HEIGHT,
-            "#D55E00",
+            Ink::Cost,
             &format!("Ta + Tb {} µs", micros(times.cost_ns())),
         );
-        canvas.bar(cost, end, middle, BAR_HEIGHT, "#009E73", &format!("Tu {} µs", micros(times.tu_ns)));
+        canvas.bar(cost, end, middle, BAR_HEIGHT, Ink::Rival, &format!("Tu {} µs", micros(times.tu_ns)));
         if bar.stamped {
             let device = (scale.at(times.ta_before_ns), scale.at(times.ta_before_ns + times.td_ns));
             canvas.line(
@@ -144,7 +203,7 @@ fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
                 middle - BAR_HEIGHT / 2.0 - 2.5,
                 device.1,
                 middle - BAR_HEIGHT / 2.0 - 2.5,
-                INK,
+                Ink::Text,
                 2.0,
             );
         }
@@ -153,9 +212,9 @@ fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
     });
     canvas.time_axis(&scale, top + 6.0);
     let legend = [
-        ("#D55E00", "the I/O's: Ta + Tb"),
-        ("#009E73", "the other program's: Tu"),
-        (INK, "the device at work: Td"),
+        (Ink::Cost, "the I/O's: Ta + Tb"),
+        (Ink::Rival, "the other program's: Tu"),
+        (Ink::Text, "the device at work: Td"),
     ];
     canvas.legend(LEFT, RIGHT, legend.into_iter());
 }
@@ -178,17 +237,21 @@ fn host_and_device(canvas: &mut Canvas, anatomy: &Anatomy) {
     curves::draw(canvas, &curves, Axis::Exceedance, LEFT, RIGHT, CURVES_HEIGHT);
 }
 
-/// A curve or two for each bar: a colour for each size and policy, a dash for each device.
+/// A curve or two for each bar: a colour for each policy, as on every page, and dashes for each device and size.
 fn curves<'a>(
     anatomy: &'a Anatomy,
     of: impl Fn(&'a Bar) -> Vec<(&'a crate::report::stats::LatencyStats, &'static str)>,
 ) -> Vec<Curve<'a>> {
-    let mut devices: Vec<&str> = Vec::new();
     let mut ways: Vec<String> = Vec::new();
+    let mut kinds: Vec<(&str, u64)> = Vec::new();
+    for bar in &anatomy.bars {
+        place(&mut ways, bar.policy.to_string());
+    }
+    let looks = looks(&ways);
     let mut curves = Vec::new();
     for bar in &anatomy.bars {
-        let device = place(&mut devices, bar.device.as_str());
-        let way = place(&mut ways, bar.way());
+        let kind = place(&mut kinds, (bar.device.as_str(), bar.bytes));
+        let look = looks[place(&mut ways, bar.policy.to_string())];
         for (nth, (stats, what)) in of(bar).into_iter().enumerate() {
             let label = if anatomy.bars.iter().all(|other| other.device == bar.device) {
                 bar.way()
@@ -199,8 +262,8 @@ fn curves<'a>(
                 stats,
                 label: if nth == 0 { label } else { String::new() },
                 tip: format!("{} {} {what}", bar.device, bar.way()),
-                colour: CURVE_COLOURS[way % CURVE_COLOURS.len()],
-                dash: DASHES[device % DASHES.len()],
+                ink: Ink::Way(look),
+                dash: DASHES[kind % DASHES.len()],
                 width: if what == "device" { 1.0 } else { 2.0 },
             });
         }
@@ -240,6 +303,21 @@ mod tests {
             }
         }
         assert!(open.is_empty(), "{open:?}");
+    }
+
+    /// Whatever is drawn has another colour where the reader prefers it dark.
+    #[test]
+    fn there_is_a_dark_one() {
+        let svg = draw(&anatomy(true));
+        let (_, dark) = svg.split_once("@media(prefers-color-scheme:dark)").unwrap();
+        let (dark, drawn) = dark.split_once("</style>").unwrap();
+        let classes = drawn.split("class=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let classes: std::collections::BTreeSet<&str> = classes.collect();
+        assert!(classes.len() > 5, "{classes:?}");
+        for class in classes {
+            assert!(dark.contains(&format!("rect.{class}{{fill:#")), "{class}");
+        }
+        assert!(Ink::all().all(|ink| ink.colours()[0] != ink.colours()[1]));
     }
 
     /// A part's length is its time on one scale for all.

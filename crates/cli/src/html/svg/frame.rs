@@ -3,6 +3,7 @@
 use super::axes::{Axis, Tick};
 use crate::html::markup::{Attr, Markup};
 use crate::html::model::Style;
+use crate::report::look::COLOURS;
 
 /// The drawing's size in its own units. Text is 12 of them high (14 on a phone, see the style sheet).
 pub const WIDTH: f64 = 440.0;
@@ -17,8 +18,6 @@ pub const SWATCH: (f64, f64) = (34.0, 12.0);
 
 /// Dashes by style: as different as the colours, for eyes and printers that do not tell those apart.
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2 1 2 1 2"];
-/// How many colours the style sheet has.
-const COLOURS: usize = 8;
 
 /// The class that gives a style its colour.
 pub fn colour(style: Style) -> String {

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use meantime_process::descriptor::shelter;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
-use super::super::open::OpenError;
+use super::super::open::{Access, OpenError, may_not_write};
 use super::super::uri::KernelUri;
+use crate::hw::pci::{Sysfs, in_use};
 
 /// An open file.
 #[derive(Debug)]
@@ -40,8 +41,13 @@ pub(super) struct Disk {
 }
 
 impl KernelFile {
-    /// Opens `path`. A block device that is mounted or otherwise held is opened for reading only, and so is what the process may not write.
-    pub(super) fn open(uri: &str, path: &Path, options: &KernelUri) -> Result<Self, OpenError> {
+    /// Opens `path`. What the kernel has mounted or otherwise holds is opened for reading only, and so is what the process may not write.
+    pub(super) fn open(
+        uri: &str,
+        path: &Path,
+        options: &KernelUri,
+        access: Access,
+    ) -> Result<Self, OpenError> {
         let failed =
             |what: String, source: io::Error| OpenError::Kernel { uri: uri.to_owned(), what, source };
         let there = std::fs::metadata(path);
@@ -63,7 +69,9 @@ impl KernelFile {
         };
         // Removed again by `Created` unless everything goes well.
         let created = Created(created);
-        let (file, mut read_only) = open_file(path, options.direct, is_device)
+        // What was created is to be filled.
+        let reads_only = access == Access::Read && !is_new;
+        let (file, mut read_only) = open_file(path, options.direct, is_device, reads_only)
             .map_err(|error| failed(why_not(&error, options.direct, is_new), error))?;
         let meta = file.metadata().map_err(|error| failed("cannot ask for its size".to_owned(), error))?;
         if let (Some(bytes), false, false) = (options.create_bytes, is_new, is_device)
@@ -81,6 +89,9 @@ impl KernelFile {
                 "another process has it as the medium of a software SSD, and it was opened for reading only"
                     .to_owned(),
             );
+        }
+        if let (Access::ReadWrite, Some(why)) = (access, &read_only) {
+            return Err(OpenError::ReadOnly { uri: uri.to_owned(), why: why.clone() });
         }
         let (bytes, least_bytes) = if is_device {
             let sizes = device_sizes(&file);
@@ -185,29 +196,37 @@ fn create(path: &Path, bytes: u64) -> io::Result<()> {
     sized.inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-/// The file, and why it cannot be written if it cannot.
-fn open_file(path: &Path, direct: bool, is_device: bool) -> io::Result<(File, Option<String>)> {
+/// The file, and why it cannot be written if it cannot; `reads_only`: it need not be.
+fn open_file(
+    path: &Path,
+    direct: bool,
+    is_device: bool,
+    reads_only: bool,
+) -> io::Result<(File, Option<String>)> {
     let flags = if direct { libc::O_DIRECT } else { 0 };
-    // O_EXCL on a block device asks the kernel whether somebody else has it: a mount, swap, RAID, another program.
-    let exclusive = if is_device { libc::O_EXCL } else { 0 };
     let open =
         |options: &OpenOptions| options.open(path).and_then(|file| Ok(File::from(shelter(file.into())?)));
+    let read = |why: &str| {
+        let file = open(OpenOptions::new().read(true).custom_flags(flags))?;
+        Ok((file, Some(why.to_owned())))
+    };
+    if reads_only {
+        return read("it was opened for reading only");
+    }
+    if let Some(why) = in_use(&Sysfs::default(), path) {
+        return read(&why);
+    }
+    // O_EXCL on a block device asks the kernel whether somebody else has it: a mount, swap, RAID, another program.
+    let exclusive = if is_device { libc::O_EXCL } else { 0 };
     let mut writing = OpenOptions::new();
     writing.read(true).write(true).custom_flags(flags | exclusive);
-    let error = match open(&writing) {
-        Ok(file) => return Ok((file, None)),
-        Err(error) => error,
-    };
-    let why = match error.raw_os_error() {
-        Some(libc::EBUSY) => "it is mounted or otherwise in use, and was opened for reading only",
-        Some(libc::EACCES | libc::EPERM) => {
-            "this process may not write it, and it was opened for reading only"
+    match open(&writing) {
+        Ok(file) => Ok((file, None)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            read("it is mounted or otherwise in use, and was opened for reading only")
         }
-        Some(libc::EROFS) => "it is write-protected, and was opened for reading only",
-        _ => return Err(error),
-    };
-    let file = open(OpenOptions::new().read(true).custom_flags(flags))?;
-    Ok((file, Some(why.to_owned())))
+        Err(error) => read(may_not_write(&error).ok_or(error)?),
+    }
 }
 
 /// What went wrong when opening, and what to do.

@@ -43,7 +43,7 @@ impl KernelDevice {
         kernel: KernelUri,
         options: &OpenOptions,
     ) -> Result<Self, OpenError> {
-        let file = KernelFile::open(uri, path, &kernel)?;
+        let file = KernelFile::open(uri, path, &kernel, options.access)?;
         let info = BlockInfo {
             uri: uri.to_owned(),
             block_bytes: file.block_bytes,

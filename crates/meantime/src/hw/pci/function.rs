@@ -185,7 +185,8 @@ fn disks(sysfs: &Sysfs, controller: &Path) -> Vec<KernelDisk> {
     found.into_iter().filter_map(|name| disk(sysfs, name)).collect()
 }
 
-fn disk(sysfs: &Sysfs, name: String) -> Option<KernelDisk> {
+/// A block device and its partitions, as sysfs has them.
+pub(super) fn disk(sysfs: &Sysfs, name: String) -> Option<KernelDisk> {
     let dir = sysfs.sys.join("class/block").join(&name);
     let sized = |dir: &Path| number(&dir.join("size")).map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
     let numbered = |dir: &Path| attribute(&dir.join("dev")).and_then(|text| device_number(&text));

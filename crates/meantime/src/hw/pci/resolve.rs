@@ -22,7 +22,7 @@ pub fn resolve(sysfs: &Sysfs, text: &str) -> Result<PciAddress, PciError> {
     }
     let name = match text.strip_prefix('/') {
         // As the kernel's own paths, whatever this machine's root is in a test.
-        Some(_) => sysfs.node_name(text).or_else(|| {
+        Some(_) => sysfs.node_name(Path::new(text)).or_else(|| {
             let real = fs::canonicalize(Path::new(text)).ok()?;
             Some(real.file_name()?.to_str()?.to_owned())
         }),

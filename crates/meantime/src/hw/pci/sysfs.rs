@@ -99,8 +99,8 @@ impl Sysfs {
     }
 
     /// The name that a path below `/dev` leads to, links followed: `/dev/disk/by-id/…` → `nvme0n1`.
-    pub(super) fn node_name(&self, path: &str) -> Option<String> {
-        let inside = Path::new(path).strip_prefix("/dev").ok()?;
+    pub(super) fn node_name(&self, path: &Path) -> Option<String> {
+        let inside = path.strip_prefix("/dev").ok()?;
         let node = self.dev.join(inside);
         let node = fs::canonicalize(&node).unwrap_or(node);
         Some(node.file_name()?.to_str()?.to_owned())

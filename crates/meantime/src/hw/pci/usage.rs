@@ -1,7 +1,9 @@
 //! What uses a disk: mounts, swap, devices made of it, programs.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use super::function::{KernelDisk, NvmeFunction};
@@ -10,7 +12,7 @@ use super::process;
 use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names};
 
 /// How deep devices are stacked on each other before we stop looking.
-const STACK_MAX: u32 = 16;
+pub(super) const STACK_MAX: u32 = 16;
 
 /// A use of a disk or a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,18 +99,36 @@ pub(super) struct Snapshot {
     mounts: Vec<Mount>,
     swaps: Vec<String>,
     open: Vec<OpenFile>,
-    /// Devices made of others without being their holders: by the device beneath.
-    made_of: Vec<(String, String)>,
+    made_of: Vec<MadeOf>,
+}
+
+/// A device made of another, or of a file, without being listed as its holder.
+pub(super) struct MadeOf {
+    /// What it is made of, as the kernel names it.
+    pub beneath: PathBuf,
+    /// E.g. `loop3`, `NVMe target nqn…`.
+    pub by: String,
+    /// Whether it is a loop device, which by itself writes nothing.
+    pub is_loop: bool,
 }
 
 impl Snapshot {
     pub fn take(sysfs: &Sysfs) -> Self {
+        let mut snapshot = Self::without_programs(sysfs);
+        let own = std::process::id();
+        for pid in process::all(sysfs).into_iter().filter(|pid| *pid != own) {
+            snapshot.open.extend(open_files(&sysfs.proc.join(pid.to_string()).join("fd"), pid));
+        }
+        snapshot
+    }
+
+    /// The same without what programs have open.
+    pub fn without_programs(sysfs: &Sysfs) -> Self {
         let mut snapshot =
             Self { mounts: Vec::new(), swaps: swaps(sysfs), open: Vec::new(), made_of: made_of(sysfs) };
         let mut namespaces = Vec::new();
         namespaces.extend(link_name(&sysfs.proc.join("self/ns/mnt")));
         snapshot.mounts.extend(mounts(sysfs, &sysfs.proc.join("self/mountinfo"), None));
-        let own = std::process::id();
         for pid in process::all(sysfs) {
             let dir = sysfs.proc.join(pid.to_string());
             // Those of others are for root to see.
@@ -119,11 +139,12 @@ impl Snapshot {
                 let seen_by = process::in_words(sysfs, pid);
                 snapshot.mounts.extend(mounts(sysfs, &dir.join("mountinfo"), Some(seen_by)));
             }
-            if pid != own {
-                snapshot.open.extend(open_files(&dir.join("fd"), pid));
-            }
         }
         snapshot
+    }
+
+    pub fn made_of(&self) -> &[MadeOf] {
+        &self.made_of
     }
 
     /// What uses the disks of `function`.
@@ -142,8 +163,10 @@ impl Snapshot {
         let before = uses.len();
         let dir = sysfs.sys.join("class/block").join(&disk.name);
         self.uses_of_device(sysfs, &disk.name, disk.number, &dir, uses);
+        self.made_of_device(sysfs, &disk.name, uses);
         for part in &disk.partitions {
             self.uses_of_device(sysfs, &part.name, part.number, &dir.join(&part.name), uses);
+            self.made_of_device(sysfs, &part.name, uses);
         }
         let explained = uses[before..].iter().any(DiskUse::forbids);
         if !explained && is_busy(sysfs.ops().claim(&sysfs.dev.join(&disk.name)).as_ref()) {
@@ -157,7 +180,8 @@ impl Snapshot {
         self.opens_of(sysfs, &disk.name.replacen("nvme", "ng", 1), uses);
     }
 
-    fn uses_of_device(
+    /// Mounts, swap and holders of a disk or a partition by itself.
+    pub fn uses_of_device(
         &self,
         sysfs: &Sysfs,
         name: &str,
@@ -175,9 +199,13 @@ impl Snapshot {
         for holder in names(&dir.join("holders")) {
             add(UseKind::Held { by: self.holder_in_words(sysfs, &holder, 0) });
         }
-        for (_, by) in self.made_of.iter().filter(|(beneath, _)| beneath == name) {
-            add(UseKind::Held { by: by.clone() });
-        }
+    }
+
+    fn made_of_device(&self, sysfs: &Sysfs, name: &str, uses: &mut Vec<DiskUse>) {
+        let made = self.made_of.iter().filter(|made| sysfs.node_name(&made.beneath).as_deref() == Some(name));
+        uses.extend(
+            made.map(|made| DiskUse { device: name.to_owned(), kind: UseKind::Held { by: made.by.clone() } }),
+        );
     }
 
     fn mounts_of<'a>(
@@ -253,7 +281,7 @@ pub(super) fn claim(sysfs: &Sysfs, function: &NvmeFunction) -> Result<Vec<Claim>
     Ok(claims)
 }
 
-fn is_busy(claimed: Result<&Claim, &std::io::Error>) -> bool {
+pub(super) fn is_busy(claimed: Result<&Claim, &std::io::Error>) -> bool {
     claimed.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
@@ -267,26 +295,34 @@ fn mounts(sysfs: &Sysfs, path: &Path, seen_by: Option<String>) -> Vec<Mount> {
         let number = device_number(front.next()?);
         let at = unescape(front.nth(1)?);
         let source = back.split(' ').nth(1).map(unescape);
-        let source = source.and_then(|source| sysfs.node_name(&source));
+        let source = source.and_then(|source| sysfs.node_name(Path::new(&source)));
         Some(Mount { number, source, at: at.into(), seen_by: seen_by.clone() })
     });
     mounts.collect()
 }
 
-/// `/proc/swaps`: a header, then a line for each, its path first.
+/// The block devices among what is swapped on.
 fn swaps(sysfs: &Sysfs) -> Vec<String> {
-    let text = fs::read_to_string(sysfs.proc.join("swaps")).unwrap_or_default();
-    let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    paths.filter_map(|path| sysfs.node_name(&unescape(path))).collect()
+    swap_paths(sysfs).iter().filter_map(|path| sysfs.node_name(Path::new(path))).collect()
 }
 
-/// What is made of a block device without being listed as its holder: loop devices, and namespaces of the kernel's NVMe target.
-fn made_of(sysfs: &Sysfs) -> Vec<(String, String)> {
+/// `/proc/swaps`: a header, then a line for each, its path first.
+pub(super) fn swap_paths(sysfs: &Sysfs) -> Vec<String> {
+    let text = fs::read_to_string(sysfs.proc.join("swaps")).unwrap_or_default();
+    let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    paths.map(unescape).collect()
+}
+
+/// What is made of a block device or file without being listed as its holder: loop devices, and namespaces of the kernel's NVMe target.
+pub(super) fn made_of(sysfs: &Sysfs) -> Vec<MadeOf> {
     let mut made = Vec::new();
     for name in names(&sysfs.sys.join("class/block")).into_iter().filter(|name| name.starts_with("loop")) {
         let file = sysfs.sys.join("class/block").join(&name).join("loop/backing_file");
-        let beneath = attribute(&file).and_then(|path| sysfs.node_name(&path));
-        made.extend(beneath.map(|beneath| (beneath, name)));
+        // A file's name may be any bytes.
+        let Ok(mut bytes) = fs::read(&file) else { continue };
+        bytes.pop_if(|byte| *byte == b'\n');
+        let beneath = PathBuf::from(OsString::from_vec(bytes));
+        made.push(MadeOf { beneath, by: name, is_loop: true });
     }
     let target = sysfs.sys.join("kernel/config/nvmet/subsystems");
     for subsystem in names(&target) {
@@ -296,8 +332,9 @@ fn made_of(sysfs: &Sysfs) -> Vec<(String, String)> {
             if attribute(&dir.join("enable")).as_deref() != Some("1") {
                 continue;
             }
-            let beneath = attribute(&dir.join("device_path")).and_then(|path| sysfs.node_name(&path));
-            made.extend(beneath.map(|beneath| (beneath, format!("NVMe target {subsystem}"))));
+            let by = format!("NVMe target {subsystem}");
+            let beneath = attribute(&dir.join("device_path"));
+            made.extend(beneath.map(|path| MadeOf { beneath: path.into(), by, is_loop: false }));
         }
     }
     made

@@ -1,0 +1,226 @@
+//! What the kernel does with a file or block device that somebody wants to write to.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use super::function::disk;
+use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name};
+use super::usage::{DiskUse, STACK_MAX, Snapshot, UseKind, is_busy, made_of, swap_paths};
+
+/// How long a disk may be held that nothing uses any more.
+const LET_GO: Duration = Duration::from_millis(300);
+
+/// Why nobody else may write to the file or block device `path`: what the kernel does with it, and what
+/// would help. `None`: nothing, as far as can be seen from here.
+///
+/// Looked at are mounts (of every mount namespace that this process may look into), swap, devices made of
+/// it, its partitions, and the same of each loop device whose file it is. A loop device that nothing uses
+/// forbids nothing.
+pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
+    let meta = fs::metadata(path).ok()?;
+    if meta.file_type().is_block_device() {
+        let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+        let name = link_name(&sysfs.sys.join(format!("dev/block/{}:{}", number.0, number.1)))?;
+        let uses = Uses { sysfs, snapshot: Snapshot::without_programs(sysfs) };
+        return uses.of_device(&name, number, 0).map(|found| in_words(&found));
+    }
+    of_file(sysfs, &meta)
+}
+
+/// Of a regular file.
+fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
+    let same = |path: &Path| {
+        fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (meta.dev(), meta.ino()))
+    };
+    if swap_paths(sysfs).iter().any(|path| same(Path::new(path))) {
+        return Some("it is swap space: swapoff it first".to_owned());
+    }
+    // Most files are nobody's: only then is it worth looking at every mount.
+    let made: Vec<_> = made_of(sysfs).into_iter().filter(|made| same(&made.beneath)).collect();
+    let snapshot = (!made.is_empty()).then(|| Snapshot::without_programs(sysfs))?;
+    let uses = Uses { sysfs, snapshot };
+    made.iter().find_map(|made| {
+        if !made.is_loop {
+            return Some(format!("it is held by {}: take that apart first", made.by));
+        }
+        let found = uses.of_device(&made.by, number_of(sysfs, &made.by)?, 0)?;
+        Some(format!("it is the file of {}, and {}", made.by, in_words(&found)))
+    })
+}
+
+/// What uses it, and what to do.
+fn in_words(found: &DiskUse) -> String {
+    let advice = match found.kind {
+        UseKind::Mounted { .. } => "unmount it first",
+        UseKind::Swap => "swapoff it first",
+        UseKind::Held { .. } => "take that apart first",
+        UseKind::Exclusive | UseKind::Open { .. } => "end what uses it first",
+    };
+    format!("{found}: {advice}")
+}
+
+fn number_of(sysfs: &Sysfs, name: &str) -> Option<DeviceNumber> {
+    device_number(&attribute(&sysfs.sys.join("class/block").join(name).join("dev"))?)
+}
+
+/// What is looked at, at one moment.
+struct Uses<'a> {
+    sysfs: &'a Sysfs,
+    snapshot: Snapshot,
+}
+
+impl Uses<'_> {
+    /// What uses block device `name`, a partition of it, or a loop device on one of these.
+    fn of_device(&self, name: &str, number: DeviceNumber, depth: u32) -> Option<DiskUse> {
+        let dir = self.sysfs.sys.join("class/block").join(name);
+        let mut devices = vec![(name.to_owned(), Some(number), dir.clone())];
+        for part in disk(self.sysfs, name.to_owned()).into_iter().flat_map(|disk| disk.partitions) {
+            let dir = dir.join(&part.name);
+            devices.push((part.name, part.number, dir));
+        }
+        for (device, number, dir) in &devices {
+            let mut uses = Vec::new();
+            self.snapshot.uses_of_device(self.sysfs, device, *number, dir, &mut uses);
+            if let Some(first) = uses.into_iter().next().or_else(|| self.of_what_is_made(device, depth)) {
+                return Some(first);
+            }
+        }
+        // The kernel gives a disk back some time after its last mount has gone.
+        let node = self.sysfs.dev.join(name);
+        let is_held = || is_busy(self.sysfs.ops().claim(&node).as_ref());
+        let held = !self.sysfs.wait(LET_GO, || !is_held());
+        held.then(|| DiskUse { device: name.to_owned(), kind: UseKind::Exclusive })
+    }
+
+    /// What uses something that is made of `device` without being its holder.
+    fn of_what_is_made(&self, device: &str, depth: u32) -> Option<DiskUse> {
+        let made = self.snapshot.made_of().iter();
+        let mut made = made.filter(|made| self.sysfs.node_name(&made.beneath).as_deref() == Some(device));
+        made.find_map(|made| {
+            if !made.is_loop || depth == STACK_MAX {
+                return Some(DiskUse {
+                    device: device.to_owned(),
+                    kind: UseKind::Held { by: made.by.clone() },
+                });
+            }
+            self.of_device(&made.by, number_of(self.sysfs, &made.by)?, depth + 1)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use super::super::ops::System;
+    use super::*;
+
+    /// A machine of files: loop0 with one partition.
+    struct Machine {
+        root: tempfile::TempDir,
+        image: PathBuf,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let machine = Self { image: root.path().join("disk .img"), root };
+            fs::write(&machine.image, [0; 512]).unwrap();
+            machine.put("sys/class/block/loop0/dev", "7:0\n");
+            machine.put("sys/class/block/loop0/size", "1\n");
+            machine.put("sys/class/block/loop0/loop/backing_file", &format!("{}\n", machine.image.display()));
+            machine.put("sys/class/block/loop0/loop0p1/dev", "259:7\n");
+            machine.put("sys/class/block/loop0/loop0p1/size", "1\n");
+            machine.put("sys/class/block/loop0/loop0p1/partition", "1\n");
+            let (part, link) = ("loop0/loop0p1", machine.path("sys/class/block/loop0p1"));
+            symlink(part, link).unwrap();
+            machine
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.root.path().join(name)
+        }
+
+        fn put(&self, name: &str, text: &str) {
+            fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+            fs::write(self.path(name), text).unwrap();
+        }
+
+        fn mount(&self, number: &str) {
+            let line = format!("36 35 {number} / /mnt rw - ext4 /dev/none rw\n");
+            self.put("proc/self/mountinfo", &line);
+        }
+
+        fn in_use(&self) -> Option<String> {
+            in_use(&Sysfs::at(self.root.path(), Arc::new(System::default())), &self.image)
+        }
+    }
+
+    #[test]
+    fn a_loop_device_that_nothing_uses_forbids_nothing() {
+        let machine = Machine::new();
+        assert_eq!(machine.in_use(), None);
+        machine.mount("7:1");
+        assert_eq!(machine.in_use(), None);
+    }
+
+    #[test]
+    fn a_loop_device_that_is_mounted() {
+        let machine = Machine::new();
+        machine.mount("7:0");
+        let found = machine.in_use().unwrap();
+        assert_eq!(found, "it is the file of loop0, and loop0 is mounted at /mnt: unmount it first");
+        // By another name of the file, too.
+        let other = machine.path("other");
+        fs::hard_link(&machine.image, &other).unwrap();
+        let sysfs = Sysfs::at(machine.root.path(), Arc::new(System::default()));
+        assert!(in_use(&sysfs, &other).is_some());
+        let copy = machine.path("copy");
+        fs::copy(&machine.image, &copy).unwrap();
+        assert_eq!(in_use(&sysfs, &copy), None);
+    }
+
+    #[test]
+    fn a_partition_of_a_loop_device() {
+        let machine = Machine::new();
+        machine.mount("259:7");
+        let found = machine.in_use().unwrap();
+        assert!(found.contains("loop0, and loop0p1 is mounted at /mnt"), "{found}");
+    }
+
+    #[test]
+    fn swap_and_holders() {
+        let machine = Machine::new();
+        let name = machine.image.to_str().unwrap().replace(' ', "\\040");
+        machine.put("proc/swaps", &format!("Filename Type Size Used Priority\n{name} file 8 0 -2\n"));
+        assert!(machine.in_use().unwrap().contains("swapoff"));
+        machine.put("proc/swaps", "Filename Type Size Used Priority\n");
+        fs::create_dir_all(machine.path("sys/class/block/loop0/holders/dm-3")).unwrap();
+        machine.put("sys/class/block/dm-3/dm/name", "vg-root\n");
+        let found = machine.in_use().unwrap();
+        assert!(found.contains("loop0 is held by dm-3 (vg-root)"), "{found}");
+    }
+
+    #[test]
+    fn a_loop_device_on_a_loop_device() {
+        let machine = Machine::new();
+        machine.put("sys/class/block/loop1/dev", "7:1\n");
+        machine.put("sys/class/block/loop1/loop/backing_file", "/dev/loop0p1\n");
+        machine.mount("7:1");
+        let found = machine.in_use().unwrap();
+        assert!(found.contains("file of loop0, and loop1 is mounted at /mnt"), "{found}");
+    }
+
+    #[test]
+    fn a_name_that_the_target_serves() {
+        let machine = Machine::new();
+        let dir = "sys/kernel/config/nvmet/subsystems/nqn.a/namespaces/1";
+        machine.put(&format!("{dir}/enable"), "1\n");
+        machine.put(&format!("{dir}/device_path"), &format!("{}\n", machine.image.display()));
+        assert!(machine.in_use().unwrap().contains("held by NVMe target nqn.a"));
+    }
+}
