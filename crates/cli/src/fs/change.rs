@@ -46,11 +46,14 @@ struct Removal {
     left: Vec<OsString>,
 }
 
+/// The names in directory `node`, by inode: each block of inodes is read and changed once then, and
+/// not once for each of its files.
 fn entries_of(fs: &FileSystem, node: &Node) -> Result<Vec<OsString>, Error> {
-    let is_own = |entry: &Result<Entry, Error>| {
-        !entry.as_ref().is_ok_and(|entry| entry.name == "." || entry.name == "..")
-    };
-    fs.entries(node)?.filter(is_own).map(|entry| entry.map(|entry| entry.name)).collect()
+    let mut entries = fs.entries(node)?.collect::<Result<Vec<Entry>, _>>()?;
+    entries.retain(|entry| entry.name != "." && entry.name != "..");
+    // The last one goes first.
+    entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.ino));
+    Ok(entries.into_iter().map(|entry| entry.name).collect())
 }
 
 /// Removes directory `node` and all below it, from the innermost outwards.

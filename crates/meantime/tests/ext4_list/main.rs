@@ -9,5 +9,6 @@ mod image;
 mod changed;
 mod collide;
 mod damaged;
+mod inodes;
 mod kernel;
 mod replayed;

@@ -12,17 +12,34 @@ pub trait Source {
     /// # Errors
     /// [`SourceError`].
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError>;
+
+    /// The same for a part of a table, which goes on up to byte `end` of the device: who keeps what
+    /// was read may read more of it at once.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_table(&self, offset: u64, bytes: usize, _end: u64) -> Result<Arc<[u8]>, SourceError> {
+        self.read(offset, bytes)
+    }
 }
 
 impl<S: Source + ?Sized> Source for &S {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         (**self).read(offset, bytes)
     }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read_table(offset, bytes, end)
+    }
 }
 
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         (**self).read(offset, bytes)
+    }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read_table(offset, bytes, end)
     }
 }
 

@@ -209,6 +209,11 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// [`Defect::BlockPointer`] if the file system has no such block, or the source.
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
+        self.table_block(block, block)
+    }
+
+    /// The same, of a table that goes on up to block `end`.
+    fn table_block(&self, block: u64, end: u64) -> Result<Arc<[u8]>, Error> {
         if let Some(newer) = self.shared.overlay.get(&block) {
             return Ok(Arc::clone(newer));
         }
@@ -217,7 +222,9 @@ impl<S: Source> Volume<S> {
         if block >= self.block_count() {
             return Err(wrong().into());
         }
-        let found = self.source.read(block << self.superblock().block_bits(), bytes)?;
+        let bits = self.superblock().block_bits();
+        let end = end.min(self.block_count());
+        let found = self.source.read_table(block << bits, bytes, end << bits)?;
         if found.len() == bytes { Ok(found) } else { Err(wrong().into()) }
     }
 
@@ -358,7 +365,9 @@ impl<S: Source> Volume<S> {
     /// As [`inode`](Self::inode).
     pub(in crate::ext4) fn inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize), Error> {
         let (block, at) = self.inode_place(ino)?;
-        let table = self.block(block)?;
+        let per_block = self.block_bytes() as u32 / self.superblock().inode_bytes();
+        let after = self.superblock().inodes_per_group() - (ino - 1) % self.superblock().inodes_per_group();
+        let table = self.table_block(block, block + u64::from(after.div_ceil(per_block)))?;
         let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(block);
         let bytes = table.get(at..at + self.superblock().inode_bytes() as usize);
         let bytes = bytes.ok_or_else(|| wrong(Defect::InodeNumber))?;

@@ -274,9 +274,15 @@ impl<'a> Handle<'a> {
 
 impl Source for Handle<'_> {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.read_table(offset, bytes, 0)
+    }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
         let block_bytes = self.volume.block_bytes() as u64;
         let (block, at) = (offset / block_bytes, (offset % block_bytes) as usize);
-        let Some(changed) = self.changes.blocks.get(&block) else { return self.base.read(offset, bytes) };
+        let Some(changed) = self.changes.blocks.get(&block) else {
+            return self.base.read_table(offset, bytes, end);
+        };
         match changed.get(at..at + bytes) {
             Some(all) if all.len() == changed.len() => Ok(Arc::clone(changed)),
             Some(part) => Ok(part.into()),
