@@ -69,26 +69,27 @@ pub fn spread(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
         Op::Write(FILES[file], next[file] * 9000, 100)
     };
     warm.extend([Op::Create("b"), Op::Create("c")]);
-    for file in 0..FILES.len() {
+    for (file, name) in FILES.into_iter().enumerate() {
         warm.extend((0..1 + rng.below(4)).map(|_| apart(file)));
-        warm.push(Op::Fsync(FILES[file]));
+        warm.push(Op::Fsync(name));
     }
     warm.extend([Op::Truncate("d/s", 0), Op::Sync]);
-    for file in 0..FILES.len() {
+    for (file, name) in FILES.into_iter().enumerate() {
         warm.extend((0..rng.below(4)).map(|_| apart(file)));
-        warm.push(Op::Fsync(FILES[file]));
+        warm.push(Op::Fsync(name));
     }
     let mut ops = Vec::new();
     for _ in 0..8 + rng.below(6) {
         let file = rng.below(FILES.len() as u64) as usize;
-        ops.push(match rng.below(8) {
-            0 => Op::Append("d/s", 5000),
-            1 => Op::Punch(FILES[file], rng.below(6) * 4096, 9000),
-            2 => Op::Keep(FILES[file], rng.below(20) * 4096, 9000),
-            3 => Op::Truncate(FILES[file], rng.below(40_000)),
-            _ => apart(file),
-        });
-        ops.push(Op::Fsync(if ops.last() == Some(&Op::Append("d/s", 5000)) { "d/s" } else { FILES[file] }));
+        let name = FILES[file];
+        let (op, name) = match rng.below(8) {
+            0 => (Op::Append("d/s", 5000), "d/s"),
+            1 => (Op::Punch(name, rng.below(6) * 4096, 9000), name),
+            2 => (Op::Keep(name, rng.below(20) * 4096, 9000), name),
+            3 => (Op::Truncate(name, rng.below(40_000)), name),
+            _ => (apart(file), name),
+        };
+        ops.extend([op, Op::Fsync(name)]);
     }
     (warm, ops)
 }
