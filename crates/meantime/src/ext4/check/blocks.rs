@@ -87,8 +87,7 @@ impl<S: Source> Checker<'_, S> {
             };
         }
         if inode.attribute_block() != 0 {
-            counted.last = None;
-            self.add(&mut counted, inode.attribute_block(), 1);
+            counted.clusters += 1;
             self.attribute_block(inode, path)?;
         }
         let values = self.value_clusters(inode)?;
@@ -207,8 +206,8 @@ impl<S: Source> Checker<'_, S> {
                     self.claim(block, 1, Some(ino), path)?;
                     continue;
                 }
-                counted.last = None;
-                self.add(counted, block, 1);
+                // It has a cluster to itself; that of the extent before it may go on behind it.
+                counted.clusters += 1;
                 self.claim(block, 1, Some(ino), path)?;
                 let Some(read) = self.sound(volume.block(block), Some(ino), path)? else {
                     whole = false;
