@@ -205,7 +205,8 @@ macro_rules! fcntl_hooks {
         /// As fcntl(2).
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-            if is_hidden(fd) {
+            // Whether a number is taken may be asked, by who looks for a free one.
+            if command != libc::F_GETFD && is_hidden(fd) {
                 return not_open();
             }
             type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int;
