@@ -166,6 +166,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     // A kernel before 5.9.
     around_reserved(first as c_uint, highest as c_uint, |first, last| {
         for fd in first..=last {
+            // SAFETY: no memory is meant.
             unsafe { real!(c"close" as Close)(fd as c_int) };
         }
         0
