@@ -8,7 +8,6 @@ mod common;
 
 use std::any::Any;
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use common::quick;
@@ -16,7 +15,7 @@ use meantime::block::{BlockDevice, ChannelOptions, NvmeDevice};
 use meantime::completion::Policy;
 use meantime::hw::soft::SoftTransport;
 use meantime::nvme::{Controller, QueueClass};
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
 /// A register write: (offset, bytes, value).
@@ -91,7 +90,7 @@ unsafe impl SoftPort for Recorder {
         self.inner.vectors()
     }
 
-    fn set_vector(&self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
         self.inner.set_vector(vector, event)
     }
 

@@ -134,7 +134,7 @@ impl ServerBackend for Backend {
         }
         assert_eq!(fds.len(), count as usize);
         for (vector, fd) in (start..).zip(fds) {
-            self.port.set_vector(vector as u16, Some(Arc::new(OwnedFd::from(fd)))).map_err(failed)?;
+            self.port.set_vector(vector as u16, Some(Arc::new(OwnedFd::from(fd)).into())).map_err(failed)?;
         }
         Ok(())
     }

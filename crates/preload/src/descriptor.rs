@@ -166,6 +166,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     // A kernel before 5.9.
     around_reserved(first as c_uint, highest as c_uint, |first, last| {
         for fd in first..=last {
+            // SAFETY: no memory is meant.
             unsafe { real!(c"close" as Close)(fd as c_int) };
         }
         0
@@ -205,7 +206,8 @@ macro_rules! fcntl_hooks {
         /// As fcntl(2).
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-            if is_hidden(fd) {
+            // Whether a number is taken may be asked, by who looks for a free one.
+            if command != libc::F_GETFD && is_hidden(fd) {
                 return not_open();
             }
             type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int;

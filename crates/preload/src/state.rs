@@ -191,20 +191,16 @@ pub fn forget(fd: c_int) {
     if !is_ours(fd) {
         return;
     }
-    if fork::is_child() {
-        // Made past us, with memory of its own and without the threads: see `in_child`.
-        // SAFETY: never freed once it is there.
-        let mounted = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() };
-        std::mem::forget(mounted.map(|posix| posix.descriptors().clear(fd)));
-        return;
-    }
-    if !is_owner() {
+    let is_child = fork::is_child();
+    if !is_owner() && !is_child {
         return;
     }
     // SAFETY: never freed once they are there.
     let (now, before) =
         unsafe { (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref()) };
     match (now, before) {
+        // Made past us, with memory of its own and without the threads.
+        (Some(posix), _) if is_child => std::mem::forget(posix.descriptors().clear(fd)),
         (Some(posix), _) => drop(posix.descriptors().clear(fd)),
         // Of the parent's memory nothing is dropped: threads that are gone may hold locks in it.
         (None, Some(before)) => std::mem::forget(before.descriptors().clear(fd)),

@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -162,7 +163,7 @@ pub struct DmaRegion {
     iova: u64,
     host_addr: usize,
     len: usize,
-    keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+    keepalive: Arc<dyn Any + Send + Sync>,
 }
 
 impl DmaRegion {
@@ -180,7 +181,7 @@ impl DmaRegion {
         iova: u64,
         host_addr: usize,
         len: usize,
-        keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+        keepalive: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         Self { iova, host_addr, len, keepalive }
     }
@@ -211,7 +212,7 @@ impl DmaRegion {
 
     /// What keeps the memory mapped in this process.
     #[must_use]
-    pub fn keepalive(&self) -> &std::sync::Arc<dyn Any + Send + Sync> {
+    pub fn keepalive(&self) -> &Arc<dyn Any + Send + Sync> {
         &self.keepalive
     }
 }
@@ -233,7 +234,7 @@ pub struct ControllerMemory {
     /// Length in bytes, a multiple of a page.
     pub len: usize,
     /// Keeps it mapped in this process.
-    pub keepalive: std::sync::Arc<dyn Any + Send + Sync>,
+    pub keepalive: Arc<dyn Any + Send + Sync>,
 }
 
 impl fmt::Debug for ControllerMemory {
@@ -275,6 +276,27 @@ impl fmt::Display for SeamError {
 
 impl std::error::Error for SeamError {}
 
+/// What is told of an interrupt without a descriptor, in the process that the controller is in.
+pub trait Signal: Send + Sync {
+    /// There is an interrupt. Does not wait.
+    fn signal(&self);
+}
+
+/// What an interrupt vector signals.
+#[derive(Clone)]
+pub enum Interrupt {
+    /// An eventfd, possibly of another process.
+    EventFd(Arc<OwnedFd>),
+    /// Something in this process.
+    Local(Arc<dyn Signal>),
+}
+
+impl From<Arc<OwnedFd>> for Interrupt {
+    fn from(event: Arc<OwnedFd>) -> Self {
+        Self::EventFd(event)
+    }
+}
+
 /// A software SSD as its driver sees it: one PCIe function's worth of calls.
 ///
 /// None of these is on the path of an I/O, except [`SoftPort::wake`] when the SSD's thread has parked.
@@ -297,19 +319,19 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     /// Writes a 64-bit controller register; returns when the controller has taken notice of it.
     fn write64(&self, offset: u32, value: u64);
     /// The doorbells.
-    fn doorbells(&self) -> std::sync::Arc<Doorbells>;
+    fn doorbells(&self) -> Arc<Doorbells>;
     /// Lets the controller reach `region`.
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError>;
     /// Takes the region that begins at `iova` back. When it returns the controller will not touch it again.
     fn unmap_dma(&self, iova: u64) -> Result<(), SeamError>;
     /// How many interrupt vectors there are.
     fn vectors(&self) -> u16;
-    /// Signals `event` (an eventfd) for `vector` from now on, or nothing.
-    fn set_vector(&self, vector: u16, event: Option<std::sync::Arc<OwnedFd>>) -> Result<(), SeamError>;
+    /// Signals `event` for `vector` from now on, or nothing.
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError>;
     /// Wakes the SSD's thread if it has parked.
     fn wake(&self);
     /// The clock that a stepped SSD lives by; `None` for one that runs in real time.
-    fn virtual_clock(&self) -> Option<std::sync::Arc<dyn VirtualClock>>;
+    fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>>;
     /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ say what for.
     fn controller_memory(&self) -> Option<ControllerMemory> {
         None

@@ -1,12 +1,11 @@
 //! Calls to the SSD's thread: registers, mappings, vectors. Slow, as they are on real hardware, and synchronous.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError};
+use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError};
 
 use crate::controller::{Controller, Refusal};
 use crate::faults::FaultPlan;
@@ -17,7 +16,7 @@ pub(crate) enum Call {
     Write64(u32, u64, SyncSender<()>),
     Map(DmaRegion, SyncSender<Result<(), SeamError>>),
     Unmap(u64, SyncSender<Result<(), SeamError>>),
-    SetVector(u16, Option<Arc<OwnedFd>>, SyncSender<Result<(), SeamError>>),
+    SetVector(u16, Option<Interrupt>, SyncSender<Result<(), SeamError>>),
     FunctionReset(SyncSender<()>),
     PowerCycle(Arc<Doorbells>, SyncSender<()>),
     PowerCut(u64, SyncSender<u64>),

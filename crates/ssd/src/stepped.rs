@@ -1,9 +1,10 @@
 //! The SSD without a thread: it moves when its clock does.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{
+    ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock,
+};
 
 use crate::clock::FixedClock;
 use crate::config::SsdConfig;
@@ -310,7 +311,7 @@ unsafe impl SoftPort for PortHandle {
         self.0.vectors
     }
 
-    fn set_vector(&self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
         self.0.state().controller.set_vector(vector, event)
     }
 

@@ -1,6 +1,5 @@
 //! The SSD on a thread of its own, in real time.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +7,9 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{
+    ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock,
+};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
@@ -348,7 +349,7 @@ unsafe impl SoftPort for Port {
         self.vectors
     }
 
-    fn set_vector(&self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
         self.ask(|reply| Call::SetVector(vector, event, reply))?
     }
 

@@ -162,8 +162,8 @@ fn signals(event: &OwnedFd) -> u64 {
 fn interrupts_come_per_batch_and_per_vector() {
     let (ssd, mut host) = stepped(config(1 << 20, 512));
     let (admin, event) = (eventfd(), eventfd());
-    host.port.set_vector(0, Some(Arc::clone(&admin))).unwrap();
-    host.port.set_vector(2, Some(Arc::clone(&event))).unwrap();
+    host.port.set_vector(0, Some(Arc::clone(&admin).into())).unwrap();
+    host.port.set_vector(2, Some(Arc::clone(&event).into())).unwrap();
     host.create_queues(1, 64, Some(2));
     assert_eq!(signals(&admin), 2);
     host.create_queues(2, 64, None);
@@ -192,7 +192,7 @@ fn coalescing_by_number_and_by_time() {
     let (ssd, mut host) = stepped(config(1 << 20, 512));
     let clock = ssd.clock();
     let event = eventfd();
-    host.port.set_vector(1, Some(Arc::clone(&event))).unwrap();
+    host.port.set_vector(1, Some(Arc::clone(&event).into())).unwrap();
     host.create_queues(1, 64, Some(1));
     let area = host.alloc(4096);
     // Four completions, or 300 µs.
@@ -228,7 +228,7 @@ fn coalescing_by_number_and_by_time() {
 fn coalescing_with_a_slow_model() {
     let (ssd, mut host) = stepped(SsdConfig { model: Model::named("zssd").unwrap(), ..config(1 << 20, 512) });
     let event = eventfd();
-    host.port.set_vector(1, Some(Arc::clone(&event))).unwrap();
+    host.port.set_vector(1, Some(Arc::clone(&event).into())).unwrap();
     host.create_queues(1, 64, Some(1));
     let area = host.alloc(4096);
     let coalescing = InterruptCoalescing(0).with_thr(7).with_time(1);

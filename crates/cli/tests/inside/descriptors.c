@@ -98,6 +98,7 @@ int main(int argc, char **argv) {
             refused(close(found[at]));
             refused(syscall(SYS_close, found[at]));
             refused(fcntl(found[at], F_SETFD, 0));
+            CHECK(fcntl(found[at], F_GETFD) == FD_CLOEXEC);
             CHECK(fcntl(null, F_DUPFD, found[at]) > found[at]);
         }
         CHECK(hidden > 0);

@@ -639,7 +639,9 @@ impl BlockChannel for NvmeChannel {
     }
 
     fn event(&self) -> Option<EventFd> {
-        self.interrupt.as_ref().and_then(|lane| lane.queue.event().cloned())
+        let event = self.interrupt.as_ref()?.queue.event()?;
+        // It is asked for by event loops: without a descriptor it is none for them.
+        event.with_descriptor().ok().cloned()
     }
 
     fn depth(&self) -> u16 {

@@ -1,54 +1,96 @@
-//! An eventfd: the soft and VFIO form of an interrupt vector.
+//! An interrupt vector's other end: an eventfd, or a word of memory if the device is in this process.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use meantime_process::descriptor::shelter;
+use meantime_spec::seam::{Interrupt, Signal};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use rustix::time::Timespec;
 
+use super::futex::Futex;
 use super::{HwError, Result};
 
-/// A counter in the kernel that one side adds to and the other takes from. A signal that comes before the wait is kept.
+/// A counter that one side adds to and the other takes from. A signal that comes before the wait is kept.
+///
+/// A device in another process or in the kernel signals an eventfd. One in this process does without:
+/// a descriptor would be in the program's way, and costs two system calls where a wait takes one. It
+/// gets one when an event loop asks for it.
 #[derive(Debug, Clone)]
-pub struct EventFd(Arc<OwnedFd>);
+pub struct EventFd(Arc<Event>);
+
+#[derive(Debug)]
+struct Event {
+    /// How often it was signalled without a descriptor; `None`: everything goes by the descriptor.
+    local: Option<Futex>,
+    fd: OnceLock<Arc<OwnedFd>>,
+}
 
 impl EventFd {
     /// A new eventfd with counter 0.
     pub fn new() -> Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let fd = eventfd(0, flags).and_then(shelter).map_err(|errno| HwError::Os {
-            what: "cannot create an eventfd (is `ulimit -n` too low?)",
-            source: errno.into(),
-        })?;
-        Ok(Self(Arc::new(fd)))
+        Ok(Self(Arc::new(Event { local: None, fd: OnceLock::from(Arc::new(open()?)) })))
     }
 
-    /// The descriptor, to hand to the side that signals.
-    pub fn fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.0)
+    /// For a device in this process, without a descriptor.
+    pub fn local() -> Self {
+        Self(Arc::new(Event { local: Some(Futex::default()), fd: OnceLock::new() }))
+    }
+
+    /// What a device in this process, or one that knows descriptors, is to signal.
+    pub fn interrupt(&self) -> Interrupt {
+        match (&self.0.local, self.0.fd.get()) {
+            (None, Some(fd)) => Interrupt::EventFd(Arc::clone(fd)),
+            _ => Interrupt::Local(Arc::clone(&self.0) as Arc<dyn Signal>),
+        }
+    }
+
+    /// Has a descriptor made, for event loops, if there is none yet.
+    pub fn with_descriptor(&self) -> Result<&Self> {
+        if self.0.fd.get().is_none() {
+            // Somebody else's that was made meanwhile is as good.
+            let _ = self.0.fd.set(Arc::new(open()?));
+            // A signal either finds the descriptor, or is found here: each side writes, then looks.
+            fence(Ordering::SeqCst);
+            if self.0.local.as_ref().is_some_and(|local| local.get() != 0) {
+                self.0.ring();
+            }
+        }
+        Ok(self)
+    }
+
+    /// The descriptor, to hand to the side that signals; `None`: it has none.
+    pub fn fd(&self) -> Option<Arc<OwnedFd>> {
+        self.0.fd.get().cloned()
     }
 
     /// Adds one to the counter.
     pub fn signal(&self) {
-        // EAGAIN means that the counter is at its maximum: signalled all the same.
-        let _ = write(self.0.as_fd(), &1u64.to_ne_bytes());
+        self.0.signal();
     }
 
     /// Takes the counter if it is not zero, without waiting.
     pub fn take(&self) -> bool {
+        let local = self.0.local.as_ref().is_some_and(|local| local.take() != 0);
         let mut counter = [0; 8];
-        matches!(read(self.0.as_fd(), &mut counter), Ok(8))
+        let rung = self.0.fd.get().is_some_and(|fd| matches!(read(fd, &mut counter), Ok(8)));
+        local || rung
     }
 
     /// Waits until the counter is not zero, and takes it. False after `timeout_ns` without a signal.
     pub fn wait(&self, timeout_ns: u64) -> bool {
+        if let Some(local) = &self.0.local {
+            // Without a signal since: sleeps. Otherwise, or after a signal handler, ends at once.
+            local.wait(0, timeout_ns);
+            return self.take();
+        }
         let timeout = Timespec {
             tv_sec: (timeout_ns / 1_000_000_000) as i64,
             tv_nsec: (timeout_ns % 1_000_000_000) as i64,
         };
-        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
             // A signal handler ran: the caller looks at its queue and at its deadline, and comes back.
             Ok(0) | Err(Errno::INTR) => false,
@@ -57,16 +99,50 @@ impl EventFd {
     }
 }
 
+fn open() -> Result<OwnedFd> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    eventfd(0, flags).and_then(shelter).map_err(|errno| HwError::Os {
+        what: "cannot create an eventfd (is `ulimit -n` too low?)",
+        source: errno.into(),
+    })
+}
+
+impl Event {
+    /// Signals the descriptor, if there is one.
+    fn ring(&self) {
+        if let Some(fd) = self.fd.get() {
+            // EAGAIN means that the counter is at its maximum: signalled all the same.
+            let _ = write(fd, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Signal for Event {
+    fn signal(&self) {
+        if let Some(local) = &self.local {
+            local.advance();
+            // As in `with_descriptor`.
+            fence(Ordering::SeqCst);
+        }
+        self.ring();
+    }
+}
+
 /// For event loops: readable while the counter is not zero.
 impl AsFd for EventFd {
+    /// # Panics
+    /// If it has no descriptor and there is none to be had; not after [`with_descriptor`](Self::with_descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        if let Err(error) = self.with_descriptor() {
+            panic!("{error}");
+        }
+        self.0.fd.get().expect("just made").as_fd()
     }
 }
 
 impl AsRawFd for EventFd {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 }
 
@@ -74,13 +150,55 @@ impl AsRawFd for EventFd {
 mod tests {
     use super::*;
 
+    fn both() -> [EventFd; 2] {
+        [EventFd::new().unwrap(), EventFd::local()]
+    }
+
     #[test]
     fn keeps_a_signal_until_it_is_taken() {
-        let event = EventFd::new().unwrap();
-        assert!(!event.wait(1_000_000));
+        for event in both() {
+            assert!(!event.wait(1_000_000));
+            event.signal();
+            event.signal();
+            assert!(event.wait(0));
+            assert!(!event.take());
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken() {
+        for event in both() {
+            for _ in 0..200 {
+                let other = event.clone();
+                let signaller = std::thread::spawn(move || other.signal());
+                // Would be an hour; a wait may end early.
+                while !event.wait(3_600_000_000_000) {}
+                signaller.join().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_descriptor_made_later_tells_what_came_before_and_after() {
+        let is_readable = |event: &EventFd| {
+            let mut fds = [PollFd::new(event, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+        };
+        let event = EventFd::local();
+        assert!(event.fd().is_none() && matches!(event.interrupt(), Interrupt::Local(_)));
         event.signal();
+        event.with_descriptor().unwrap();
+        assert!(is_readable(&event) && event.take() && !is_readable(&event) && !event.take());
         event.signal();
-        assert!(event.wait(0));
-        assert!(!event.take());
+        assert!(is_readable(&event) && event.wait(0) && !is_readable(&event));
+        // However late it is made, no signal is missed.
+        for _ in 0..200 {
+            let event = EventFd::local();
+            let other = event.clone();
+            let signaller = std::thread::spawn(move || other.signal());
+            event.with_descriptor().unwrap();
+            signaller.join().unwrap();
+            assert!(is_readable(&event) && event.take());
+        }
     }
 }

@@ -15,6 +15,11 @@ impl Futex {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Takes what it holds, and leaves 0.
+    pub fn take(&self) -> u32 {
+        self.0.swap(0, Ordering::AcqRel)
+    }
+
     /// Sets the word and wakes a thread that sleeps on it.
     pub fn set(&self, value: u32) {
         self.0.store(value, Ordering::Release);

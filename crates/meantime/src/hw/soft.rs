@@ -112,8 +112,12 @@ unsafe impl Transport for SoftTransport {
         self.port.vectors()
     }
 
+    fn new_event(&self) -> Result<EventFd> {
+        Ok(EventFd::local())
+    }
+
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()> {
-        match self.port.set_vector(vector, event.map(EventFd::fd)) {
+        match self.port.set_vector(vector, event.map(EventFd::interrupt)) {
             Ok(()) => Ok(()),
             Err(SeamError::Gone) => Err(HwError::Gone),
             Err(SeamError::Unresponsive) => Err(HwError::Unresponsive),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 
 use super::{Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
 
@@ -44,7 +44,7 @@ unsafe impl SoftPort for NullPort {
     fn vectors(&self) -> u16 {
         0
     }
-    fn set_vector(&self, _: u16, _: Option<Arc<std::os::fd::OwnedFd>>) -> std::result::Result<(), SeamError> {
+    fn set_vector(&self, _: u16, _: Option<Interrupt>) -> std::result::Result<(), SeamError> {
         Ok(())
     }
     fn wake(&self) {}

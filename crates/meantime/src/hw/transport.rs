@@ -85,6 +85,10 @@ pub unsafe trait Transport: DmaMap {
     fn doorbell(&self, offset: u32) -> Result<Doorbell>;
     /// How many interrupt vectors the controller has.
     fn vectors(&self) -> u16;
+    /// An event that [`set_vector`](Self::set_vector) takes.
+    fn new_event(&self) -> Result<EventFd> {
+        EventFd::new()
+    }
     /// Has `vector` signal `event`, or nothing.
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
     /// The clock that this device's time is measured by.

@@ -397,7 +397,7 @@ impl Controller {
         let event = match vector {
             None => None,
             Some(vector) => {
-                let event = EventFd::new()?;
+                let event = self.transport.new_event()?;
                 self.transport.set_vector(vector, Some(&event))?;
                 Some(event)
             }

@@ -1,12 +1,11 @@
 //! A port between the driver and a stepped SSD that watches, and meddles at moments which a test cannot reach otherwise.
 
 use std::any::Any;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use meantime_spec::regs::{CC, Cc};
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 
 /// Something to do once.
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
@@ -104,7 +103,7 @@ unsafe impl SoftPort for MeddlingPort {
         self.inner.vectors()
     }
 
-    fn set_vector(&self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
         self.inner.set_vector(vector, event)
     }
 

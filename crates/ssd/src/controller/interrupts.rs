@@ -1,10 +1,7 @@
-//! MSI-X-like vectors by eventfd, with coalescing (features 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
-
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+//! MSI-X-like vectors by eventfd, or without a descriptor in one process, with coalescing (features 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
 
 use meantime_spec::features::InterruptCoalescing;
-use meantime_spec::seam::SeamError;
+use meantime_spec::seam::{Interrupt, SeamError};
 
 use crate::sys;
 
@@ -13,7 +10,7 @@ const TIME_UNIT_NS: u64 = 100_000;
 
 #[derive(Default)]
 struct Vector {
-    event: Option<Arc<OwnedFd>>,
+    event: Option<Interrupt>,
     /// Coalescing Disable of feature 09h.
     coalescing_disabled: bool,
     /// Completions held back.
@@ -46,7 +43,7 @@ impl Interrupts {
         self.vectors.len() as u16
     }
 
-    pub(super) fn set_event(&mut self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+    pub(super) fn set_event(&mut self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
         let vector = self.vectors.get_mut(usize::from(vector)).ok_or(SeamError::NoSuchVector)?;
         vector.event = event;
         Ok(())
@@ -72,9 +69,17 @@ impl Interrupts {
             vector.held = 0;
             self.holding -= 1;
         }
-        let Some(event) = vector.event.as_deref() else { return false };
-        // A full one is signalled already.
-        (self.guarded && !sys::is_writable(event)) || sys::signal(event)
+        match &vector.event {
+            None => false,
+            // A full one is signalled already.
+            Some(Interrupt::EventFd(event)) => {
+                (self.guarded && !sys::is_writable(event)) || sys::signal(event)
+            }
+            Some(Interrupt::Local(event)) => {
+                event.signal();
+                true
+            }
+        }
     }
 
     /// `n` more completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was sent.
@@ -122,6 +127,8 @@ impl Interrupts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
@@ -133,7 +140,7 @@ mod tests {
             u64::from_ne_bytes(bytes)
         };
         let mut interrupts = Interrupts::of_stranger(1);
-        interrupts.set_event(0, Some(Arc::clone(&event))).unwrap();
+        interrupts.set_event(0, Some(Arc::clone(&event).into())).unwrap();
         assert!(interrupts.signal(0));
         assert_eq!(count(), 1);
         // eventfd(2): the most that it holds; a write would wait for a read.

@@ -36,10 +36,9 @@ mod set_features;
 mod sgl;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, SeamError};
+use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError};
 use meantime_spec::status::{Status, StatusCode};
 
 use crate::clock::Clock;
@@ -285,7 +284,7 @@ impl Controller {
         self.host.map(region)
     }
 
-    pub(crate) fn set_vector(&mut self, vector: u16, event: Option<Arc<OwnedFd>>) -> Result<(), SeamError> {
+    pub(crate) fn set_vector(&mut self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
         self.interrupts.set_event(vector, event)
     }
 

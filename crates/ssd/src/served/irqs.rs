@@ -154,7 +154,7 @@ impl Vectors {
         let v = &self.0[vector];
         let event = v.event.as_ref().filter(|_| !v.masked).map(Arc::clone);
         // There are at most 2,048.
-        Ok(port.set_vector(vector as u16, event)?)
+        Ok(port.set_vector(vector as u16, event.map(Into::into))?)
     }
 
     /// Takes all eventfds away.

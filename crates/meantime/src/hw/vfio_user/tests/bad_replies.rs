@@ -80,7 +80,7 @@ fn a_reply_that_is_none_ends_the_connection() {
         ("closed the connection", |_| Answer::default().and_close()),
         ("more than 16 descriptors", |m| {
             (0..17).fold(Answer::bytes(right(m)), |answer, _| {
-                answer.with(EventFd::new().unwrap().fd().try_clone().unwrap())
+                answer.with(EventFd::new().unwrap().fd().unwrap().try_clone().unwrap())
             })
         }),
     ];
