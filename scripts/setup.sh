@@ -105,4 +105,6 @@ if [ -n "$testing" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; t
         echo "setup: no rustup here to install the target $musl with: 'make test-guest' needs it" >&2
     fi
 fi
+# The tests run fio's own examples.
+[ -z "$testing" ] || "$(dirname "$0")/fio-examples.sh" >/dev/null
 echo "setup: ready ($(rustc --version))"
