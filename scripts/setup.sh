@@ -108,4 +108,6 @@ if [ -n "$testing" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; t
 fi
 # The broken file systems that `fs check` is held against.
 [ -z "$testing" ] || "$(dirname "$0")/e2fsprogs-images.sh" || true
+# The tests run fio's own examples.
+[ -z "$testing" ] || "$(dirname "$0")/fio-examples.sh" >/dev/null
 echo "setup: ready ($(rustc --version))"

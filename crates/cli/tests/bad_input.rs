@@ -85,7 +85,7 @@ fn job_keys_on_the_command_line() {
     refused(&["--completion", "pole"], &["pole", "interrupt, poll, adaptive"]);
     refused(&["--completion", "poll,poll"], &["twice"]);
     refused(&["--completion", "adaptive:cpu=0"], &["adaptive:cpu=0", "1 to 100"]);
-    refused(&["--verify", "md5"], &["--verify=md5", "crc32c"]);
+    refused(&["--verify", "md6"], &["--verify=md6", "crc32c"]);
     refused(&["--verify", "crc32c"], &["writes nothing"]);
     refused(&["--bs", "4k", "--bssplit", "4k/100"], &["bs and bssplit contradict"]);
     refused(&["--bssplit", "4k/50:8k/40"], &["--bssplit=4k/50:8k/40", "90 %"]);
@@ -169,6 +169,53 @@ fn job_files() {
     assert_eq!(files(dir.path()), ["j.fio"]);
     let ran = run(dir.path(), &["bench", "none.fio"]);
     assert!(ran.code == Some(1) && ran.stderr.contains("none.fio"), "{ran:?}");
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let text =
+        "[global]\nfilename=mem:1M\nbs=4x\n[a\nzonesize=1m\n[b]\niodpeth=4\n[c]\ncmdprio=1\nioengine=net\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    let ran = run(dir.path(), &["bench", "j.fio", "--iodepth", "0"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    let words = [
+        "j.fio:3: bs=4x",
+        "j.fio:4: bad section",
+        "j.fio:7: unknown key iodpeth; did you mean iodepth?",
+        "j.fio:9: fio's key cmdprio is not supported: ",
+        "j.fio:10: ioengine=net: fio's engine net is not supported: ",
+        "command line: --iodepth=0",
+    ];
+    assert_eq!(ran.stderr.lines().count(), words.len(), "{}", ran.stderr);
+    for (line, word) in ran.stderr.lines().zip(words) {
+        assert!(line.starts_with(&format!("meantime: {word}")), "{line}");
+    }
+}
+
+#[test]
+fn fios_command_line_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = "bench --filename=mem:1M --ioengine=libaio --rw=randread --bs=4k --time_based --runtime 100ms --direct 1 \
+                --group_reporting --gtod_reduce=1 --thread --completion poll --json o.json";
+    let ran = run(dir.path(), &args.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let notes: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(notes.len(), 1, "{}", ran.stderr);
+    for key in ["ioengine (", "gtod_reduce (", "thread ("] {
+        assert!(notes[0].contains(key), "no {key} in {}", notes[0]);
+    }
+    let report = common::json(&dir.path().join("o.json"));
+    let options = &report["jobs"][0]["job options"];
+    assert_eq!(options["device"], "mem:1M");
+    assert!(options["time_based"] == "1" && options["group_reporting"] == "1", "{options}");
+    refused(&["bench", "--device", "mem:1M", "--zone_size", "1m"], 2, &["--zone_size"]);
+    refused(
+        &["bench", "--device", "mem:1M", "--zonesize", "1m"],
+        2,
+        &["fio's key --zonesize is not supported"],
+    );
+    refused(&["bench", "--device", "mem:1M", "--ioengine", "rbd"], 2, &["fio's engine rbd is not supported"]);
 }
 
 #[test]

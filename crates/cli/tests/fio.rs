@@ -136,6 +136,164 @@ fn a_sequence_is_the_same_io_by_io() {
 }
 
 #[test]
+fn gaps_runs_and_increments_are_fios() {
+    let dir = tempfile::tempdir().unwrap();
+    both(
+        dir.path(),
+        "write_lat_log=l\nlog_offset=1\n[gaps]\nrw=read:12k\n[back]\nstonewall\nrw=write:-8k\n\
+         [parts]\nstonewall\nrw=read\nsize=256k\noffset_increment=256k\nnumjobs=3\n",
+    );
+    let ios = |who: &str, number: u32| {
+        let lines = log(&dir.path().join(format!("{who}/l_lat.{number}.log")));
+        lines.into_iter().map(|line| line[2..5].to_vec()).collect::<Vec<_>>()
+    };
+    for number in 1..=2 {
+        assert_eq!(ios("fio", number), ios("ours", number), "{number}");
+    }
+    // fio numbers its clones' logs the other way round.
+    let parts = |who: &str| {
+        let mut parts: Vec<_> = (3..=5).map(|number| ios(who, number)).collect();
+        parts.sort();
+        parts
+    };
+    assert_eq!(parts("fio"), parts("ours"));
+}
+
+#[test]
+fn random_runs_and_alignment_are_fios() {
+    for (keys, step) in [
+        ("rw=randread:4\nnorandommap", 4096),
+        ("rw=randread:4\nrw_sequencer=identical\nnorandommap", 4096),
+        ("rw=randread\nbssplit=512/50:4k/50\nblockalign=8k\nnorandommap", 8192),
+    ] {
+        let [theirs, ours] = drawn("8m", keys);
+        for ios in [&theirs, &ours] {
+            assert!(ios.iter().all(|(_, offset)| offset % step == 0), "{keys}");
+        }
+        // How often an I/O begins where the one before did, or ended.
+        let follow = |ios: &[(u64, u64)], gap: fn(u64) -> u64| {
+            let follows = ios.windows(2).filter(|pair| pair[1].1 == pair[0].1 + gap(pair[0].0)).count();
+            follows as f64 / ios.len() as f64
+        };
+        for gap in [(|_| 0) as fn(u64) -> u64, |bytes| bytes] {
+            let (theirs, ours) = (follow(&theirs, gap), follow(&ours, gap));
+            assert!((theirs - ours).abs() < 0.02, "{keys}: {theirs} and {ours}");
+        }
+    }
+}
+
+#[test]
+fn every_key_of_fios_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let help = tool(dir.path(), "fio", &["--cmdhelp=all"]);
+    let names: Vec<&str> =
+        help.lines().filter_map(|line| line.split([' ', ':']).find(|name| !name.is_empty())).collect();
+    assert!(names.len() > 200, "{names:?}");
+    let lines: String = names.iter().map(|name| format!("{name}=\u{7}\n")).collect();
+    std::fs::write(dir.path().join("j.fio"), format!("[a]\n{lines}")).unwrap();
+    let ran = common::run(dir.path(), &["bench", "j.fio"]);
+    assert!(!ran.stderr.contains("unknown key"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("fio's key zonesize is not supported: "), "{}", ran.stderr);
+    // All are said at once, each with its line.
+    assert!(ran.stderr.lines().count() > 100, "{}", ran.stderr);
+}
+
+#[test]
+fn a_steady_job_ends_and_says_so_as_fio_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (theirs, ours) = both(
+        dir.path(),
+        "[a]\nrw=randread\nthinktime=2ms\ntime_based\nruntime=30\nss=iops:300%\nss_dur=2\nss_ramp=1\n",
+    );
+    let [theirs, ours] = [&theirs, &ours].map(|report| &jobs(report)[0]);
+    assert_like(&theirs["steadystate"], &ours["steadystate"], "steadystate");
+    for key in ["ss", "duration", "attained"] {
+        assert_eq!(theirs["steadystate"][key], ours["steadystate"][key], "{key}");
+    }
+    assert_eq!(ours["steadystate"]["attained"], 1);
+    assert!(ours["job_runtime"].as_u64().unwrap() < 25_000, "{}", ours["job_runtime"]);
+}
+
+#[test]
+fn trims_deallocate_and_are_reported_as_fios_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = "file:d.img?create=1M";
+    let bench = |rw: &str, json: &str| {
+        succeed(
+            dir.path(),
+            &["bench", "--device", device, "--completion", "poll", "--size=512k", "--rw", rw, "--json", json],
+        );
+    };
+    bench("write", "w.json");
+    let bytes = || std::fs::read(dir.path().join("d.img")).unwrap();
+    let written = bytes();
+    assert!(written[..512 << 10].chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
+    bench("trimwrite", "tw.json");
+    // Each place is written after it was trimmed.
+    assert!(bytes()[..512 << 10].chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
+    bench("randtrim", "t.json");
+    assert!(bytes()[..512 << 10].iter().all(|byte| *byte == 0), "trimmed blocks read as zeroes");
+    for (file, ios) in [("t.json", [0, 0, 128]), ("tw.json", [0, 128, 128]), ("w.json", [0, 128, 0])] {
+        let report = json(&dir.path().join(file));
+        let got = ["read", "write", "trim"]
+            .map(|direction| jobs(&report)[0][direction]["total_ios"].as_u64().unwrap());
+        assert_eq!(got, ios, "{file}");
+    }
+    let report = json(&dir.path().join("t.json"));
+    assert!(jobs(&report)[0]["trim"]["clat_ns"]["mean"].as_f64().unwrap() > 0.0);
+    // What destroys data needs the same leave as a write.
+    let read_only =
+        ["bench", "--device", "file:d.img?ro=1", "--completion", "poll", "--rw", "trim", "--size=4k"];
+    let ran = common::run(dir.path(), &read_only);
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn jobs_begin_and_end_as_fios_do() {
+    for text in [
+        // Said by one, meant for all.
+        "[short]\nexitall\nrw=read\nnumber_ios=4\nthinktime=1ms\n\
+         [long]\nrw=randread\nruntime=60\ntime_based\nthinktime=1ms\n",
+        "[late]\nstartdelay=1\nrw=read\n[early]\nrw=read\nruntime=2\n[after]\nwait_for=early\nrw=read\n",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (theirs, ours) = both(dir.path(), text);
+        let (theirs, ours) = (jobs(&theirs), jobs(&ours));
+        assert_eq!(theirs.len(), ours.len());
+        for (theirs, ours) in theirs.iter().zip(ours) {
+            let name = theirs["jobname"].as_str().unwrap();
+            assert_eq!(name, ours["jobname"]);
+            let times = [theirs, ours].map(|job| job["job_runtime"].as_u64().unwrap());
+            assert!(times.iter().all(|ms| *ms < 20_000), "{name}: {times:?}");
+            if name != "long" {
+                assert_eq!(theirs["read"]["total_ios"], ours["read"]["total_ios"], "{name}");
+            }
+        }
+    }
+}
+
+/// What each finds is asked of `bench::verify`; here, that it is taken and read back.
+#[test]
+fn every_method_of_verify_runs() {
+    for method in ["crc32c", "crc64", "md5", "sha256", "meta"] {
+        let dir = tempfile::tempdir().unwrap();
+        let verify = format!("--verify={method}");
+        let args = |uri: &'static str| {
+            vec!["bench", "--device", uri, "--completion", "poll", "--rw=randwrite", "--size=1m", &verify]
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let run = |uri| {
+            let args = args(uri);
+            common::run(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let good = run("mem:2M");
+        assert_eq!(good.code, Some(0), "{method}: {good:?}");
+    }
+}
+
+#[test]
 fn logs_have_fios_columns() {
     // fio's averages of bandwidth are another thread's work, which it begins up to 150 ms after the job's first I/O: a
     // job no longer than that leaves it an empty log. The jobs with averages take most of a second.

@@ -169,6 +169,10 @@ pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
     if !file.errors.is_empty() {
         return Err(JobErrors(file.errors).into());
     }
+    // As in fio: who says it says it for all.
+    if file.jobs.iter().any(|job| job.exitall.is_some()) {
+        file.jobs.iter_mut().for_each(|job| job.exitall = Some(job.exit_what));
+    }
     let mut warnings = file.warnings;
     if !file.ignored.is_empty() {
         warnings.push(Ignored::line(&file.ignored));

@@ -224,7 +224,7 @@ pub struct Job {
     pub startdelay: Duration,
     /// Begin when the job of that name has ended.
     pub wait_for: Option<String>,
-    /// When this job has ended, these end, too.
+    /// When this job has ended, these end, too. One job of a file that says so says it for all.
     pub exitall: Option<Exit>,
     /// Kept apart, since it may come before `exitall`.
     pub(crate) exit_what: Exit,
