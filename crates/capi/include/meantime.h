@@ -105,7 +105,8 @@ const char *mt_last_error(void);
 /* ---- Devices ---- */
 
 /* Opens the device that `uri` names, e.g. "mem:1G?model=optane", "file:disk.img" or "kernel:/dev/nvme0n1". Close it with
- * mt_close(). */
+ * mt_close(). A file or disk that the kernel has mounted or uses otherwise, or that this process may not write, is opened
+ * for reading only: what writes fails. */
 int mt_open(const char *uri, mt_device **device);
 
 /* Closes a device. Channels and buffers of it that are still open go on working; it ends with the last of them. NULL is fine. */

@@ -23,6 +23,8 @@ fn kernel_and_meantime_are_in_one_table() {
         ran.stdout
     );
     assert!(ran.stdout.contains("through the page cache"), "{}", ran.stdout);
+    // What the page says of its figures is said below the table, too.
+    assert!(ran.stdout.contains("\nDifferent kinds of devices. A software SSD"), "{}", ran.stdout);
     let report = json(&dir.path().join("out.json"));
     let jobs = report["jobs"].as_array().unwrap();
     // What the kernel lacks is left out, and the reason is given.

@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment, Table};
 
 use super::stats::{RunResult, SLOWEST_ONE_IN, Settings};
 use super::text::iops;
+use crate::output::wrapped;
 
 /// A line below the header only. (comfy-table breaks those above and below at columns; ours are drawn through.)
 const PRESET: &str = "     ═             ";
@@ -141,7 +142,8 @@ pub fn table_of(results: &[Row], width: usize) -> String {
     }
     table.push('\n');
     for (at, note) in notes.iter().enumerate() {
-        table += &format!("{} {note}\n", mark(at));
+        table += &wrapped(&format!("{} {note}", mark(at)), width);
+        table.push('\n');
     }
     table
 }

@@ -249,6 +249,27 @@ rr4k   mem:1G?model=fast12  interrupt    7.96   7.81   7.81  23.20     23.20  23
     assert_eq!(table, want, "\n{table}");
 }
 
+/// One in a thousand of 650 is nobody.
+#[test]
+fn a_percentile_of_too_few_is_not_known() {
+    let mut stats = LatencyStats::new();
+    (0..650).for_each(|ns| stats.record(1_000 + ns));
+    assert_eq!(stats.known_percentile_ns(99.9), None);
+    assert!(stats.known_percentile_ns(99.0).is_some());
+    (650..1_000).for_each(|ns| stats.record(1_000 + ns));
+    assert!(stats.known_percentile_ns(99.9).is_some());
+    assert_eq!(stats.known_percentile_ns(99.99), None);
+    assert_eq!(LatencyStats::new().known_percentile_ns(50.0), None);
+    // A dash more in the table than with a thousand.
+    let dashes = |ios: u64| {
+        let mut few = RunResult { device: "mem:1M".to_owned(), ..RunResult::default() };
+        (0..ios).for_each(|_| few.read.lat.record(5_000));
+        let table = comparison_table(&[few], 120);
+        table.lines().find(|line| line.contains("mem:1M")).unwrap().matches('–').count()
+    };
+    assert_eq!(dashes(650), dashes(1_000) + 1);
+}
+
 #[test]
 fn table_keeps_within_120_columns() {
     let mut wide = demo();

@@ -237,7 +237,8 @@ fn host_and_device(canvas: &mut Canvas, anatomy: &Anatomy) {
     curves::draw(canvas, &curves, Axis::Exceedance, LEFT, RIGHT, CURVES_HEIGHT);
 }
 
-/// A curve or two for each bar: a colour for each policy, as on every page, and dashes for each device and size.
+/// A curve or two for each bar: a colour for each policy, as on every page (relatives share one), and dashes by
+/// device and size.
 fn curves<'a>(
     anatomy: &'a Anatomy,
     of: impl Fn(&'a Bar) -> Vec<(&'a crate::report::stats::LatencyStats, &'static str)>,
@@ -263,7 +264,7 @@ fn curves<'a>(
                 label: if nth == 0 { label } else { String::new() },
                 tip: format!("{} {} {what}", bar.device, bar.way()),
                 ink: Ink::Way(look),
-                dash: DASHES[kind % DASHES.len()],
+                dash: DASHES[(kind + look / COLOURS) % DASHES.len()],
                 width: if what == "device" { 1.0 } else { 2.0 },
             });
         }
