@@ -16,7 +16,7 @@ use image::{READ_WRITE, mkfs, mount, run, run_for, scratch, tools, writable};
 const BLOCK: usize = 4096;
 /// mke2fs makes no smaller log; the blocks of fast commits come on top.
 const LOG_BLOCKS: u64 = 1024;
-const NEW: NewNode = NewNode { mode: 0o640, uid: 1, gid: 2 };
+const NEW: NewNode = NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 };
 
 /// A file system that is mounted, and what was fsynced of it.
 struct Scene {
