@@ -96,8 +96,11 @@ fn reasons(stderr: &str) -> String {
     if let Some(engine) = reasons.iter().position(|(_, of)| of[0].starts_with("`ioengine=")) {
         reasons = vec![reasons.swap_remove(engine)];
     }
-    let reasons: Vec<String> = reasons.iter().map(|(why, of)| format!("{}: {why}", of.join(", "))).collect();
-    reasons.join("; ")
+    let reason = |(why, of): &(String, Vec<String>)| match of.join(", ") {
+        of if of.is_empty() => why.clone(),
+        of => format!("{of}: {why}"),
+    };
+    reasons.iter().map(reason).collect::<Vec<_>>().join("; ")
 }
 
 /// The engines that an example names.
