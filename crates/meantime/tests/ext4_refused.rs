@@ -131,7 +131,7 @@ fn one_that_is_damaged_where_a_mount_looks() {
     refused(&orphans, "the list of inodes that are being deleted");
     let root = mkfs(dir.path(), "root", "32M", &["-b", "4096"]);
     debugfs_write(&root, &["set_inode_field <2> mode 0100644".to_owned()]);
-    refused(&root, "not a directory");
+    refused(&root, "the inode's type cannot be");
 }
 
 #[test]

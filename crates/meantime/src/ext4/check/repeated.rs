@@ -136,7 +136,7 @@ mod tests {
         loop {
             for name in &names {
                 hashes.add(name.as_bytes());
-                assert!(hashes.hashes.len() <= HASHES_MAX * 2);
+                assert!(hashes.hashes.len() <= HASHES_MAX * 4);
             }
             found.extend(hashes.repeated());
             if !hashes.next_part() {
