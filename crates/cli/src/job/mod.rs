@@ -254,7 +254,7 @@ pub struct Job {
     pub group_reporting: bool,
     /// Begin a new group for [`Job::group_reporting`].
     pub new_group: bool,
-    /// A key of its section was not accepted, or of [global].
+    /// A key of its section was not accepted, or of `[global]`.
     pub(crate) is_faulty: bool,
     pub(crate) set_keys: Vec<SetKey>,
 }
