@@ -131,8 +131,11 @@ impl Reader<'_, '_, '_> {
                     mount.lanes.each_left(|lane| lane.reap_ahead(self.cache, &mount.counts));
                     self.cache.wait(filling, LOOK_NS);
                 }
-                // Its reader has failed, or it has left again: it is ours to read.
-                LookUp::Hit(_) | LookUp::Absent if clock.now_ns() < until_ns => {
+                // Its reader has failed, or it has left again: it is ours to read. (Once another page of
+                // this read has failed or is stale, `through_lane` reads nothing more.)
+                LookUp::Hit(_) | LookUp::Absent
+                    if self.failed.is_none() && self.stale.is_none() && clock.now_ns() < until_ns =>
+                {
                     let others = self.through_lane(index..index + 1)?;
                     if others.is_empty() {
                         return Ok(());
