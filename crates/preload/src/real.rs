@@ -111,13 +111,13 @@ unsafe extern "C" {
 }
 
 /// While it lives, this thread is not cancelled: it may hold locks of ours.
-struct NotCancelled {
+pub struct NotCancelled {
     before: c_int,
 }
 
 impl NotCancelled {
     #[inline]
-    fn enter() -> Self {
+    pub fn enter() -> Self {
         const PTHREAD_CANCEL_DISABLE: c_int = 1;
         let mut before = 0;
         // SAFETY: a state that there is, and a variable of our own.

@@ -17,7 +17,7 @@ use meantime::posix::{Description, Errno, Posix};
 use meantime_process::thread::Ours;
 use meantime_process::{descriptor, fork};
 
-use crate::real::{errno, set_errno};
+use crate::real::{NotCancelled, errno, set_errno};
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(null_mut());
 /// What is mounted. Never freed: other threads may be in it.
@@ -112,6 +112,8 @@ extern "C" fn in_child() {
     if !mounted.is_null() {
         BEFORE_FORK.store(mounted, Ordering::Release);
     }
+    // SAFETY: what has them is never used here nor dropped: it is the parent's, in BEFORE_FORK.
+    unsafe { descriptor::close_inherited() };
     MOUNTING.store(IDLE, Ordering::Release);
 }
 
@@ -124,7 +126,7 @@ extern "C" fn at_exit() {
     let mounted = MOUNTED.load(Ordering::Acquire);
     // SAFETY: it is never freed.
     if let Some(posix) = unsafe { mounted.as_ref() } {
-        let _inside = Inside::enter();
+        let (_inside, _whole) = (Inside::enter(), NotCancelled::enter());
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| posix.end()));
     }
 }
@@ -225,6 +227,8 @@ fn mount_now() -> Result<&'static Posix, Errno> {
         // The child of a vfork: what it mounted would be its parent's.
         return Err(Errno(libc::EIO));
     }
+    // Not from inside of `guarded` alone: a thread that ended here would leave the others waiting.
+    let _whole = NotCancelled::enter();
     loop {
         match MOUNTING.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => break,

@@ -119,6 +119,21 @@ fn reserved_from(first: RawFd) -> impl Iterator<Item = RawFd> {
     SLOTS.iter().map(|slot| slot.load(Ordering::Acquire)).filter(move |&fd| fd >= first.max(0))
 }
 
+/// In a child that is just being made: closes the descriptors that its parent has for itself, so that
+/// no child keeps the parent's device.
+///
+/// # Safety
+/// Nobody in this process uses them any more, nor closes them.
+pub unsafe fn close_inherited() {
+    for slot in &SLOTS {
+        let fd = slot.swap(FREE, Ordering::AcqRel);
+        if fd != FREE {
+            // SAFETY: the caller's promise.
+            unsafe { rustix::io::close(fd) };
+        }
+    }
+}
+
 /// A descriptor of ours with number `fd` was closed by us.
 pub fn closed(fd: RawFd) {
     for slot in &SLOTS {
@@ -167,5 +182,13 @@ mod tests {
         assert!(!is_reserved(a));
         drop(second);
         closed(b);
+        // A child has them closed.
+        let third = std::mem::ManuallyDrop::new(shelter(null()).unwrap());
+        let c = third.as_raw_fd();
+        assert!(is_reserved(c));
+        // SAFETY: it is not used below.
+        unsafe { close_inherited() };
+        assert!(!is_reserved(c));
+        assert!(std::fs::read_link(format!("/proc/self/fd/{c}")).is_err());
     }
 }

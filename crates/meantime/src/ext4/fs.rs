@@ -126,9 +126,7 @@ impl Iterator for ReadDir {
             }
             let cookie = self.cookie.take()?;
             let Node { mount, known } = &self.node;
-            let entries = known
-                .state(mount)
-                .and_then(|state| mount.consistent(|| mount.volume.list(&state.inode, cookie)));
+            let entries = known.consistent(mount, |inode| mount.volume.list(inode, cookie));
             match entries {
                 Ok(entries) => {
                     // (They grow: so it ends.)
@@ -453,8 +451,8 @@ impl FileSystem {
         let mut last: Option<Node> = None;
         loop {
             let before = self.mount.names_changed();
-            let state = parent.known.state(&self.mount)?;
-            let found = self.mount.consistent(|| self.mount.volume.lookup(&state.inode, name))?;
+            let lookup = |inode: &_| self.mount.volume.lookup(inode, name);
+            let found = parent.known.consistent(&self.mount, lookup)?;
             let (ino, _) = found.ok_or(Error::NotFound)?;
             tries += 1;
             match self.linked(ino) {

@@ -19,6 +19,9 @@ const KEPT_EXTENTS_BYTES: usize = 1024;
 /// How many inodes a mount keeps beside those that are in use.
 pub(super) const NODES_KEPT: usize = 16 << 10;
 
+/// How often what an inode leads to is read anew because the inode was changed meanwhile.
+const CONSISTENT_TRIES: u32 = 64;
+
 /// No block of metadata at all: what has to be found elsewhere than in an inode is not found.
 struct Nothing;
 
@@ -231,6 +234,29 @@ impl Known {
             self.state_version.store(version, Ordering::Release);
         }
         Ok(Arc::clone(&state))
+    }
+
+    /// What `read` makes of the inode and of the metadata that it leads to, both from one state of the
+    /// file system. It may be called several times.
+    ///
+    /// # Errors
+    /// Those of `read`; the inode cannot be read.
+    pub(super) fn consistent<T>(
+        &self,
+        mount: &Mount,
+        mut read: impl FnMut(&Inode) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        for _ in 0..CONSISTENT_TRIES {
+            let version = self.version();
+            let state = self.state(mount)?;
+            let result = mount.consistent(|| read(&state.inode));
+            // A change that `read` saw, and that changed the inode, has outdated it by then.
+            if self.version() == version {
+                return result;
+            }
+        }
+        // It changes all the time. One more read of the inode, then, with what it leads to.
+        mount.consistent(|| read(&mount.volume.inode(self.ino)?))
     }
 
     /// What `stat` tells.

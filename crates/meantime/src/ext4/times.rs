@@ -22,6 +22,9 @@ const NO_ACCESS_TIME: u32 = 0x80;
 const DAY: i64 = 24 * 60 * 60;
 
 /// How often it is looked whether it is that long, in ns.
+/// EXT4_EA_INODE_FL: a large attribute's value, whose times are its checksum and its owners' count.
+const ATTRIBUTE_VALUE: u32 = 0x20_0000;
+
 const HOUR_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// Times that the inode does not have yet.
@@ -102,7 +105,11 @@ impl Mount {
         }
         // (Of a file system that cannot be changed any more nothing is noted.)
         let metadata = known.metadata(self);
-        if writer.usable().is_err() || metadata.flags & NO_ACCESS_TIME != 0 {
+        if writer.usable().is_err() || metadata.flags & (NO_ACCESS_TIME | ATTRIBUTE_VALUE) != 0 {
+            return;
+        }
+        // Readers need not wait for room, nor fill memory: of more inodes than that no time is kept.
+        if self.volume.superblock().is_reserved(known.ino) || writer.keeps_most() {
             return;
         }
         let (now, before) = (time_now(), metadata.accessed);

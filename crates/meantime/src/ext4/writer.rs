@@ -1,5 +1,6 @@
 //! What a mount for writing has beside one for reading.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -15,7 +16,7 @@ use super::fs::Mount;
 use super::journal::{Changes, Handle, Journal, Observe, OrderedToken, Sequence};
 use super::live::Registry;
 use super::mmp::Protection;
-use super::node::Known;
+use super::node::{Known, NODES_KEPT};
 use super::options::{MountOptions, ReservedBlocks};
 use super::source::DeviceSource;
 use super::write::handover::JournalThread;
@@ -70,16 +71,21 @@ impl Observe for Follower {
         }
     }
 
+    fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>> {
+        let mut seen: Vec<Arc<dyn Any + Send + Sync>> = Vec::with_capacity(changes.inodes.len());
+        for (ino, changed) in &changes.inodes {
+            let Some(known) = self.seen.registry.changed(*ino) else { continue };
+            known.outdate();
+            if let Some(live) = &known.live {
+                live.set_links(changed.links);
+            }
+            seen.push(known);
+        }
+        seen
+    }
+
     fn done(&self, changes: &Changes) {
         self.allocator.completed(changes);
-        for (ino, changed) in &changes.inodes {
-            if let Some(known) = self.seen.registry.changed(*ino) {
-                known.outdate();
-                if let Some(live) = &known.live {
-                    live.set_links(changed.links);
-                }
-            }
-        }
     }
 }
 
@@ -211,6 +217,11 @@ impl Writer {
     /// `known` is newer than the disk.
     pub(super) fn keep(&self, known: &Arc<Known>) {
         self.dirty().entry(key(known)).or_insert_with(|| Arc::clone(known));
+    }
+
+    /// Whether as many are kept as may be for the sake of times alone.
+    pub(super) fn keeps_most(&self) -> bool {
+        self.dirty().len() >= NODES_KEPT
     }
 
     /// `known` need not be kept any more.

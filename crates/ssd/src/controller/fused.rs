@@ -103,7 +103,15 @@ impl Controller {
     ) {
         let qid = self.sqs[index].qid;
         let refused = self.check_pair(qid, first, second).err();
+        // The first one may take more than one entry (a fault): the second one's is promised to it.
+        let cqid = usize::from(self.sqs[index].cqid);
+        if let Some(cq) = &mut self.cqs[cqid] {
+            cq.reserved += 1;
+        }
         let begun = self.start_timed(index, first, refused.map(|statuses| statuses.0), seen_ns, clock);
+        if let Some(cq) = &mut self.cqs[cqid] {
+            cq.reserved -= 1;
+        }
         let Some(begun) = begun.filter(|_| self.sqs.get(index).is_some_and(|sq| sq.qid == qid)) else {
             // A fault has taken the queues away.
             return;

@@ -82,13 +82,13 @@ impl<S: Source> Checker<'_, S> {
     pub(super) fn bitmaps(&mut self) -> Step {
         let volume = self.volume;
         let superblock = volume.superblock();
-        let (mut free_clusters, mut free_inodes) = (0, 0);
+        let (mut free_clusters, mut free_inodes) = (0, 0_u64);
         for number in 0..superblock.groups() {
             self.tick()?;
             // What is wrong with the descriptor was said before.
             let Ok(group) = volume.group(number) else { continue };
             free_clusters += u64::from(group.free_clusters);
-            free_inodes += group.free_inodes;
+            free_inodes += u64::from(group.free_inodes);
             self.blocks_of_group(number, &group)?;
             self.inodes_of_group(number, &group)?;
             let directories = self.directories.get(&number).copied().unwrap_or(0);
@@ -105,7 +105,7 @@ impl<S: Source> Checker<'_, S> {
         if is_clean && total != free_clusters {
             self.found(Corruption::new(Defect::FreeCount("free blocks in all")), None)?;
         }
-        if is_clean && self.raw.free_inodes_count.get() != free_inodes {
+        if is_clean && u64::from(self.raw.free_inodes_count.get()) != free_inodes {
             self.found(Corruption::new(Defect::FreeCount("free inodes in all")), None)?;
         }
         Ok(())

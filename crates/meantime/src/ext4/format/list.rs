@@ -6,6 +6,8 @@
 //! hashes, from before there is an index: in a directory of one block, too, which may get one any
 //! time, and in one that is in its inode.
 
+use std::collections::HashSet;
+
 use super::directory::{Directory, DirectoryEntry, Miss};
 use super::hash::HashKind;
 use super::htree::is_between;
@@ -144,10 +146,14 @@ impl<S: Source> Directory<'_, S> {
             }
             self.put_in_places(kind, &mut names);
         }
-        // Each block is one leaf at most, so that a tree which leads to the same one again and
-        // again comes to an end.
-        for _ in 0..self.blocks {
+        // Each block is one leaf at most: a tree that leads to the same one again and again would
+        // have no end, and names without number.
+        let mut leaves = HashSet::new();
+        loop {
             let leaf = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
+            if !leaves.insert(leaf.number) {
+                return Err(Miss::Malformed);
+            }
             let ((low, high), next) = (path.range().ok_or(Miss::Malformed)?, path.next());
             let old = names.len();
             self.collect(&leaf.bytes, 0, Some(leaf.number), 0, &mut names)?;
@@ -164,6 +170,5 @@ impl<S: Source> Directory<'_, S> {
                 }
             }
         }
-        Err(Miss::Malformed)
     }
 }

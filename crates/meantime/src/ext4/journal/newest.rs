@@ -108,11 +108,13 @@ impl Newest {
     }
 
     /// All of `newer` is so from now on, and nothing is known of `forgotten` any more, for every reader at once. (One change at a time.)
-    pub fn publish<'a>(
+    /// `meanwhile` is called once in between: what it does counts for every reader that sees the change.
+    pub fn publish<'a, T>(
         &self,
         newer: impl IntoIterator<Item = (&'a u64, &'a Arc<[u8]>)>,
         forgotten: &BTreeSet<u64>,
-    ) {
+        meanwhile: impl FnOnce() -> T,
+    ) -> T {
         let _publishing = self.keep_off();
         // Relaxed: nobody else writes it. The fence: whoever sees a block of this change sees the odd number, too.
         let epoch = self.epoch.load(Ordering::Relaxed);
@@ -125,7 +127,9 @@ impl Newest {
         }
         blocks.newer.extend(newer.into_iter().map(|(block, content)| (*block, Arc::clone(content))));
         drop(blocks);
+        let done = meanwhile();
         self.epoch.store(epoch + 2, Ordering::Release);
+        done
     }
 
     /// What `read` gives, all of whose reads of metadata were between two changes: it sees every change altogether or not at all. It may be
@@ -188,7 +192,7 @@ mod tests {
         newest.activate();
         let publish = |byte| {
             let blocks = [(1, content(byte)), (2, content(byte))];
-            newest.publish(blocks.iter().map(|(block, content)| (block, content)), &BTreeSet::new());
+            newest.publish(blocks.iter().map(|(block, content)| (block, content)), &BTreeSet::new(), || ());
         };
         publish(0);
         let (halves, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -216,16 +220,16 @@ mod tests {
     fn what_was_changed_again_does_not_settle() {
         let newest = Newest::default();
         let (old, new) = (content(1), content(2));
-        newest.publish([(&7, &old)], &BTreeSet::new());
-        newest.publish([(&7, &new)], &BTreeSet::new());
+        newest.publish([(&7, &old)], &BTreeSet::new(), || ());
+        newest.publish([(&7, &new)], &BTreeSet::new(), || ());
         assert!(!newest.write().settle(7, &old));
         assert_eq!(newest.read().get(7), Some(&new));
         assert!(newest.write().settle(7, &new));
         let blocks = newest.read();
         assert_eq!((blocks.get(7), blocks.departures()), (None, 1));
         drop(blocks);
-        newest.publish([(&7, &new)], &BTreeSet::new());
-        newest.publish([], &BTreeSet::from([7]));
+        newest.publish([(&7, &new)], &BTreeSet::new(), || ());
+        newest.publish([], &BTreeSet::from([7]), || ());
         assert!(newest.read().is_empty());
     }
 }

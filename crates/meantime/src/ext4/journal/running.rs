@@ -1,5 +1,6 @@
 //! The running transaction, and what changes it.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,6 +28,11 @@ pub trait Observe: Send + Sync {
     /// The change is going to be a part of transaction `sequence`. Nobody can see it yet: so whoever has seen it, and wants what he saw to be
     /// durable, finds that said already.
     fn coming(&self, changes: &Changes, sequence: Sequence);
+
+    /// It is just becoming visible: readers that look for one state of the metadata wait or look again.
+    /// What was read of its inodes before must count as old from here on. What it returns is dropped
+    /// when the change is visible, since no lock may be taken here that comes before publication.
+    fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>>;
 
     /// It can be seen. The next change has not begun.
     fn done(&self, changes: &Changes);
@@ -146,7 +152,10 @@ impl Journal {
         if let Some(observer) = observer {
             observer.coming(&changes, sequence);
         }
-        self.volume.source().newest().publish(&changes.blocks, &changes.forgotten);
+        let newest = self.volume.source().newest();
+        drop(newest.publish(&changes.blocks, &changes.forgotten, || {
+            observer.map(|observer| observer.visible(&changes))
+        }));
         for freed in changes.freed.iter().filter(|_| !is_broken(Rule::Held)) {
             self.held.hold(freed.clone(), sequence);
         }
