@@ -124,5 +124,9 @@ fn help_and_version_are_results() {
         let ran = succeed(dir.path(), args);
         assert!(ran.stdout.contains("Usage:") && ran.stderr.is_empty());
     }
-    assert_eq!(run(dir.path(), &["help"]).code, Some(2));
+    for args in [&["help"][..], &["help", "bench"]] {
+        let ran = succeed(dir.path(), args);
+        assert!(ran.stdout.contains("Usage:") && ran.stderr.is_empty());
+    }
+    assert_eq!(run(dir.path(), &["help", "nothing"]).code, Some(2));
 }

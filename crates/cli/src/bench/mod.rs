@@ -82,7 +82,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     // From here on there are threads and devices to end properly.
     signal::catch();
     let writes = |device: &str| {
-        let mut writing = jobs.iter().zip(&wanted).filter(|(job, _)| job.writes());
+        let mut writing = jobs.iter().zip(&wanted).filter(|(job, _)| job.changes());
         writing.any(|(_, wanted)| wanted.iter().any(|one| one.device == device))
     };
     let mut devices = Devices::open(&wanted.concat(), writes, false)?;

@@ -96,6 +96,10 @@ impl Controller {
     fn end_admin(&mut self) {
         self.queue_ended(0, "the memory of the admin queue was unmapped");
         self.drop_queues();
+        // What was rung before is no ring of a queue that never was.
+        for index in 0..2 * self.cqs.len() {
+            self.clear_doorbell(index);
+        }
         self.ready_at_ns = None;
         self.update_timed();
         if !self.regs.is_shut_down() {
