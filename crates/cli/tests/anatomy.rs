@@ -108,7 +108,7 @@ fn alone() {
 fn what_cannot_be_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
     for (code, args, word) in [
-        (1, &["--device", "men:1M"][..], "unknown scheme"),
+        (2, &["--device", "men:1M"][..], "unknown scheme"),
         (1, &["--device", "mem:1M?model=nome"], "nome"),
         (2, &["--device", "mem:1M,mem:1M"], "twice"),
         (2, &["--device", "mem:1M,"], "empty"),

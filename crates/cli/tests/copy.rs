@@ -70,7 +70,7 @@ fn what_cannot_be_copied_is_an_error_that_says_why() {
         ("-", "-", 2, "needs no device"),
         ("file:small.img", "file:small.img", 2, "both"),
         ("file:none.img", "-", 1, "none.img"),
-        ("-", "nothing:at-all", 1, "nothing"),
+        ("-", "nothing:at-all", 2, "nothing"),
     ] {
         let ran = run(dir.path(), &["copy", from, to]);
         assert_eq!(ran.code, Some(code), "{from} {to}: {ran:?}");

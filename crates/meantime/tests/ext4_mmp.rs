@@ -4,13 +4,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use meantime::block;
+use meantime::block::{self, Device, NvmeDevice};
 use meantime::ext4::{
     Corruption, Defect, Error, FileSystem, Mmp, MmpState, MountError, MountOptions, NewNode, OpenOptions,
 };
+use meantime::hw::soft::SoftTransport;
+use meantime::nvme::{Controller, ControllerOptions};
+use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
 
 #[path = "common/ext4_image.rs"]
 mod image;
@@ -94,10 +98,26 @@ fn create(fs: &FileSystem, name: &str) -> Result<(), Error> {
 
 /// Somebody else has it, says the mount for writing.
 fn kept_off(path: &Path) -> String {
-    match try_mount(path, &writable()) {
+    kept_off_of(image::device(path))
+}
+
+fn kept_off_of(device: Device) -> String {
+    match FileSystem::mount(device, &writable()) {
         Err(error @ MountError::Protected { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
+}
+
+/// The image as a device that is opened without a look at what the kernel does with it, as from a host
+/// that cannot see it.
+fn from_afar(path: &Path) -> Device {
+    let medium = Medium::file(path, None).unwrap();
+    let model = Model::named("null").unwrap();
+    let config = SsdConfig { model, ..SsdConfig::with_namespace(medium.len(), 512) };
+    let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
+    let transport = SoftTransport::new(ssd.port(), "afar".into(), Some(Box::new(ssd)));
+    let controller = Controller::enable(Arc::new(transport), ControllerOptions::default()).unwrap();
+    Device::Nvme(NvmeDevice::new(controller, 1, "afar".into()).unwrap())
 }
 
 fn fsck(path: &Path) {
@@ -405,7 +425,13 @@ fn the_kernel_and_e2fsck_keep_off_what_is_ours_and_we_what_is_theirs() {
     create(&fs, "file").unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let text = kept_off(&theirs);
+            // A host that sees the kernel's loop device does not come so far …
+            match try_mount(&theirs, &writable()) {
+                Err(MountError::InUse { who, .. }) => assert!(who.contains("the file of loop"), "{who}"),
+                other => panic!("{other:?}"),
+            }
+            // … as one that does not.
+            let text = kept_off_of(from_afar(&theirs));
             // (It calls its host as that is called outside of any container.)
             assert!(text.contains("device \"loop"), "{text}");
             drop(elsewhere);

@@ -337,12 +337,14 @@ fn files_that_cannot_be_a_medium_say_why_and_are_left_alone() {
     let path = |name: &str| dir.path().join(name);
     let uri = |name: &str, rest: &str| format!("file:{}{rest}", path(name).display());
     std::fs::write(path("odd"), [7; 5000]).expect("written");
+    std::fs::write(path("tiny"), [7; 511]).expect("written");
     std::fs::write(path("empty"), []).expect("written");
     std::fs::write(path("good"), [7; 8192]).expect("written");
     for (uri, words) in [
         (uri("missing", ""), &["missing", "No such file"][..]),
         (uri("missing/disk", "?create=1M"), &["missing/disk", "No such file"]),
-        (uri("odd", ""), &["odd", "5000", "4096 or 8192"]),
+        (uri("tiny", ""), &["tiny", "holds no block"]),
+        (uri("missing", "?create=5000"), &["create=5000"]),
         (uri("empty", ""), &["empty"]),
         (uri("", ""), &["directory"]),
         (uri("good", "?create=1M"), &["8192 bytes", "1048576"]),
@@ -357,7 +359,12 @@ fn files_that_cannot_be_a_medium_say_why_and_are_left_alone() {
     drop(device);
     open(&uri("good", ""), &OpenOptions::default()).expect("free again");
     assert_eq!(std::fs::read(path("good")).expect("there"), [7; 8192]);
+    // What is behind the last whole block is out of reach, and stays.
+    let device = open(&uri("odd", ""), &OpenOptions::default()).expect("a medium of 9 blocks");
+    assert_eq!(device.info().bytes(), 4608);
+    drop(device);
     assert_eq!(std::fs::read(path("odd")).expect("there"), [7; 5000]);
+    assert_eq!(std::fs::read(path("tiny")).expect("there"), [7; 511]);
     assert!(!path("missing").exists());
 }
 
