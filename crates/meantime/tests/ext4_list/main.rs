@@ -12,3 +12,4 @@ mod damaged;
 mod inodes;
 mod kernel;
 mod replayed;
+mod threads;
