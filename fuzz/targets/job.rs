@@ -6,7 +6,7 @@
 #![no_main]
 
 // The command is a binary, without a library to link.
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../../crates/cli/src/job/mod.rs"]
 mod job;
 
@@ -14,9 +14,16 @@ mod job;
 #[path = "../../crates/cli/src/competitor/kind.rs"]
 mod competitor;
 
+/// A machine that is the same everywhere, so that what was found is found again.
+mod machine {
+    pub fn total_bytes() -> Option<u64> {
+        Some(8 << 30)
+    }
+}
+
 use job::{
-    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, HOGS_MAX, IODEPTH_MAX, Job, JobError, NUMJOBS_MAX, Origin,
-    PM_QOS_MAX_US, SECTOR_BYTES, SETTINGS_MAX, Sizes, ZONES_MAX,
+    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, HOGS_MAX, IODEPTH_MAX, Ignored, Job, JobError, NUMJOBS_MAX,
+    Note, Origin, PM_QOS_MAX_US, SECTOR_BYTES, SETTINGS_MAX, Sizes, ZONES_MAX,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -27,6 +34,18 @@ fn check_text(text: &str) {
 
 fn check_error(error: &JobError) {
     check_text(&error.to_string());
+}
+
+fn check_ignored(ignored: Ignored) {
+    assert!(job::known_key(ignored.key) == Some(ignored.key), "{}", ignored.key);
+    check_text(&Ignored::line(&[ignored]));
+}
+
+fn check_note(note: &Note) {
+    check_text(&note.to_string());
+    if let Note::Ignored(ignored) = note {
+        check_ignored(*ignored);
+    }
 }
 
 fn check_extent(extent: Extent) {
@@ -101,26 +120,34 @@ fn check_job(job: &Job) {
     }
     check_extent(job.offset);
     assert_ne!(job.offset, Extent::Percent(100));
-    for size in [job.size, job.io_size].into_iter().flatten() {
+    for size in [job.size, job.io_size, job.filesize].into_iter().flatten() {
         check_extent(size);
         assert!(!matches!(size, Extent::Bytes(0) | Extent::Percent(0)));
     }
     for text in [&job.filename, &job.completion].into_iter().flatten() {
         assert!(!text.is_empty() && !text.chars().any(char::is_control));
     }
-    assert!(job.reads() || job.writes());
+    assert!(job.reads() || job.changes());
+    assert!(job.places.run > 0 && (job.places.run == 1 || job.rw.is_random()));
+    assert!(job.places.skip_bytes.unsigned_abs().is_multiple_of(SECTOR_BYTES));
+    check_extent(job.places.offset_increment);
+    assert!(job.wait_for.as_deref().is_none_or(|name| name != "none" && !name.chars().any(char::is_control)));
     match job.validate() {
         Ok(warnings) => {
             warnings.iter().for_each(|warning| check_text(warning));
-            assert!(!job.time_based || job.runtime.is_some());
+            assert!(job.time_based != Some(true) || job.runtime.is_some());
+            assert!(job.steady.is_none() || job.is_time_based() && !job.steady_window.is_zero());
             assert!(job.logs.hist.is_none() || job.logs.hist_ms > 0);
             assert!(job.latency_target.target.is_none() || job.iodepth > 1 && !job.pace.is_rated());
             assert!(!job.hipri || job.completion.as_deref().is_none_or(|list| list.trim() == "poll"));
-            if let (Some(Extent::Bytes(size)), Extent::Bytes(offset)) = (job.size, job.offset) {
+            if let (Some(Extent::Bytes(size)), Extent::Bytes(offset)) = (job.range(), job.offset) {
                 assert!(size >= job.bs_max_bytes() && offset.checked_add(size).is_some());
             }
         }
-        Err(error) => check_error(&error),
+        Err(errors) => {
+            assert!(!errors.0.is_empty());
+            errors.0.iter().for_each(check_error);
+        }
     }
     check_options(job);
 }
@@ -136,27 +163,30 @@ fn check_options(job: &Job) {
             (again.bs_read_bytes, again.bs_write_bytes) = (job.bs_read_bytes, job.bs_write_bytes);
         }
     }
-    // Where they were set is all that differs.
-    again.set_keys = job.set_keys.clone();
+    // Where they were set is all that differs, and what was refused there.
+    (again.set_keys, again.is_faulty) = (job.set_keys.clone(), job.is_faulty);
     assert_eq!(again, *job);
 }
 
 fuzz_target!(|text: &str| {
     let (file, lines) = text.split_once('\0').unwrap_or((text, ""));
     let mut job = Job::new("");
-    match job::parse(file, "fuzz.fio") {
-        Ok(parsed) => {
-            parsed.warnings.iter().for_each(|warning| check_text(warning));
-            assert!((1..=job::JOBS_MAX).contains(&parsed.jobs.len()));
-            for parsed in &parsed.jobs {
-                let name = &parsed.name;
-                assert!(!name.is_empty() && name != "global" && name.chars().count() <= 256);
-                assert!(!name.chars().any(char::is_control));
-                check_job(parsed);
-            }
-            job = parsed.jobs[0].clone();
-        }
-        Err(error) => check_error(&error),
+    let parsed = job::parse(file, "fuzz.fio");
+    parsed.warnings.iter().for_each(|warning| check_text(warning));
+    parsed.ignored.iter().copied().for_each(check_ignored);
+    parsed.errors.iter().for_each(check_error);
+    // What has no error has jobs; what has one may have those that are without.
+    assert!(!parsed.errors.is_empty() || !parsed.jobs.is_empty());
+    assert!(parsed.jobs.len() <= job::JOBS_MAX);
+    for parsed in &parsed.jobs {
+        let name = &parsed.name;
+        assert!(!name.is_empty() && name != "global" && name.chars().count() <= 256);
+        assert!(!name.chars().any(char::is_control));
+        check_job(parsed);
+    }
+    assert!(!parsed.errors.is_empty() || parsed.jobs.iter().all(|job| !job.is_faulty));
+    if let Some(first) = parsed.jobs.first() {
+        job = first.clone();
     }
     for line in lines.lines() {
         let (key, value) = match line.split_once('=') {
@@ -165,7 +195,7 @@ fuzz_target!(|text: &str| {
         };
         let before = job.clone();
         match job.set(key, value, &Origin::CommandLine) {
-            Ok(warning) => warning.iter().for_each(|warning| check_text(warning)),
+            Ok(note) => note.iter().for_each(check_note),
             Err(error) => {
                 check_error(&error);
                 assert_eq!(job, before, "a value that was refused had an effect");

@@ -43,7 +43,7 @@ fn send(stream: &UnixStream, mut bytes: &[u8], mut file: Option<&OwnedFd>) {
     }
 }
 
-/// Two bytes say where the descriptor is, one which; what follows is sent.
+// Two bytes say where the descriptor is, one which; what follows is sent.
 fuzz_target!(|input: &[u8]| {
     let [low, high, which, bytes @ ..] = input else { return };
     let (before, after) = bytes.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(bytes.len()));

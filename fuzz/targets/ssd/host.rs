@@ -273,7 +273,7 @@ impl<'m> Host<'m> {
     }
 
     pub fn set_vector(&mut self, vector: u16, event: Option<Arc<OwnedFd>>) {
-        let _ = self.port.set_vector(vector, event);
+        let _ = self.port.set_vector(vector, event.map(Into::into));
     }
 
     pub fn set_faults(&mut self, plan: FaultPlan) {
