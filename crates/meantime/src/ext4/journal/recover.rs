@@ -17,7 +17,7 @@ use super::transaction::Transaction;
 use crate::ext4::FileType;
 use crate::ext4::alloc::Allocator;
 use crate::ext4::change::{fast_commits, orphans};
-use crate::ext4::error::Error;
+use crate::ext4::error::{Corruption, Defect, Error};
 use crate::ext4::format::journal::{FastCommits, JournalFormat};
 use crate::ext4::format::{ROOT_INO, Source, SourceError, Volume};
 use crate::ext4::options::CommitOverlap;
@@ -49,7 +49,7 @@ impl Source for Overlaid {
 /// It has not; the device.
 pub(super) fn look_over(volume: &Volume<Overlaid>) -> Result<(), Error> {
     if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
-        return Err(Error::NotDirectory);
+        return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
     }
     Allocator::new(volume)?;
     let (held, known) = (Held::default(), Orphans::default());
