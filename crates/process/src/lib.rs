@@ -8,4 +8,5 @@
 
 pub mod descriptor;
 pub mod fork;
+pub mod lock;
 pub mod thread;

@@ -1,0 +1,728 @@
+//! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the slots of its requests.
+
+mod lane;
+mod learn;
+mod steering;
+mod view;
+mod work;
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::device::BlockInfo;
+use super::gap_work::{Attention, GapWork, WithWork};
+use super::lbio::{Claim, Requests, Table};
+use super::probe::{Probe, Until};
+use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use meantime_completion::adaptive::{Estimate, SleepCosts};
+use meantime_completion::steer::Helm;
+use meantime_completion::{DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters};
+use meantime_hw::dma::Iova;
+use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
+use meantime_nvme::queue::Tag;
+use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
+use lane::Lane;
+use steering::{SAMPLED, Times};
+use view::{Both, View};
+
+/// What a channel has seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChannelCounters {
+    /// Of the polled queue.
+    pub polled: QueueCounters,
+    /// Waits on the polled queue.
+    pub polled_waits: GapCounters,
+    /// Of the queue with an interrupt, if there is one.
+    pub interrupt: Option<QueueCounters>,
+    /// Waits on that.
+    pub interrupt_waits: GapCounters,
+    /// What was done in the gaps.
+    pub work: WorkCounters,
+}
+
+/// What PRP entries name without a list, of a buffer that begins with a page, in bytes.
+const TWO_PAGES: u32 = 8192;
+
+/// How often a wait looks before it reads a clock: about 200 ns' worth.
+const FIRST_LOOKS: u32 = 128;
+
+/// One thread's way to an NVMe namespace.
+///
+/// An SQ is bound to one CQ, and whether a CQ interrupts is fixed when it is created; so that a polled I/O never pays for an
+/// interrupt, there are two queue pairs, and each request's policy chooses one at submission.
+pub struct NvmeChannel {
+    ns: NamespaceInfo,
+    info: BlockInfo,
+    heap: DmaHeap,
+    polled: Lane,
+    interrupt: Option<Lane>,
+    table: Table,
+    learning: Learning,
+    times: Times,
+    helm: Helm,
+    policy: Policy,
+    /// Whether requests are collected, and whether there is work for the gaps.
+    attention: Attention,
+    /// The most blocks that are one command wherever they begin, and no more than there are; 0 if that depends on where.
+    single_blocks: u32,
+    /// The same; 0 as well while polled I/O is timed, so that none takes the untimed way.
+    untimed_blocks: u32,
+    /// Work for the gaps.
+    work: Box<GapWork>,
+    /// Block size less one.
+    block_mask: u32,
+    /// Optional commands that the device has.
+    oncs: u16,
+    /// How often the device had lost its volatile cache when a flush of this channel last heard of it.
+    cache_losses: u32,
+}
+
+impl NvmeChannel {
+    pub(crate) fn new(
+        info: BlockInfo,
+        ns: NamespaceInfo,
+        polled: IoQueue,
+        interrupt: Option<IoQueue>,
+        depth: u16,
+        policy: Policy,
+    ) -> Self {
+        let controller = polled.controller();
+        let oncs = controller.info().oncs;
+        let heap = controller.heap().clone();
+        let cache_losses = controller.cache_losses_told();
+        let lane = |queue| {
+            let backlog = VecDeque::with_capacity(usize::from(depth));
+            Lane { queue, gap: Gap::default(), backlog }
+        };
+        // Virtual time passes exactly.
+        let costs = (!polled.clock().is_real()).then(SleepCosts::none);
+        let mut learning = Learning::new(costs);
+        if interrupt.is_some() {
+            learning.allow_interrupts();
+        }
+        learning.prepare(policy);
+        let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
+        let single_blocks = match ns.optimal_boundary_blocks {
+            0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
+            _ => 0,
+        };
+        // Those that an SGL names go the long way, so that the short one need not look. Buffers begin with a page.
+        let single_blocks = match polled.controller().uses_sgls() {
+            true => single_blocks.min(TWO_PAGES >> ns.block_shift),
+            false => single_blocks,
+        };
+        Self {
+            ns,
+            info,
+            heap,
+            learning,
+            times: Times::default(),
+            helm,
+            polled: lane(polled),
+            interrupt: interrupt.map(lane),
+            table: Table::new(depth),
+            policy,
+            attention: Attention::NONE,
+            work: Box::default(),
+            block_mask: ns.block_bytes() - 1,
+            single_blocks,
+            untimed_blocks: single_blocks,
+            oncs,
+            cache_losses,
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> ChannelCounters {
+        ChannelCounters {
+            polled: self.polled.queue.counters(),
+            polled_waits: self.polled.gap.counters(),
+            interrupt: self.interrupt.as_ref().map(|lane| lane.queue.counters()),
+            interrupt_waits: self.interrupt.as_ref().map(|lane| lane.gap.counters()).unwrap_or_default(),
+            work: self.work.backlog.counters(),
+        }
+    }
+
+    /// How long a wait may spin before it stops burning the CPU.
+    pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
+        self.polled.gap.set_spin_budget_ns(budget_ns);
+    }
+
+    /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
+    pub fn mean_device_time_ns(&self) -> u64 {
+        self.learning.mean_ns()
+    }
+
+    /// What the channel's policy goes by at present; `None` if it does not estimate.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.learning.estimate(self.policy)
+    }
+
+    /// The clock that this device's time is measured by.
+    pub fn clock(&self) -> &Clock {
+        self.polled.queue.clock()
+    }
+
+    /// Checks what the caller can get wrong.
+    fn check(&self, request: &Request, policy: Policy) -> Result<(), SubmitError> {
+        if policy.wants_interrupt() && self.interrupt.is_none() {
+            return Err(SubmitError::NoInterrupt);
+        }
+        if let Some((bit, name)) = request.op.optional()
+            && self.oncs & bit == 0
+        {
+            return Err(SubmitError::Unsupported(name));
+        }
+        let blocks = match (request.op, &request.buf) {
+            (Op::CompareAndWrite, Some(buf)) => self.check_pair(buf)?,
+            (op, Some(buf)) if op.has_data() => {
+                let bytes = buf.transfer_bytes();
+                if bytes == 0 || bytes as u32 & self.block_mask != 0 {
+                    let block_bytes = self.ns.block_bytes();
+                    return Err(SubmitError::PartialBlock { bytes, block_bytes });
+                }
+                if !buf.is_of(&self.heap) {
+                    return Err(SubmitError::ForeignBuffer);
+                }
+                (bytes >> self.ns.block_shift) as u64
+            }
+            (Op::Flush, None) => return Ok(()),
+            (op, buf) if op.has_data() || buf.is_some() => return Err(SubmitError::Buffer),
+            _ if request.blocks == 0 => return Err(SubmitError::Empty),
+            _ => request.blocks,
+        };
+        // Written so that it cannot overflow.
+        if blocks > self.ns.blocks || request.lba > self.ns.blocks - blocks {
+            return Err(SubmitError::OutOfRange { lba: request.lba, blocks, size: self.ns.blocks });
+        }
+        Ok(())
+    }
+
+    /// The blocks of a compare-and-write with `buf`.
+    fn check_pair(&self, buf: &DmaBuf) -> Result<u64, SubmitError> {
+        let most = self.ns.compare_write_blocks;
+        if most == 0 {
+            return Err(SubmitError::Unsupported("Compare and Write, fused"));
+        }
+        // A scattered buffer has no length of its own.
+        let (bytes, block_bytes) = (buf.len(), self.ns.block_bytes());
+        if bytes == 0 || !bytes.is_multiple_of(2 * block_bytes as usize) {
+            return Err(SubmitError::Halves { bytes, block_bytes });
+        }
+        if !buf.is_of(&self.heap) {
+            return Err(SubmitError::ForeignBuffer);
+        }
+        let blocks = (bytes / 2) as u64 >> self.ns.block_shift;
+        if blocks > u64::from(most) {
+            return Err(SubmitError::NotAtomic { blocks, most });
+        }
+        Ok(blocks)
+    }
+
+    /// The common case in one go: a read or write that is one command, on the polled queue, with room for it and nothing
+    /// waiting. Anything else, wrong requests included, goes the long way.
+    #[inline(always)]
+    #[allow(clippy::result_large_err)]
+    fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        self.start_polled::<false>(request, claim)
+    }
+
+    /// The same for I/O that is timed, by `adaptive` or since there is work for its gap: apart, since each register counts.
+    #[inline(never)]
+    #[allow(clippy::result_large_err)]
+    fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        let policy = request.policy.unwrap_or(self.policy);
+        if self.learning.polls(policy) || policy == Policy::Poll && self.work.takes_times() {
+            return self.start_polled::<true>(request, claim);
+        }
+        self.start_long(request, claim)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::result_large_err)]
+    fn start_polled<const TIMED: bool>(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        let policy = request.policy.unwrap_or(self.policy);
+        if !TIMED && policy != Policy::Poll {
+            return self.start_other(request, claim);
+        }
+        let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
+            return self.start_long(request, claim);
+        };
+        // A scattered buffer has no length of its own, and so goes the long way.
+        let (data, data_bytes) = (buf.iova(), buf.len() as u32);
+        let nlb = data_bytes >> self.ns.block_shift;
+        let Request { op, lba, fua, .. } = request;
+        let most_blocks = if TIMED { self.single_blocks } else { self.untimed_blocks };
+        let whole = data_bytes & self.block_mask == 0 && nlb.wrapping_sub(1) < most_blocks;
+        // No underflow that matters: `whole` bounds nlb by the namespace's size.
+        let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
+        let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
+        if !(op.is_common() && whole && inside && ready) {
+            return if TIMED { self.start_long(request, claim) } else { self.start_other(request, claim) };
+        }
+        let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
+        self.table.fill(slot, request, 0, Policy::Poll, claim);
+        let (nsid, second) = (self.ns.nsid, Iova(0));
+        let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
+        // The request's own slot in the queue: it has no other command, and no other request has this slot.
+        self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
+        if !self.attention.is_plugged() {
+            self.polled.queue.ring_now();
+        }
+        if TIMED {
+            // In the gap, where it costs nothing.
+            self.start_timed(slot, policy);
+        }
+        Ok(slot)
+    }
+
+    #[inline(never)]
+    #[allow(clippy::result_large_err)]
+    fn start_long(&mut self, mut request: Request, claim: Claim) -> Result<u16, Rejected> {
+        let policy = request.policy.unwrap_or(self.policy);
+        let looked = match self.check(&request, policy).and_then(|()| self.make_current(policy)) {
+            Ok(looked) => looked,
+            Err(error) => return Err(Rejected { error, request }),
+        };
+        let slot = self.table.take_free();
+        if looked
+            && policy == Policy::Poll
+            && slot.is_some()
+            && self.times.take_sample(self.polled.queue.told_ns())
+        {
+            request.policy = Some(SAMPLED);
+        }
+        self.start_in(slot, request, claim)
+    }
+
+    /// Which queue a request of `policy` goes to: whether to the one with an interrupt.
+    #[inline]
+    fn goes_to_interrupt(&mut self, policy: Policy, op: Op, bytes: u64) -> bool {
+        if !policy.may_interrupt() || self.interrupt.is_none() {
+            return false;
+        }
+        let class = self.table.class(op, bytes, self.table.active() + 1);
+        self.learning.interrupts(policy, class)
+    }
+
+    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up with a reset. Whether it had to look.
+    fn make_current(&mut self, policy: Policy) -> Result<bool, SubmitError> {
+        let mut looked = false;
+        if !policy.wants_interrupt() {
+            looked |= self.make_lane_current(false)?;
+        }
+        if policy.may_interrupt() && self.interrupt.is_some() {
+            looked |= self.make_lane_current(true)?;
+        }
+        Ok(looked)
+    }
+
+    fn make_lane_current(&mut self, interrupt: bool) -> Result<bool, SubmitError> {
+        let (lane, table, ns) = self.split(interrupt);
+        let look = !lane.queue.is_current();
+        if look {
+            let now_ns = lane.queue.clock().now_ns();
+            lane.queue.check(now_ns, &mut Requests { table, ns });
+            lane.after_reap(table, ns);
+        }
+        lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))?;
+        Ok(look)
+    }
+
+    /// Starts `request`, which was checked, in `slot`, if there is one.
+    #[inline(never)]
+    #[allow(clippy::result_large_err)]
+    fn start_in(&mut self, slot: Option<u16>, request: Request, claim: Claim) -> Result<u16, Rejected> {
+        let Some(slot) = slot else {
+            return Err(Rejected { error: SubmitError::Full { depth: self.table.depth() }, request });
+        };
+        let policy = request.policy.unwrap_or(self.policy);
+        if request.op == Op::Flush && self.has_lost_cache() {
+            self.table.fill(slot, request, 0, policy, claim);
+            // It fails for the last of them, and with it for those before.
+            self.table.get_mut(slot).note_cache(self.cache_losses - 1);
+            self.table.cancel_rest(slot, CommandError::CacheLost);
+            self.table.release(slot);
+            return Ok(slot);
+        }
+        let blocks = match (request.op, &request.buf) {
+            (Op::Flush, _) => 1, // One command, though of no blocks.
+            (Op::CompareAndWrite, Some(buf)) => (buf.len() / 2) as u64 >> self.ns.block_shift,
+            (_, Some(buf)) => (buf.transfer_bytes() >> self.ns.block_shift) as u64,
+            (_, None) => request.blocks,
+        };
+        let (op, bytes) = (request.op, blocks << self.ns.block_shift);
+        let interrupt = self.goes_to_interrupt(policy, op, bytes);
+        self.table.fill(slot, request, blocks, policy, claim);
+        let lbio = self.table.get_mut(slot);
+        (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
+        lbio.note_cache(self.cache_losses);
+        let timed_ns = policy.wants_times().then(|| self.take_time(slot, op, bytes));
+        if timed_ns.is_none() && self.work.takes_times() {
+            self.take_time(slot, op, bytes);
+        }
+        let plugged = self.attention.is_plugged();
+        let (lane, table, ns) = self.split(interrupt);
+        if lane.backlog.is_empty() && lane.send(table, ns, slot) {
+            table.release(slot);
+        } else {
+            // Behind those that were there before.
+            lane.backlog.push_back(slot);
+            lane.send_backlog(table, ns);
+        }
+        if !plugged {
+            lane.queue.ring_doorbell();
+        }
+        // In the gap, where looking at the clock costs an interrupted I/O nothing.
+        let now_ns = match timed_ns {
+            Some(now_ns) => now_ns,
+            None if interrupt => lane.queue.clock().now_ns(),
+            None => lane.queue.told_ns(),
+        };
+        self.show(now_ns);
+        Ok(slot)
+    }
+
+    /// Whether the device has lost its volatile cache since a flush last heard of it: what was done before is not
+    /// made durable by a flush any more, and this one must not say that it were.
+    fn has_lost_cache(&mut self) -> bool {
+        let controller = self.polled.queue.controller();
+        let losses = controller.cache_losses();
+        // A flush that was in flight then has failed for it already.
+        let told = self.cache_losses.max(self.table.losses_told());
+        if losses != std::mem::replace(&mut self.cache_losses, losses) {
+            controller.loss_is_told(losses);
+        }
+        losses > told
+    }
+
+    /// The lane with an interrupt or the polled one, and what its methods need beside it.
+    #[inline(always)]
+    fn split(&mut self, interrupt: bool) -> (&mut Lane, &mut Table, &NamespaceInfo) {
+        let lane = match &mut self.interrupt {
+            Some(lane) if interrupt => lane,
+            _ => &mut self.polled,
+        };
+        (lane, &mut self.table, &self.ns)
+    }
+
+    #[inline(always)]
+    fn ring_all(&mut self) {
+        self.polled.queue.ring_doorbell();
+        if let Some(lane) = &mut self.interrupt {
+            lane.queue.ring_doorbell();
+        }
+    }
+
+    /// Looks for the end of `slot` on the polled queue for a while. True if it came.
+    #[inline(always)]
+    fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
+        for _ in 0..FIRST_LOOKS {
+            if let Some(completed) = self.polled.queue.reap_one() {
+                probe.seen();
+                self.table.complete(completed.owner, completed.outcome());
+                if self.table.is_done(slot) {
+                    return true;
+                }
+                self.another_ended();
+            }
+        }
+        false
+    }
+
+    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if there is one.
+    #[inline(always)]
+    fn polls_until_any_done(&mut self) -> bool {
+        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines, just before.
+        for _ in 0..4 * FIRST_LOOKS {
+            if self.polled.queue.has_completion() {
+                self.polled.reap(&mut self.table, &self.ns);
+                if self.table.has_done() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Another request than the one waited for, or a part of that.
+    #[cold]
+    #[inline(never)]
+    fn another_ended(&mut self) {
+        self.polled.after_reap(&mut self.table, &self.ns);
+        self.learn(None);
+    }
+
+    #[inline(never)]
+    fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
+        while !self.table.is_done(slot) {
+            self.wait_on(slot, probe);
+        }
+    }
+
+    /// Waits until something ended on the lane of `slot`, in the way that its policy has come to.
+    #[inline(always)]
+    fn wait_on(&mut self, slot: u16, probe: &impl Probe) {
+        if self.attention.has_work() {
+            return self.wait_working(slot, probe);
+        }
+        let lbio = self.table.get_mut(slot);
+        let (policy, flight) = (lbio.policy, lbio.flight());
+        lbio.waited = true;
+        let way = self.learning.way(policy, &flight);
+        let (lane, table, ns) = self.split(flight.interrupted);
+        if lane.queue.in_flight() > 0 {
+            lane.gap.wait(&mut View { queue: &mut lane.queue, table, ns, probe }, way);
+        }
+        lane.after_reap(table, ns);
+        // Slow I/O that is polled comes by the long way too rarely.
+        let told_ns = lane.queue.told_ns();
+        self.learn(Some(flight.interrupted));
+        self.show(told_ns);
+    }
+
+    /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
+    /// and by growing sleeps when the budget is spent.
+    #[inline(never)]
+    fn wait_on_both(&mut self, probe: &impl Probe) {
+        let ends_ns = if self.attention.has_work() { self.soonest_end_ns(None) } else { None };
+        let Self { table, ns, polled, interrupt, work, .. } = self;
+        let Some(interrupt) = interrupt else { return };
+        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, ns, probe };
+        if !self.attention.has_work() {
+            polled.gap.wait(&mut both, Way::Poll);
+        } else if work.work(&mut both, ends_ns) == 0 {
+            polled.gap.wait(&mut WithWork::new(&mut both, work), Way::Poll);
+        }
+        polled.after_reap(table, ns);
+        interrupt.after_reap(table, ns);
+        self.learn(Some(false));
+        self.work.forget_sight();
+    }
+
+    /// The result of an ended request.
+    #[inline(always)]
+    fn finish(&mut self, slot: u16) -> Done {
+        match self.table.take(slot) {
+            Some(done) => done,
+            None => self.table.take_failed(slot),
+        }
+    }
+}
+
+impl BlockChannel for NvmeChannel {
+    fn info(&self) -> &BlockInfo {
+        &self.info
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError> {
+        self.heap.alloc(bytes)
+    }
+
+    #[inline]
+    fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
+        let slot = self.start(request, Claim::Ticket)?;
+        Ok(Ticket { slot, generation: self.table.generation(slot) })
+    }
+
+    #[inline]
+    fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
+        self.start(request, Claim::Queue).map(|_| ())
+    }
+
+    #[inline]
+    fn plug(&mut self) {
+        self.attention.plug();
+    }
+
+    #[inline]
+    fn unplug(&mut self) {
+        self.attention.unplug();
+        self.ring_all();
+    }
+
+    #[inline]
+    fn poll(&mut self) -> usize {
+        self.ring_all();
+        let before = self.table.active();
+        let Self { table, ns, polled, interrupt, .. } = &mut *self;
+        polled.reap(table, ns);
+        if let Some(lane) = interrupt {
+            lane.reap(table, ns);
+        }
+        if !self.table.timed.is_empty() {
+            self.learn_polled();
+        }
+        if self.table.active() == before && before > 0 {
+            self.tick();
+        }
+        before - self.table.active()
+    }
+
+    #[inline]
+    fn wait(&mut self, ticket: Ticket) -> Done {
+        self.wait_probed(ticket, &())
+    }
+
+    #[inline]
+    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
+        let (slot, generation) = ticket.redeem();
+        if self.attention.is_any() {
+            return self.wait_attentively(slot, generation, probe);
+        }
+        let lbio = self.table.claimed(slot, generation);
+        let polled = lbio.policy == Policy::Poll;
+        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
+        if !done {
+            self.wait_long(slot, probe);
+        }
+        self.finish(slot)
+    }
+
+    fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
+        self.table.claimed(ticket.slot, ticket.generation);
+        if !self.table.is_done(ticket.slot) {
+            return Err(ticket);
+        }
+        let (slot, _) = ticket.redeem();
+        Ok(self.finish(slot))
+    }
+
+    fn detach(&mut self, ticket: Ticket) {
+        let (slot, generation) = ticket.redeem();
+        self.table.claimed(slot, generation);
+        self.table.detach(slot);
+    }
+
+    #[inline]
+    fn next_done(&mut self) -> Option<Done> {
+        let slot = self.table.pop_done()?;
+        Some(self.finish(slot))
+    }
+
+    #[inline]
+    fn wait_done(&mut self) -> Option<Done> {
+        self.ring_all();
+        loop {
+            if let Some(slot) = self.table.pop_done() {
+                return Some(self.finish(slot));
+            }
+            if self.table.queued() == 0 {
+                return None;
+            }
+            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
+                self.wait_on_both(&());
+                continue;
+            }
+            let slot = self.next_to_end()?;
+            self.wait_on(slot, &());
+        }
+    }
+
+    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
+        self.ring_all();
+        if !self.attention.has_work() && self.policy == Policy::Poll && self.polls_until_any_done() {
+            self.learn(None);
+            return;
+        }
+        while !self.table.has_done() && !stop() {
+            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
+                self.wait_on_both(&Until(stop));
+                continue;
+            }
+            if self.table.queued() == 0 {
+                return;
+            }
+            let Some(slot) = self.next_to_end() else { return };
+            self.wait_on(slot, &Until(stop));
+        }
+    }
+
+    fn event(&self) -> Option<EventFd> {
+        let event = self.interrupt.as_ref()?.queue.event()?;
+        // It is asked for by event loops: without a descriptor it is none for them.
+        event.with_descriptor().ok().cloned()
+    }
+
+    fn depth(&self) -> u16 {
+        self.table.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.table.active()
+    }
+
+    fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError> {
+        if policy.wants_interrupt() && self.interrupt.is_none() {
+            return Err(SubmitError::NoInterrupt);
+        }
+        if policy.may_interrupt() && self.interrupt.is_none() {
+            tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
+        }
+        self.learning.prepare(policy);
+        self.helm.set_policy(policy);
+        self.policy = policy;
+        Ok(())
+    }
+
+    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
+        self.take_work(work)
+    }
+
+    fn run_deferred(&mut self, budget_ns: u64) -> usize {
+        let clock = self.clock().clone();
+        self.work.run_for(budget_ns, &clock)
+    }
+
+    fn deferred(&self) -> usize {
+        self.work.backlog.len()
+    }
+
+    fn gap_left_ns(&mut self) -> Option<u64> {
+        self.ask_gap()
+    }
+
+    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
+        self.work.backlog.set_waker(waker);
+    }
+}
+
+impl NvmeChannel {
+    /// Deadlines, for callers that only ever poll. Looks at the clock.
+    #[cold]
+    #[inline(never)]
+    fn tick(&mut self) {
+        let Self { table, ns, polled, interrupt, .. } = &mut *self;
+        polled.tick(table, ns);
+        if let Some(lane) = interrupt {
+            lane.tick(table, ns);
+        }
+        self.learn(None);
+        if self.attention.has_work() {
+            self.run_overdue();
+        }
+    }
+}
+
+impl Drop for NvmeChannel {
+    fn drop(&mut self) {
+        // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
+        let Self { table, ns, polled, interrupt, .. } = self;
+        for (lane, way) in [(Some(polled), Way::Poll), (interrupt.as_mut(), Way::Interrupt)] {
+            let Some(lane) = lane else { continue };
+            lane.send_rest(table, ns, way);
+            for slot in lane.backlog.drain(..) {
+                table.cancel_rest(slot, CommandError::Reset);
+                table.release(slot);
+            }
+            lane.queue.drain(&mut Requests { table, ns });
+        }
+        debug_assert_eq!(table.active(), 0);
+        let clock = self.clock().clone();
+        self.work.finish(&clock);
+    }
+}

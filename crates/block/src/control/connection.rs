@@ -1,0 +1,190 @@
+//! One connection, as the server has it: never more in memory than a line and its answer.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use serde_json::Value;
+
+use super::LINE_BYTES_MAX;
+use super::answer::{self, Next};
+use super::server::Change;
+use meantime_completion::Policy;
+use meantime_completion::steer::Asked;
+
+/// How long a channel has to answer.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a client may take to read its answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+struct Pending {
+    asked: Asked,
+    policy: Policy,
+    before: String,
+    since: Instant,
+}
+
+/// A client.
+pub(super) struct Connection {
+    stream: UnixStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// When `output` was begun.
+    output_since: Instant,
+    pending: Option<Pending>,
+    /// No more is read: the client has ended its side, or sent what we do not take.
+    last: bool,
+}
+
+impl Connection {
+    /// Of `stream`, which must not block.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            input: Vec::new(),
+            output: Vec::new(),
+            output_since: Instant::now(),
+            pending: None,
+            last: false,
+        }
+    }
+
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// What to wait for.
+    pub(super) fn interest(&self) -> PollFlags {
+        if !self.output.is_empty() {
+            PollFlags::OUT
+        } else if self.pending.is_some() || self.last {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        }
+    }
+
+    /// How soon to come back though nothing has happened.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        if self.pending.is_some() {
+            Some(Duration::from_millis(2))
+        } else if !self.output.is_empty() {
+            Some(READ_TIMEOUT)
+        } else {
+            None
+        }
+    }
+
+    /// Does what can be done without waiting. False: the connection is over.
+    pub(super) fn go_on(&mut self, ready: PollFlags, changes: &mut Vec<Change>) -> bool {
+        if ready.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            return false;
+        }
+        if ready.contains(PollFlags::IN) && !self.read() {
+            return false;
+        }
+        loop {
+            self.look_at_pending(changes);
+            if !self.write() {
+                return false;
+            }
+            if !self.output.is_empty() {
+                return self.output_since.elapsed() < READ_TIMEOUT;
+            }
+            if self.pending.is_some() {
+                return true;
+            }
+            match self.next_line() {
+                Some(line) => self.obey(&line),
+                // It was too long, which is to be said first.
+                None if !self.output.is_empty() => {}
+                None => return !self.last,
+            }
+        }
+    }
+
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; LINE_BYTES_MAX];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => {
+                self.last = true;
+                true
+            }
+            Ok(count) => {
+                self.input.extend_from_slice(&bytes[..count]);
+                true
+            }
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+
+    fn next_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.input.iter().take(LINE_BYTES_MAX).position(|&byte| byte == b'\n');
+        match end {
+            Some(end) => {
+                let mut line: Vec<u8> = self.input.drain(..=end).collect();
+                line.pop();
+                Some(line)
+            }
+            None if self.input.len() >= LINE_BYTES_MAX => {
+                self.input.clear();
+                self.last = true;
+                self.say(&answer::error(format_args!("a line has at most {LINE_BYTES_MAX} bytes")));
+                None
+            }
+            // A last line without its end.
+            None if self.last && !self.input.is_empty() => Some(std::mem::take(&mut self.input)),
+            None => None,
+        }
+    }
+
+    fn obey(&mut self, line: &[u8]) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        match answer::obey(line) {
+            Next::Answer(value) => self.say(&value),
+            Next::Asked { asked, policy, before } => {
+                self.pending = Some(Pending { asked, policy, before, since: Instant::now() });
+            }
+        }
+    }
+
+    fn look_at_pending(&mut self, changes: &mut Vec<Change>) {
+        let Some(pending) = &self.pending else { return };
+        let id = pending.asked.id();
+        let answered = match pending.asked.answer() {
+            Some(answered) => answered,
+            None if pending.since.elapsed() < ASK_TIMEOUT => return,
+            None => Ok(()),
+        };
+        let Some(Pending { asked, policy, before, .. }) = self.pending.take() else { return };
+        // Withdrawing gives the answer again if there was one.
+        let outcome = answered.and_then(|()| asked.withdraw());
+        let after = policy.to_string();
+        if outcome.is_ok() && before != after {
+            changes.push(Change { queue: id, before, after });
+        }
+        self.say(&answer::outcome(id, policy, &outcome));
+    }
+
+    fn say(&mut self, value: &Value) {
+        self.output = value.to_string().into_bytes();
+        self.output.push(b'\n');
+        self.output_since = Instant::now();
+    }
+
+    /// False: the client has gone.
+    fn write(&mut self) -> bool {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(count) => drop(self.output.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,221 @@
+//! Which tasks are ready: a bit each, and wakers that set it.
+//!
+//! A wake-up from the executor's own thread, which is every one that an I/O causes, is two plain stores. One from elsewhere
+//! sets a bit of its own by an atomic operation, and rouses the executor if it sleeps.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+
+use meantime_hw::EventFd;
+
+thread_local! {
+    /// The executor whose tasks this thread runs; 0 if none.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Tasks of a group.
+pub(super) const GROUP: usize = 64 * 64;
+
+/// What a waker needs to know of its executor.
+pub(super) struct Home {
+    /// Never 0, and no other executor's.
+    id: u64,
+    thread: Thread,
+    /// What the executor may be blocked on beside its thread's token.
+    event: Option<EventFd>,
+    /// Whether somebody has to be roused.
+    asleep: AtomicBool,
+    /// Whether wake-ups from elsewhere have come since it was last looked.
+    remote: AtomicBool,
+}
+
+impl Home {
+    pub(super) fn new(event: Option<EventFd>) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            thread: std::thread::current(),
+            event,
+            asleep: AtomicBool::new(false),
+            remote: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this thread runs this executor's tasks.
+    pub(super) fn is_here(&self) -> bool {
+        CURRENT.get() == self.id
+    }
+
+    /// This thread runs this executor's tasks until the result is dropped.
+    pub(super) fn enter(&self) -> Entered {
+        Entered { before: CURRENT.replace(self.id) }
+    }
+
+    /// Whether wake-ups from elsewhere have come.
+    #[inline(always)]
+    pub(super) fn has_remote(&self) -> bool {
+        self.remote.load(Ordering::Relaxed)
+    }
+
+    /// Whether such wake-ups have come; after this, look for them.
+    #[inline(always)]
+    pub(super) fn take_remote(&self) -> bool {
+        // Acquire: the bits that were set before the flag are seen.
+        self.has_remote() && self.remote.swap(false, Ordering::SeqCst)
+    }
+
+    /// Sleeps by `sleep` unless a wake-up has come, or comes before. Dekker's pattern: `asleep` is stored before `remote` is
+    /// loaded here, and `remote` before `asleep` there, so that one side sees the other.
+    pub(super) fn sleep(&self, sleep: impl FnOnce()) {
+        self.asleep.store(true, Ordering::SeqCst);
+        if !self.remote.load(Ordering::SeqCst) {
+            sleep();
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    fn rouse(&self) {
+        self.remote.store(true, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            // It may be at either. Both keep a signal that comes before the sleep.
+            self.thread.unpark();
+            if let Some(event) = &self.event {
+                event.signal();
+            }
+        }
+    }
+}
+
+/// See [`Home::enter`].
+pub(super) struct Entered {
+    before: u64,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.before);
+    }
+}
+
+/// A bit for each task, and one for each word of them.
+struct Bits {
+    summary: AtomicU64,
+    words: [AtomicU64; 64],
+}
+
+impl Bits {
+    fn new() -> Self {
+        Self { summary: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 64] }
+    }
+}
+
+/// The readiness of [`GROUP`] tasks.
+pub(super) struct Group {
+    home: Arc<Home>,
+    /// Only the executor's thread stores to these.
+    local: Bits,
+    remote: Bits,
+}
+
+impl Group {
+    pub(super) fn new(home: Arc<Home>) -> Self {
+        Self { home, local: Bits::new(), remote: Bits::new() }
+    }
+
+    /// Task `index` of the group is ready.
+    #[inline(always)]
+    fn wake(&self, index: u16) {
+        if self.home.is_here() { self.set_local(index) } else { self.wake_remote(index) }
+    }
+
+    /// On the executor's thread: so a load and a store are as good as one operation.
+    #[inline(always)]
+    pub(super) fn set_local(&self, index: u16) {
+        let (word, bit) = place(index);
+        add_local(&self.local.words[word], bit);
+        add_local(&self.local.summary, 1 << word);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_remote(&self, index: u16) {
+        let (word, bit) = place(index);
+        // The task first, then what leads to it.
+        self.remote.words[word].fetch_or(bit, Ordering::Release);
+        self.remote.summary.fetch_or(1 << word, Ordering::Release);
+        self.home.rouse();
+    }
+
+    /// Takes in the wake-ups that came from elsewhere.
+    #[cold]
+    pub(super) fn merge_remote(&self) {
+        let mut summary = self.remote.summary.swap(0, Ordering::Acquire);
+        add_local(&self.local.summary, summary);
+        while summary != 0 {
+            let word = summary.trailing_zeros() as usize;
+            summary &= summary - 1;
+            add_local(&self.local.words[word], self.remote.words[word].swap(0, Ordering::Acquire));
+        }
+    }
+
+    /// The words that have ready tasks.
+    #[inline(always)]
+    pub(super) fn summary(&self) -> u64 {
+        self.local.summary.load(Ordering::Relaxed)
+    }
+
+    /// The ready tasks of `word`, which are ready no more.
+    #[inline(always)]
+    pub(super) fn take(&self, word: usize) -> u64 {
+        let summary = &self.local.summary;
+        summary.store(summary.load(Ordering::Relaxed) & !(1 << word), Ordering::Relaxed);
+        let bits = self.local.words[word % 64].load(Ordering::Relaxed);
+        self.local.words[word % 64].store(0, Ordering::Relaxed);
+        bits
+    }
+}
+
+impl Group {
+    /// The tasks `bits` of `word` are ready after all.
+    pub(super) fn put_back(&self, word: usize, bits: u64) {
+        if bits != 0 {
+            add_local(&self.local.words[word], bits);
+            add_local(&self.local.summary, 1 << word);
+        }
+    }
+}
+
+#[inline(always)]
+fn add_local(word: &AtomicU64, bits: u64) {
+    word.store(word.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
+}
+
+#[inline(always)]
+const fn place(index: u16) -> (usize, u64) {
+    (index as usize / 64 % 64, 1 << (index % 64))
+}
+
+/// What a task's waker is made of.
+struct TaskWaker {
+    group: Arc<Group>,
+    index: u16,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.group.wake(self.index);
+    }
+
+    #[inline]
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.group.wake(self.index);
+    }
+}
+
+/// A waker for task `index` of `group`.
+pub(super) fn waker(group: &Arc<Group>, index: u16) -> Waker {
+    Waker::from(Arc::new(TaskWaker { group: Arc::clone(group), index }))
+}

@@ -1,0 +1,283 @@
+//! The futures: one request each.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::super::request::{BlockChannel, Done, Rejected, Request, RequestError};
+use super::channel::{AsyncChannel, wake};
+use super::sharing::{Local, Sharing};
+use super::slots::{Duty, Started};
+use meantime_hw::DmaBuf;
+use meantime_nvme::Op;
+
+/// Where a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Its future was never polled.
+    Unsent,
+    /// It waits for room, known as this.
+    Waiting(u64),
+    /// It is in this slot.
+    InFlight(u16),
+    /// Its future was ready.
+    Over,
+}
+
+/// What came of a request.
+type Outcome = Result<Done, Box<Rejected>>;
+
+/// The way of one request through a channel. The futures around it differ in what they keep until it is sent – the less, the
+/// less is moved about – and in what they make of its outcome.
+struct Way<'a, C: BlockChannel, S: Sharing> {
+    channel: &'a AsyncChannel<C, S>,
+    place: Place,
+}
+
+impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
+    #[inline(always)]
+    fn new(channel: &'a AsyncChannel<C, S>) -> Self {
+        Self { channel, place: Place::Unsent }
+    }
+
+    /// `make` makes the request when there is room for it; `map` makes of the outcome what the future is ready with.
+    #[inline(always)]
+    fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        make: impl FnOnce() -> Request,
+        map: impl Fn(Outcome) -> T,
+    ) -> Poll<T> {
+        match self.place {
+            Place::Unsent => self.poll_unsent(cx, make).map(map),
+            Place::InFlight(index) => match self.channel.with(|state| state.take(index)) {
+                Some(taken) => Poll::Ready(map(self.over(taken))),
+                None => self.poll_not_ended(index, cx).map(map),
+            },
+            Place::Waiting(id) => self.poll_waiting(id, cx, make).map(map),
+            Place::Over => panic!("a request's future was polled after it was ready"),
+        }
+    }
+
+    #[inline(always)]
+    fn over(&mut self, (done, room): (Done, Option<Waker>)) -> Outcome {
+        self.place = Place::Over;
+        wake(room);
+        Ok(done)
+    }
+
+    #[inline(always)]
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, make: impl FnOnce() -> Request) -> Poll<Outcome> {
+        let mut make = Some(make);
+        let (started, duty, replaced) = self.channel.with(|state| {
+            let started = state.start(|| make.take().expect("made once")());
+            let replaced = match started {
+                Started::InFlight(index) if state.has_driver => state.ask(index, cx.waker()),
+                _ => None,
+            };
+            (started, state.duty(), replaced)
+        });
+        drop(replaced);
+        match (started, make) {
+            (Started::Waiting(id), Some(make)) => {
+                self.place = Place::Waiting(id);
+                self.poll_waiting(id, cx, make)
+            }
+            (started, _) => self.after_start(started, duty, cx),
+        }
+    }
+
+    #[inline(always)]
+    fn after_start(&mut self, started: Started, duty: Duty, cx: &mut Context<'_>) -> Poll<Outcome> {
+        self.place = match started {
+            Started::InFlight(index) => Place::InFlight(index),
+            Started::Waiting(id) => Place::Waiting(id),
+            Started::Rejected(_) => Place::Over,
+        };
+        if duty != Duty::Executor {
+            self.attend(duty, cx);
+        }
+        match started {
+            Started::Rejected(rejected) => Poll::Ready(Err(rejected)),
+            _ => Poll::Pending,
+        }
+    }
+
+    #[inline(never)]
+    fn attend(&mut self, duty: Duty, cx: &mut Context<'_>) {
+        match duty {
+            Duty::Executor => {}
+            // Sending may have come upon ends of other requests, which no interrupt will tell of.
+            Duty::Driver => drop(self.channel.deliver()),
+            // Again, after other tasks have run.
+            Duty::Futures => cx.waker().wake_by_ref(),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_not_ended(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Outcome> {
+        // One step: who brings the result after this look finds the waker.
+        let (taken, duty, replaced) = self.channel.with(|state| {
+            let taken = state.take(index);
+            let asks = taken.is_none() && state.has_driver;
+            (taken, state.duty(), asks.then(|| state.ask(index, cx.waker())))
+        });
+        drop(replaced);
+        if let Some(taken) = taken {
+            return Poll::Ready(self.over(taken));
+        }
+        if duty == Duty::Futures {
+            self.channel.look();
+            if let Some(taken) = self.channel.with(|state| state.take(index)) {
+                return Poll::Ready(self.over(taken));
+            }
+            // Again, after other tasks have run.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_waiting(
+        &mut self,
+        id: u64,
+        cx: &mut Context<'_>,
+        make: impl FnOnce() -> Request,
+    ) -> Poll<Outcome> {
+        let (started, duty, replaced, next) = self.channel.with(|state| {
+            let (started, next) = state.start_waiter(id, make);
+            let replaced = match started {
+                Started::InFlight(index) if state.has_driver => state.ask(index, cx.waker()),
+                Started::Waiting(id) if state.has_driver => state.ask_for_room(id, cx.waker()),
+                _ => None,
+            };
+            (started, state.duty(), replaced, next)
+        });
+        drop(replaced);
+        wake(next);
+        if duty == Duty::Futures {
+            // Requests of dropped futures may have ended, which nobody else looks for.
+            self.channel.look();
+        }
+        self.after_start(started, duty, cx)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self) {
+        let (done, [room, own]) = match self.place {
+            Place::InFlight(index) => self.channel.with(|state| state.abandon(index)),
+            Place::Waiting(id) => (None, self.channel.with(|state| state.leave(id))),
+            Place::Unsent | Place::Over => return,
+        };
+        drop((done, own));
+        wake(room);
+    }
+}
+
+impl<C: BlockChannel, S: Sharing> Drop for Way<'_, C, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.place != Place::Over && self.place != Place::Unsent {
+            self.give_up();
+        }
+    }
+}
+
+/// A request as a future, made by [`AsyncChannel::submit`]. It is sent when it is first polled.
+///
+/// Dropping it before it was polled, or while it waits for room, gives the buffer up at once. Dropped later, the request goes
+/// on, and the buffer goes back to its heap when the device is done with it.
+#[must_use = "a request is not sent before its future is awaited"]
+pub struct Io<'a, C: BlockChannel, S: Sharing = Local> {
+    way: Way<'a, C, S>,
+    request: Option<Request>,
+}
+
+impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
+    pub(super) fn new(channel: &'a AsyncChannel<C, S>, request: Request) -> Self {
+        Self { way: Way::new(channel), request: Some(request) }
+    }
+}
+
+impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
+    type Output = Result<Done, Rejected>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { way, request } = self.get_mut();
+        way.poll(
+            cx,
+            || request.take().expect("a request is sent once"),
+            |outcome| outcome.map_err(|rejected| *rejected),
+        )
+    }
+}
+
+/// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`]: ready with the buffer. As [`Io`], it is sent when it
+/// is first polled, and may be dropped at any time.
+#[must_use = "a request is not sent before its future is awaited"]
+pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local> {
+    way: Way<'a, C, S>,
+    op: Op,
+    lba: u64,
+    buf: Option<DmaBuf>,
+}
+
+impl<'a, C: BlockChannel, S: Sharing> Transfer<'a, C, S> {
+    #[inline(always)]
+    pub(super) fn new(channel: &'a AsyncChannel<C, S>, op: Op, lba: u64, buf: DmaBuf) -> Self {
+        Self { way: Way::new(channel), op, lba, buf: Some(buf) }
+    }
+}
+
+impl<C: BlockChannel, S: Sharing> Future for Transfer<'_, C, S> {
+    type Output = Result<DmaBuf, RequestError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { way, op, lba, buf } = self.get_mut();
+        way.poll(cx, || Request::new(*op, *lba, 0, buf.take()), transferred)
+    }
+}
+
+#[inline(always)]
+fn transferred(outcome: Outcome) -> Result<DmaBuf, RequestError> {
+    match outcome {
+        Ok(Done { result: Ok(()), buf, .. }) => buf.ok_or(RequestError::Quarantined),
+        Ok(Done { result: Err(error), .. }) => Err(error.into()),
+        Err(rejected) => Err(rejected.error.into()),
+    }
+}
+
+/// A request without data, made by [`AsyncChannel::flush`] and its like. As [`Io`], it is sent when it is first polled, and may be
+/// dropped at any time.
+#[must_use = "a request is not sent before its future is awaited"]
+pub struct Plain<'a, C: BlockChannel, S: Sharing = Local> {
+    way: Way<'a, C, S>,
+    op: Op,
+    lba: u64,
+    blocks: u64,
+}
+
+impl<'a, C: BlockChannel, S: Sharing> Plain<'a, C, S> {
+    pub(super) fn new(channel: &'a AsyncChannel<C, S>, op: Op, lba: u64, blocks: u64) -> Self {
+        Self { way: Way::new(channel), op, lba, blocks }
+    }
+}
+
+impl<C: BlockChannel, S: Sharing> Future for Plain<'_, C, S> {
+    type Output = Result<(), RequestError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { way, op, lba, blocks } = self.get_mut();
+        way.poll(
+            cx,
+            || Request::new(*op, *lba, *blocks, None),
+            |outcome| match outcome {
+                Ok(done) => done.result.map_err(RequestError::from),
+                Err(rejected) => Err(rejected.error.into()),
+            },
+        )
+    }
+}

@@ -1,0 +1,323 @@
+//! The slots of an asynchronous channel: who asks for which request, and who waits for room. Nothing here knows of
+//! threads; nothing is woken or dropped here that is not ours, but handed out for that.
+
+use std::collections::VecDeque;
+use std::task::{RawWakerVTable, Waker};
+
+use super::super::request::{BlockChannel, Done, IoError, Rejected, Request};
+use meantime_hw::DmaBuf;
+
+/// Whose a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Free,
+    /// Its request is under way and a future asks for it.
+    Asked,
+    /// Its request is under way and the future was dropped: slot and buffer stay until it has ended.
+    Abandoned,
+    /// Its request has ended; the future has not come for it yet.
+    Ended,
+}
+
+/// A cache line.
+#[repr(align(64))]
+struct Slot {
+    stage: Stage,
+    /// While it is free: the next free one.
+    next_free: u16,
+    /// The caller's own; the request carries the slot's index instead.
+    user_data: u64,
+    /// Who is to be told of the end.
+    waker: Option<Waker>,
+    /// What became of an ended request, in parts: the usual one, a buffer and no error, is moved by four words.
+    buf: Option<DmaBuf>,
+    /// Whether there is an error as well, in [`State::errors`].
+    failed: bool,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+/// A future that waits for room.
+struct Waiter {
+    id: u64,
+    /// `None` if it looks by itself, or was told already.
+    waker: Option<Waker>,
+}
+
+const NO_SLOT: u16 = u16::MAX;
+
+/// A channel, and the futures that use it.
+pub(super) struct State<C> {
+    pub(super) channel: C,
+    slots: Box<[Slot]>,
+    /// What went wrong with ended requests, by slot.
+    errors: Box<[Option<IoError>]>,
+    free: u16,
+    free_count: usize,
+    /// Who waits for room, by age, which is also the order of their identifiers.
+    waiters: VecDeque<Waiter>,
+    next_waiter: u64,
+    /// Whether somebody has promised to look at the queue, so that futures need not.
+    pub(super) has_driver: bool,
+    /// If that is our executor: what its wakers look like. They only set bits, so that they may be woken with the channel
+    /// taken, and keep nothing alive but themselves, so that a slot may keep one for its next request.
+    pub(super) executor: Option<&'static RawWakerVTable>,
+}
+
+/// Who looks at the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Each future that is polled.
+    Futures,
+    /// Who has the driver, whenever he likes.
+    Driver,
+    /// Our executor, after each round of tasks.
+    Executor,
+}
+
+/// What came of asking for room.
+pub(super) enum Started {
+    /// The request is under way in this slot.
+    InFlight(u16),
+    /// It waits for room under this identifier.
+    Waiting(u64),
+    /// The channel did not take it.
+    Rejected(Box<Rejected>),
+}
+
+impl<C: BlockChannel> State<C> {
+    pub(super) fn new(channel: C) -> Self {
+        let depth = channel.depth().max(1);
+        let slot = |index: u16| Slot {
+            stage: Stage::Free,
+            next_free: if index + 1 < depth { index + 1 } else { NO_SLOT },
+            user_data: 0,
+            waker: None,
+            buf: None,
+            failed: false,
+        };
+        Self {
+            channel,
+            slots: (0..depth).map(slot).collect(),
+            errors: (0..depth).map(|_| None).collect(),
+            free: 0,
+            free_count: usize::from(depth),
+            waiters: VecDeque::new(),
+            next_waiter: 0,
+            has_driver: false,
+            executor: None,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn duty(&self) -> Duty {
+        match (self.has_driver, self.executor) {
+            (false, _) => Duty::Futures,
+            (true, None) => Duty::Driver,
+            (true, Some(_)) => Duty::Executor,
+        }
+    }
+
+    /// Slots that no future and no request has.
+    pub(super) fn free_count(&self) -> usize {
+        self.free_count
+    }
+
+    /// Futures that wait for room.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Starts the request that `make` makes if there is room that nobody waits for.
+    #[inline(always)]
+    pub(super) fn start(&mut self, make: impl FnOnce() -> Request) -> Started {
+        if self.free_count <= self.waiters.len() {
+            return self.queue_up();
+        }
+        self.start_in_free(make)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn queue_up(&mut self) -> Started {
+        let id = self.next_waiter;
+        self.next_waiter += 1;
+        self.waiters.push_back(Waiter { id, waker: None });
+        Started::Waiting(id)
+    }
+
+    #[inline(always)]
+    fn start_in_free(&mut self, make: impl FnOnce() -> Request) -> Started {
+        let index = self.free;
+        let slot = &mut self.slots[usize::from(index)];
+        debug_assert!(slot.stage == Stage::Free && slot.buf.is_none() && !slot.failed);
+        let mut request = make();
+        slot.user_data = std::mem::replace(&mut request.user_data, u64::from(index));
+        if let Err(rejected) = self.channel.enqueue(request) {
+            return Self::rejected(rejected, slot.user_data);
+        }
+        slot.stage = Stage::Asked;
+        self.free = slot.next_free;
+        self.free_count -= 1;
+        Started::InFlight(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rejected(mut rejected: Rejected, user_data: u64) -> Started {
+        rejected.request.user_data = user_data;
+        Started::Rejected(Box::new(rejected))
+    }
+
+    /// As [`State::start`] for one that has waited as `id`; also who is to be told of room that is left.
+    pub(super) fn start_waiter(
+        &mut self,
+        id: u64,
+        make: impl FnOnce() -> Request,
+    ) -> (Started, Option<Waker>) {
+        let place = self.place_of(id);
+        if place >= self.free_count {
+            return (Started::Waiting(id), None);
+        }
+        self.waiters.remove(place);
+        let started = self.start_in_free(make);
+        // Rejected: the room is somebody else's.
+        let next = if let Started::Rejected(_) = started { self.next_with_room() } else { None };
+        (started, next)
+    }
+
+    fn place_of(&self, id: u64) -> usize {
+        self.waiters.binary_search_by_key(&id, |waiter| waiter.id).expect("it waits")
+    }
+
+    /// The last of those that there is room for. The ones before it were told when theirs came.
+    fn next_with_room(&mut self) -> Option<Waker> {
+        let place = self.free_count.checked_sub(1)?;
+        self.waiters.get_mut(place)?.waker.take()
+    }
+
+    /// A future that waited for room was dropped; who is to be told that it has room instead.
+    pub(super) fn leave(&mut self, id: u64) -> [Option<Waker>; 2] {
+        let place = self.place_of(id);
+        let gone = self.waiters.remove(place).and_then(|waiter| waiter.waker);
+        let next = if place < self.free_count { self.next_with_room() } else { None };
+        [next, gone]
+    }
+
+    /// `waker` is told when there is room for `id`. Returns the one it replaces, to be dropped.
+    pub(super) fn ask_for_room(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
+        let place = self.place_of(id);
+        set(&mut self.waiters[place].waker, waker)
+    }
+
+    /// `waker` is told of the end of `index`. Returns the one it replaces, to be dropped.
+    #[inline(always)]
+    pub(super) fn ask(&mut self, index: u16, waker: &Waker) -> Option<Waker> {
+        set(&mut self.slots[usize::from(index)].waker, waker)
+    }
+
+    /// The result of `index`, if it has ended, and who there is room for then.
+    #[inline(always)]
+    pub(super) fn take(&mut self, index: u16) -> Option<(Done, Option<Waker>)> {
+        let slot = &mut self.slots[usize::from(index)];
+        if slot.stage != Stage::Ended {
+            return None;
+        }
+        let mut done = Done { result: Ok(()), buf: slot.buf.take(), user_data: slot.user_data };
+        if slot.failed {
+            done.result = self.take_error(index);
+        }
+        self.set_free(index);
+        Some((done, self.waker_of_room()))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_error(&mut self, index: u16) -> Result<(), IoError> {
+        self.slots[usize::from(index)].failed = false;
+        self.errors[usize::from(index)].take().map_or(Ok(()), Err)
+    }
+
+    #[inline(always)]
+    fn waker_of_room(&mut self) -> Option<Waker> {
+        if self.waiters.is_empty() { None } else { self.next_with_room() }
+    }
+
+    #[inline(always)]
+    fn set_free(&mut self, index: u16) {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.stage = Stage::Free;
+        slot.next_free = std::mem::replace(&mut self.free, index);
+        self.free_count += 1;
+    }
+
+    /// The future that asked for `index` was dropped. What comes out is to be dropped, and woken.
+    pub(super) fn abandon(&mut self, index: u16) -> (Option<Done>, [Option<Waker>; 2]) {
+        let slot = &mut self.slots[usize::from(index)];
+        let waker = slot.waker.take();
+        if slot.stage == Stage::Asked {
+            slot.stage = Stage::Abandoned;
+            return (None, [None, waker]);
+        }
+        let (done, room) = self.take(index).expect("it has ended");
+        (Some(done), [room, waker])
+    }
+
+    /// Puts results where their futures find them, and counts them in `ended`, until somebody is to be woken.
+    #[inline(always)]
+    pub(super) fn deliver(&mut self, ended: &mut usize) -> Option<Waker> {
+        while let Some(done) = self.channel.next_done() {
+            *ended += 1;
+            let index = done.user_data as u16;
+            let slot = &mut self.slots[usize::from(index)];
+            if slot.stage != Stage::Asked {
+                let room = self.abandoned_ended(index, done);
+                if room.is_some() {
+                    return room;
+                }
+                continue;
+            }
+            slot.stage = Stage::Ended;
+            // There is nothing to drop, and the path must not look.
+            std::mem::forget(std::mem::replace(&mut slot.buf, done.buf));
+            if let Err(error) = done.result {
+                slot.failed = true;
+                self.errors[usize::from(index)] = Some(error);
+            }
+            match (&slot.waker, self.executor) {
+                (Some(waker), Some(own)) if std::ptr::eq(waker.vtable(), own) => waker.wake_by_ref(),
+                (None, _) => {}
+                _ => return slot.waker.take(),
+            }
+        }
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn abandoned_ended(&mut self, index: u16, done: Done) -> Option<Waker> {
+        assert!(
+            self.slots[usize::from(index)].stage == Stage::Abandoned,
+            "a request ended that no future sent: the channel was used behind the futures' back"
+        );
+        // The device is done with the buffer (ARCHITECTURE.md §3): it goes back to its heap.
+        drop(done);
+        self.set_free(index);
+        self.waker_of_room()
+    }
+
+    /// Everybody who is to be told of anything, once.
+    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
+        let slots = self.slots.iter_mut().filter_map(|slot| slot.waker.take());
+        slots.chain(self.waiters.iter_mut().filter_map(|waiter| waiter.waker.take())).collect()
+    }
+}
+
+/// Puts `waker` in `place` unless one that wakes the same task is there; the one it replaces.
+#[inline(always)]
+fn set(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
+    match place {
+        Some(there) if there.will_wake(waker) => None,
+        _ => place.replace(waker.clone()),
+    }
+}

@@ -1,0 +1,285 @@
+//! Deferred work in a channel's waits: what is common to every kind of channel.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use meantime_completion::{Backlog, Flight, Learning, Sample, Sight, Source, Waited, Way};
+use meantime_hw::Clock;
+
+use super::lbio::{Lbio, Table};
+
+/// After so many I/Os without work their time is not taken any more.
+const IDLE_IOS: u32 = 64;
+
+/// A piece of at most this is run when nothing is known of the gap, in ns: no I/O we know of is sooner.
+const SMALL_NS: u64 = 1_000;
+
+/// With more requests than this under way there is always one about to end.
+const MANY: usize = 64;
+
+/// How long a channel that is dropped works, in ns.
+const FINISH_NS: u64 = 1_000_000_000;
+
+/// What the waits of a channel have to see to before they take the short way. One byte, so that it is one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Attention(u8);
+
+impl Attention {
+    pub(super) const NONE: Self = Self(0);
+    const PLUGGED: u8 = 1;
+    const WORK: u8 = 2;
+
+    /// Requests are collected.
+    #[inline(always)]
+    pub(super) fn is_plugged(self) -> bool {
+        self.0 & Self::PLUGGED != 0
+    }
+
+    /// There is, or just was, work for the gap, and perhaps I/O that was timed for it.
+    #[inline(always)]
+    pub(super) fn has_work(self) -> bool {
+        self.0 & Self::WORK != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn is_any(self) -> bool {
+        self.0 != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn plug(&mut self) {
+        self.0 |= Self::PLUGGED;
+    }
+
+    #[inline(always)]
+    pub(super) fn unplug(&mut self) {
+        self.0 &= !Self::PLUGGED;
+    }
+
+    pub(super) fn set_work(&mut self, works: bool) {
+        self.0 = if works { self.0 | Self::WORK } else { self.0 & !Self::WORK };
+    }
+}
+
+/// The work of a channel, and what it needs to know to do it in time.
+#[derive(Default)]
+pub(super) struct GapWork {
+    pub(super) backlog: Backlog,
+    /// Whether the time of every I/O is taken.
+    takes_times: bool,
+    /// Whether somebody has asked how much time is left, before this wait.
+    asked: bool,
+    /// I/Os that have ended since there was work last.
+    idle: u32,
+    /// When the queue was last looked at in vain before a piece after which a completion was found, in ns.
+    vain_ns: Option<u64>,
+}
+
+impl GapWork {
+    /// Whether the time of every I/O is taken.
+    pub(super) fn takes_times(&self) -> bool {
+        self.takes_times
+    }
+
+    /// From now on times are taken.
+    pub(super) fn begin(&mut self) {
+        (self.takes_times, self.idle) = (true, 0);
+    }
+
+    /// Somebody with work of his own asks how much time is left.
+    pub(super) fn asked(&mut self) {
+        self.asked = true;
+    }
+
+    /// Whether it matters to the coming wait how much time is left.
+    pub(super) fn is_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.asked) || !self.backlog.is_empty()
+    }
+
+    /// An I/O has ended. False once there was no work for long: times are not taken any more.
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.forget_sight();
+        self.idle = if self.backlog.is_empty() { self.idle.saturating_add(1) } else { 0 };
+        self.takes_times &= self.idle < IDLE_IOS;
+        self.takes_times
+    }
+
+    /// Before `source` is waited for: runs what fits before `ends_ns`, the time at which it may be complete, and what has waited too long, a
+    /// piece at a time. How many commands ended meanwhile.
+    ///
+    /// If that time is not known, one small piece is run.
+    #[inline(never)]
+    pub(super) fn work(&mut self, source: &mut impl Source, ends_ns: Option<u64>) -> usize {
+        if self.backlog.is_empty() {
+            return 0;
+        }
+        let ended = source.reap();
+        if ended > 0 {
+            return ended;
+        }
+        let mut now_ns = source.now_ns();
+        let mut small_ns = SMALL_NS;
+        loop {
+            let left_ns = ends_ns.map_or(small_ns, |ends_ns| ends_ns.saturating_sub(now_ns));
+            let Some(pick) = self.backlog.pick(now_ns, left_ns) else { return 0 };
+            let began_ns = now_ns;
+            now_ns = self.backlog.run(pick, began_ns, || source.now_ns());
+            small_ns = 0;
+            let ended = source.reap();
+            if ended > 0 {
+                self.found_after(began_ns, now_ns);
+                return ended;
+            }
+            // Work that never ends must not keep deadlines from being looked at.
+            let ended = source.tick(now_ns);
+            if ended > 0 {
+                return ended;
+            }
+        }
+    }
+
+    /// A completion was found after a piece that ran from `began_ns` to `end_ns`, and not before it.
+    fn found_after(&mut self, began_ns: u64, end_ns: u64) {
+        self.backlog.note_late(end_ns.saturating_sub(began_ns));
+        self.vain_ns = Some(began_ns);
+    }
+
+    /// Runs a piece that has waited too long, if there is one; from when to when.
+    pub(super) fn run_overdue(&mut self, now_ns: u64, clock: impl FnOnce() -> u64) -> Option<(u64, u64)> {
+        let pick = self.backlog.latest_ns().filter(|latest_ns| *latest_ns <= now_ns);
+        let pick = pick.and_then(|_| self.backlog.pick(now_ns, 0))?;
+        Some((now_ns, self.backlog.run(pick, now_ns, clock)))
+    }
+
+    /// See [`BlockChannel::run_deferred`](super::BlockChannel::run_deferred).
+    pub(super) fn run_for(&mut self, budget_ns: u64, clock: &Clock) -> usize {
+        let pieces = self.backlog.run_for(budget_ns, || clock.now_ns());
+        if let Some(panic) = self.backlog.take_panic() {
+            resume_unwind(panic);
+        }
+        pieces
+    }
+
+    /// The channel ends: runs what can be run, and says what could not.
+    pub(super) fn finish(&mut self, clock: &Clock) {
+        self.backlog.run_for(FINISH_NS, || clock.now_ns());
+        let left = self.backlog.len();
+        if left > 0 {
+            tracing::error!(left, "the channel ended before all deferred work was done: the rest is dropped");
+        }
+        let backlog = std::mem::take(&mut self.backlog);
+        if catch_unwind(AssertUnwindSafe(|| drop(backlog))).is_err() {
+            tracing::error!("deferred work panicked when it was dropped");
+        }
+    }
+
+    /// When an I/O that has just been found complete was so, as far as is known.
+    pub(super) fn sight(&self, flight: &Flight, sample: &Sample, waited: Option<&Waited>) -> Sight {
+        let exact = waited.is_some_and(|waited| waited.exact);
+        let found = if exact { Sight::Exact(sample.device_ns) } else { Sight::AtMost(sample.device_ns) };
+        self.sight_after_piece(flight).unwrap_or(found)
+    }
+
+    /// The same, if it was found just after a piece.
+    pub(super) fn sight_after_piece(&self, flight: &Flight) -> Option<Sight> {
+        self.vain_ns.map(|vain_ns| Sight::After(vain_ns.saturating_sub(flight.submitted_ns)))
+    }
+
+    /// What was found in a wait has been taken in.
+    pub(super) fn forget_sight(&mut self) {
+        self.vain_ns = None;
+    }
+}
+
+/// When the request of `lbio` may be complete, in ns.
+fn soonest_end_of(lbio: &Lbio, learning: &Learning) -> Option<u64> {
+    let flight = lbio.timed_flight()?;
+    Some(flight.submitted_ns.saturating_add(learning.earliest_ns(flight.class)?))
+}
+
+/// When the request that is waited for may be complete, in ns: that in `slot` if somebody has a ticket for it, else any. `None`: not known.
+pub(super) fn soonest_end_ns(table: &Table, learning: &Learning, slot: Option<u16>) -> Option<u64> {
+    if let Some(lbio) = slot.map(|slot| table.get(slot)).filter(|lbio| !lbio.is_queued()) {
+        return soonest_end_of(lbio, learning);
+    }
+    if table.active() > MANY {
+        return Some(0);
+    }
+    let mut soonest_ns = u64::MAX;
+    for lbio in table.under_way() {
+        soonest_ns = soonest_ns.min(soonest_end_of(lbio, learning)?);
+    }
+    Some(soonest_ns)
+}
+
+/// What is left to be slept when so much has passed with work.
+pub(super) fn shortened(way: Way, worked_ns: u64) -> Way {
+    match way {
+        Way::Sleep(ns) => Way::Sleep(ns.saturating_sub(worked_ns)),
+        // A plan counts from the submission as it is.
+        other => other,
+    }
+}
+
+/// A queue to wait on, with work that may become overdue meanwhile: each look at deadlines is one at that as well.
+pub(super) struct WithWork<'a, S> {
+    source: &'a mut S,
+    work: &'a mut GapWork,
+    /// The piece that was run since the last look, from when to when.
+    piece: Option<(u64, u64)>,
+}
+
+impl<'a, S: Source> WithWork<'a, S> {
+    pub(super) fn new(source: &'a mut S, work: &'a mut GapWork) -> Self {
+        Self { source, work, piece: None }
+    }
+}
+
+impl<S: Source> Source for WithWork<'_, S> {
+    #[inline]
+    fn reap(&mut self) -> usize {
+        let ended = self.source.reap();
+        if let Some((began_ns, end_ns)) = self.piece.take()
+            && ended > 0
+        {
+            self.work.found_after(began_ns, end_ns);
+        }
+        ended
+    }
+
+    #[inline]
+    fn has_completion(&self) -> bool {
+        // The look after a piece is one that takes what it finds.
+        self.piece.is_some() || self.source.has_completion()
+    }
+
+    fn tick(&mut self, now_ns: u64) -> usize {
+        let ended = self.source.tick(now_ns);
+        if ended == 0 {
+            self.piece = self.work.run_overdue(now_ns, || self.source.now_ns());
+        }
+        ended
+    }
+
+    fn tick_interval_ns(&self) -> u64 {
+        let interval_ns = self.source.tick_interval_ns();
+        let Some(latest_ns) = self.work.backlog.latest_ns() else { return interval_ns };
+        // Something, so that a wait that blocks does.
+        interval_ns.min(latest_ns.saturating_sub(self.source.now_ns()).max(SMALL_NS))
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.source.now_ns()
+    }
+
+    fn sleep_ns(&self, duration_ns: u64) {
+        self.source.sleep_ns(duration_ns);
+    }
+
+    fn wait_interrupt(&self, timeout_ns: u64) -> bool {
+        self.source.wait_interrupt(timeout_ns)
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        self.source.cpu_ns()
+    }
+}

@@ -1,0 +1,334 @@
+//! A file or block device of the kernel: opened, measured, and what can be known of how it answers.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use meantime_process::descriptor::shelter;
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
+
+use super::super::open::{Access, OpenError, may_not_write};
+use super::super::uri::KernelUri;
+use meantime_hw::pci::{Sysfs, in_use};
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct KernelFile {
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) bytes: u64,
+    pub(super) block_bytes: u32,
+    /// Why nothing may be written, if so.
+    pub(super) read_only: Option<String>,
+    /// Whether it is a block device.
+    pub(super) is_device: bool,
+    /// The disk beneath, by its name in sysfs.
+    pub(super) disk: Option<Disk>,
+    /// What it is, in a few words.
+    pub(super) medium: String,
+    /// It was not there before.
+    created: Option<PathBuf>,
+}
+
+/// A disk, as sysfs knows it.
+#[derive(Debug, Clone)]
+pub(super) struct Disk {
+    name: String,
+    queue: PathBuf,
+}
+
+impl KernelFile {
+    /// Opens `path`. What the kernel has mounted or otherwise holds is opened for reading only, and so is what the process may not write.
+    pub(super) fn open(
+        uri: &str,
+        path: &Path,
+        options: &KernelUri,
+        access: Access,
+    ) -> Result<Self, OpenError> {
+        let failed =
+            |what: String, source: io::Error| OpenError::Kernel { uri: uri.to_owned(), what, source };
+        let there = std::fs::metadata(path);
+        let is_device = there.as_ref().is_ok_and(|meta| meta.file_type().is_block_device());
+        if let Ok(meta) = &there
+            && !is_device
+            && !meta.is_file()
+        {
+            let what = "it is neither a file nor a block device".to_owned();
+            return Err(failed(what, io::ErrorKind::InvalidInput.into()));
+        }
+        let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let created = match options.create_bytes {
+            Some(bytes) if is_new => {
+                create(path, bytes).map_err(|error| failed("cannot create it".to_owned(), error))?;
+                Some(path.to_owned())
+            }
+            _ => None,
+        };
+        // Removed again by `Created` unless everything goes well.
+        let created = Created(created);
+        // What was created is to be filled.
+        let reads_only = access == Access::Read && !is_new;
+        let (file, mut read_only) = open_file(path, options.direct, is_device, reads_only)
+            .map_err(|error| failed(why_not(&error, options.direct, is_new), error))?;
+        let meta = file.metadata().map_err(|error| failed("cannot ask for its size".to_owned(), error))?;
+        if let (Some(bytes), false, false) = (options.create_bytes, is_new, is_device)
+            && bytes != meta.len()
+        {
+            let what = format!(
+                "it has {} bytes, not create={bytes}: leave create out, or remove the file",
+                meta.len()
+            );
+            return Err(failed(what, io::ErrorKind::AlreadyExists.into()));
+        }
+        // A software SSD locks its medium; readers get along with each other.
+        if !is_device && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            read_only = Some(
+                "another process has it as the medium of a software SSD, and it was opened for reading only"
+                    .to_owned(),
+            );
+        }
+        if let (Access::ReadWrite, Some(why)) = (access, &read_only) {
+            return Err(OpenError::ReadOnly { uri: uri.to_owned(), why: why.clone() });
+        }
+        let (bytes, least_bytes) = if is_device {
+            let sizes = device_sizes(&file);
+            sizes.map_err(|error| failed("cannot ask for its size".to_owned(), error))?
+        } else {
+            (meta.len(), file_alignment(&file, options.direct))
+        };
+        let block_bytes = match options.lba_bytes {
+            Some(lba_bytes) if lba_bytes < least_bytes => {
+                let what = format!("lba={lba_bytes}: it takes direct I/O in units of {least_bytes} bytes");
+                return Err(failed(what, io::ErrorKind::InvalidInput.into()));
+            }
+            // Its last bytes would be out of reach.
+            Some(lba_bytes) if !bytes.is_multiple_of(u64::from(lba_bytes)) => {
+                let what = format!(
+                    "lba={lba_bytes}: its size, {bytes} bytes, is no multiple of that: leave lba out"
+                );
+                return Err(failed(what, io::ErrorKind::InvalidInput.into()));
+            }
+            Some(lba_bytes) => lba_bytes,
+            None => least_bytes,
+        };
+        if bytes < u64::from(block_bytes) {
+            let what = format!(
+                "it holds {bytes} bytes, less than a block of {block_bytes}; make it larger (create=SIZE)"
+            );
+            return Err(failed(what, io::ErrorKind::InvalidInput.into()));
+        }
+        let disk = Disk::of(if is_device { meta.rdev() } else { meta.dev() });
+        let medium = medium(&file, is_device, disk.as_ref(), options.direct);
+        let created = created.keep();
+        Ok(Self {
+            fd: Arc::new(file.into()),
+            bytes,
+            block_bytes,
+            read_only,
+            is_device,
+            disk,
+            medium,
+            created,
+        })
+    }
+
+    /// Whether opening it has created it.
+    pub(super) fn was_created(&self) -> bool {
+        self.created.is_some()
+    }
+
+    /// Whether the kernel can poll for its I/O; if not, why, and what would help.
+    pub(super) fn can_poll(&self, direct: bool) -> Result<(), String> {
+        if !direct {
+            return Err("the page cache is not polled: leave direct=0 out".to_owned());
+        }
+        let Some(disk) = &self.disk else {
+            return Err("there is no disk beneath this file system that could be polled".to_owned());
+        };
+        if disk.queue_file("io_poll").as_deref() == Some("1") {
+            return Ok(());
+        }
+        Err(disk.how_to_poll())
+    }
+
+    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers reads of it by itself.
+    pub(super) fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
+        let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(offset_bytes));
+        let end_bytes = offset_bytes.saturating_add(bytes).min(self.bytes);
+        !self.is_device && hole.is_ok_and(|at_bytes| at_bytes < end_bytes)
+    }
+
+    /// Whether completed writes may be lost by a power cut until they are flushed.
+    pub(super) fn has_volatile_cache(&self) -> bool {
+        let disk = self.disk.as_ref().and_then(|disk| disk.queue_file("write_cache"));
+        !self.is_device || disk.is_none_or(|kind| kind != "write through")
+    }
+}
+
+/// A file that was created; removed again unless kept.
+struct Created(Option<PathBuf>);
+
+impl Created {
+    fn keep(mut self) -> Option<PathBuf> {
+        self.0.take()
+    }
+}
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A file with its blocks allocated: what is measured on a hole is the file system.
+fn create(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
+    let sized = match allocated {
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+        other => other.map_err(Into::into),
+    };
+    sized.inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
+/// The file, and why it cannot be written if it cannot; `reads_only`: it need not be.
+fn open_file(
+    path: &Path,
+    direct: bool,
+    is_device: bool,
+    reads_only: bool,
+) -> io::Result<(File, Option<String>)> {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    let open =
+        |options: &OpenOptions| options.open(path).and_then(|file| Ok(File::from(shelter(file.into())?)));
+    let read = |why: &str| {
+        let file = open(OpenOptions::new().read(true).custom_flags(flags))?;
+        Ok((file, Some(why.to_owned())))
+    };
+    if reads_only {
+        return read("it was opened for reading only");
+    }
+    if let Some(why) = in_use(&Sysfs::default(), path) {
+        return read(&why);
+    }
+    // O_EXCL on a block device asks the kernel whether somebody else has it: a mount, swap, RAID, another program.
+    let exclusive = if is_device { libc::O_EXCL } else { 0 };
+    let mut writing = OpenOptions::new();
+    writing.read(true).write(true).custom_flags(flags | exclusive);
+    match open(&writing) {
+        Ok(file) => Ok((file, None)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            read("it is mounted or otherwise in use, and was opened for reading only")
+        }
+        Err(error) => read(may_not_write(&error).ok_or(error)?),
+    }
+}
+
+/// What went wrong when opening, and what to do.
+fn why_not(error: &io::Error, direct: bool, is_new: bool) -> String {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) if direct => {
+            "its file system has no direct I/O (O_DIRECT): say direct=0 to measure its page cache, or use another file"
+                .to_owned()
+        }
+        Some(libc::ENOENT) if is_new => "there is no such file; create=SIZE makes it".to_owned(),
+        Some(libc::EACCES | libc::EPERM) => "this process may not read it; become root, or a member of its group".to_owned(),
+        _ => "cannot open it".to_owned(),
+    }
+}
+
+/// Size, and size of a logical block, of a block device.
+fn device_sizes(file: &File) -> io::Result<(u64, u32)> {
+    use std::io::Seek as _;
+    let bytes = (&*file).seek(io::SeekFrom::End(0))?;
+    let block_bytes = rustix::fs::ioctl_blksszget(file)?;
+    Ok((bytes, block_bytes))
+}
+
+/// The unit of direct I/O on a file.
+fn file_alignment(file: &File, direct: bool) -> u32 {
+    const SECTOR_BYTES: u32 = 512;
+    if !direct {
+        return SECTOR_BYTES;
+    }
+    let asked = statx(file.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    asked.map_or(SECTOR_BYTES, |statx| statx.stx_dio_offset_align.max(SECTOR_BYTES))
+}
+
+impl Disk {
+    /// The disk with this device number, or that its partition is of.
+    fn of(device: u64) -> Option<Self> {
+        let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        let mut path = std::fs::canonicalize(link).ok()?;
+        if !path.join("queue").is_dir() {
+            path.pop();
+        }
+        let queue = path.join("queue");
+        let name = path.file_name()?.to_str()?.to_owned();
+        queue.is_dir().then_some(Self { name, queue })
+    }
+
+    fn queue_file(&self, name: &str) -> Option<String> {
+        Some(std::fs::read_to_string(self.queue.join(name)).ok()?.trim().to_owned())
+    }
+
+    /// Which module parameter gives it queues to poll.
+    fn how_to_poll(&self) -> String {
+        let name = &self.name;
+        let parameter = match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+            _ if name.starts_with("nvme") => "nvme.poll_queues=N",
+            "nullb" => "null_blk.poll_queues=N",
+            _ if name.starts_with("vd") => "virtio_blk.poll_queues=N",
+            _ => return format!("{name} has no queues to poll, and its driver makes none (EOPNOTSUPP)"),
+        };
+        format!(
+            "{name} has no queues to poll (EOPNOTSUPP): load its driver with {parameter}, e.g. on the kernel's command line"
+        )
+    }
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let read = |path: PathBuf| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+        let beside = self.queue.with_file_name("device");
+        let kind = match self.name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+            "loop" => {
+                let backing = read(self.queue.with_file_name("loop").join("backing_file"));
+                Some(format!("loop device on {}", backing.as_deref().unwrap_or("nothing")))
+            }
+            "zram" => Some("compressed memory".to_owned()),
+            "nullb" => Some("null block device".to_owned()),
+            _ if self.name.starts_with("vd") => Some("virtio disk".to_owned()),
+            _ => read(beside.join("model")),
+        };
+        match kind {
+            Some(kind) => write!(f, "{kind} {}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// What it is, in a few words: the disk, and what is between.
+fn medium(file: &File, is_device: bool, disk: Option<&Disk>, direct: bool) -> String {
+    let disk = disk.map_or_else(|| "memory or a network".to_owned(), Disk::to_string);
+    let cache = if direct { "" } else { ", through the page cache" };
+    if is_device {
+        return format!("{disk}{cache}");
+    }
+    let kind = rustix::fs::fstatfs(file).map_or(0, |stat| stat.f_type as u32);
+    // statfs(2).
+    let file_system = match kind {
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x0102_1994 => return format!("file in memory (tmpfs){cache}"),
+        0x794c_7630 => "overlayfs",
+        _ => "a file system",
+    };
+    format!("file in {file_system} on {disk}{cache}")
+}

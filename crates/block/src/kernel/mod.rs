@@ -1,0 +1,126 @@
+//! The kernel's own block stack as a [`BlockDevice`]: for comparison, and for devices that must stay with it.
+//!
+//! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`. A policy maps to what the kernel offers: `interrupt` is its default,
+//! `poll` its IOPOLL, `hybrid-min` its HYBRID_IOPOLL; what it cannot do is an error that says why.
+
+mod channel;
+mod file;
+mod state;
+
+use std::sync::{Arc, OnceLock};
+
+pub use self::channel::KernelChannel;
+use self::channel::Rings;
+use self::file::KernelFile;
+use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions};
+use super::open::{OpenError, OpenOptions};
+use super::uri::{KernelEngine, KernelUri};
+use meantime_completion::Policy;
+use meantime_hw::uring::KernelMemory;
+use meantime_hw::{DmaHeap, DmaMap};
+
+/// A file or block device of the kernel.
+pub struct KernelDevice {
+    shared: Arc<Shared>,
+    info: BlockInfo,
+}
+
+/// What a device's channels share.
+struct Shared {
+    file: KernelFile,
+    options: KernelUri,
+    memory: Arc<KernelMemory>,
+    heap: DmaHeap,
+    timeout_ns: u64,
+    /// Whether polling was tried, and what came of it.
+    polls: OnceLock<Result<(), String>>,
+}
+
+impl KernelDevice {
+    pub(super) fn open(
+        uri: &str,
+        path: &std::path::Path,
+        kernel: KernelUri,
+        options: &OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let file = KernelFile::open(uri, path, &kernel, options.access)?;
+        let info = BlockInfo {
+            uri: uri.to_owned(),
+            block_bytes: file.block_bytes,
+            blocks: file.bytes / u64::from(file.block_bytes),
+            // The kernel splits by itself; this is the largest transfer that one call takes, rounded down.
+            max_transfer_bytes: 1 << 30,
+            compare_write_blocks: 0,
+            volatile_write_cache: file.has_volatile_cache(),
+            medium: file.medium.clone(),
+        };
+        let memory = Arc::new(KernelMemory::default());
+        let heap = DmaHeap::new(Arc::clone(&memory) as Arc<dyn DmaMap>);
+        let timeout_ns = options.controller.io_timeout_ns;
+        let shared = Shared { file, options: kernel, memory, heap, timeout_ns, polls: OnceLock::new() };
+        Ok(Self { shared: Arc::new(shared), info })
+    }
+
+    /// Memory that the kernel can be asked to do I/O on.
+    pub fn heap(&self) -> &DmaHeap {
+        &self.shared.heap
+    }
+
+    /// Why nothing can be written, if so.
+    pub fn read_only(&self) -> Option<&str> {
+        self.shared.file.read_only.as_deref()
+    }
+
+    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers reads of it without asking the disk.
+    pub fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
+        self.shared.file.has_holes(offset_bytes, bytes)
+    }
+
+    /// Whether opening it has created the file.
+    pub fn was_created(&self) -> bool {
+        self.shared.file.was_created()
+    }
+}
+
+impl Shared {
+    /// Whether the kernel can be waited for by `policy`; if not, why.
+    fn can_wait(&self, policy: Policy) -> Result<(), String> {
+        match policy {
+            Policy::Interrupt => Ok(()),
+            Policy::Poll | Policy::HybridMin if self.options.engine == KernelEngine::Preadv2 => {
+                Err("Linux ignores RWF_HIPRI for synchronous I/O since 5.19; use engine=io_uring".to_owned())
+            }
+            Policy::Poll => self.polls.get_or_init(|| Rings::try_polling(self, policy)).clone(),
+            Policy::HybridMin => Rings::try_polling(self, policy),
+            Policy::HybridFixed(_) | Policy::HybridHalfMean | Policy::HybridBucket => Err(
+                "Linux has no such sleep before polling since 6.4 (io_poll_delay was removed); use hybrid-min, io_uring's own"
+                    .to_owned(),
+            ),
+            _ => Err(format!(
+                "the kernel decides how its own I/O is waited for, and has no {policy}: use interrupt, poll or hybrid-min, or \
+                 drive the device by a URI of our own driver"
+            )),
+        }
+    }
+
+    fn check_policy(&self, uri: &str, policy: Policy) -> Result<(), ChannelError> {
+        self.can_wait(policy).map_err(|why| ChannelError::Policy { uri: uri.to_owned(), policy, why })
+    }
+}
+
+impl BlockDevice for KernelDevice {
+    type Channel = KernelChannel;
+
+    fn info(&self) -> &BlockInfo {
+        &self.info
+    }
+
+    fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
+        self.shared.check_policy(&self.info.uri, policy)
+    }
+
+    fn channel(&self, options: &ChannelOptions) -> Result<KernelChannel, ChannelError> {
+        self.can_wait(options.policy)?;
+        KernelChannel::new(self.info.clone(), Arc::clone(&self.shared), options)
+    }
+}

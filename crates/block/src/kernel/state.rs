@@ -1,0 +1,322 @@
+//! The requests of a channel that are with the kernel, and what becomes of them.
+
+use super::super::lbio::Table;
+use meantime_hw::DmaBuf;
+use meantime_hw::dma::Iova;
+use meantime_hw::uring::{UringIo, UringOp};
+use meantime_nvme::CommandError;
+
+/// How often an I/O that the kernel had no resources for is sent again.
+const RETRIES: u8 = 100;
+
+/// Sweeps of the deadlines that go by in the time a request may take.
+pub(super) const SWEEPS: u8 = 8;
+
+/// What is with the kernel for one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flight {
+    /// Tells this use of the slot from earlier ones.
+    sequence: u32,
+    pub(super) io: UringIo,
+    /// Bytes that have been transferred.
+    done_bytes: u64,
+    /// Whether it is on the polled ring.
+    pub(super) polled: bool,
+    /// Whether it is with the kernel.
+    under_way: bool,
+    retries: u8,
+    /// A flush is to follow.
+    flushes: bool,
+    /// Sweeps of the deadlines it has met.
+    age: u8,
+}
+
+/// The slots of a channel.
+pub(super) struct State {
+    pub(super) table: Table,
+    flights: Box<[Flight]>,
+    /// Requests of which the kernel did a part, or none for now; to be sent again.
+    pub(super) again: Vec<u16>,
+    /// Buffers of requests that were given up, by their tag, until the kernel is done with them.
+    orphans: Vec<(u64, Option<DmaBuf>)>,
+}
+
+impl State {
+    pub(super) fn new(depth: u16) -> Self {
+        let io = UringIo {
+            op: UringOp::Fdatasync,
+            tag: 0,
+            offset_bytes: 0,
+            bytes: 0,
+            data: Iova(0),
+            vectors: None,
+        };
+        let idle = Flight {
+            sequence: 0,
+            io,
+            done_bytes: 0,
+            polled: false,
+            under_way: false,
+            retries: 0,
+            flushes: false,
+            age: 0,
+        };
+        Self {
+            table: Table::new(depth),
+            flights: vec![idle; usize::from(depth)].into(),
+            again: Vec::with_capacity(usize::from(depth)),
+            orphans: Vec::with_capacity(2 * usize::from(depth)),
+        }
+    }
+
+    /// Requests given up that the kernel still has.
+    pub(super) fn orphans(&self) -> usize {
+        self.orphans.len()
+    }
+
+    /// `io` is the request in `slot` from now on; with its tag. `flushes`: it is durable when it has ended, by a flush of its own.
+    pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
+        let flight = &mut self.flights[usize::from(slot)];
+        let sequence = flight.sequence.wrapping_add(1);
+        let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(0));
+        let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, vectors, ..io };
+        *flight =
+            Flight { sequence, io, done_bytes: 0, polled, under_way: true, retries: 0, flushes, age: 0 };
+        io
+    }
+
+    /// Whether a flush is to follow what the request in `slot` does; asked once.
+    pub(super) fn takes_flush(&mut self, slot: u16) -> bool {
+        std::mem::take(&mut self.flights[usize::from(slot)].flushes)
+    }
+
+    pub(super) fn flight(&self, slot: u16) -> &Flight {
+        &self.flights[usize::from(slot)]
+    }
+
+    /// What is left to be done of `slot`.
+    pub(super) fn rest(&mut self, slot: u16) -> UringIo {
+        let Flight { io, done_bytes, .. } = *self.flight(slot);
+        // The kernel is done with those it had.
+        let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(done_bytes));
+        UringIo {
+            offset_bytes: io.offset_bytes + done_bytes,
+            bytes: io.bytes - done_bytes,
+            data: Iova(io.data.0 + done_bytes),
+            vectors,
+            ..io
+        }
+    }
+
+    /// The kernel has answered `tag`.
+    pub(super) fn ended(&mut self, tag: u64, result: i32) {
+        let slot = tag as u16;
+        let known = self.flights.get(usize::from(slot)).is_some_and(|f| f.under_way && f.io.tag == tag);
+        if !known {
+            // One that was given up: its buffer is free now.
+            self.orphans.retain(|(orphan, _)| *orphan != tag);
+            return;
+        }
+        let flight = &mut self.flights[usize::from(slot)];
+        let has_data = matches!(flight.io.op, UringOp::Read | UringOp::Write { .. });
+        // Without resources for now; or it was the thread that began the I/O which has ended, and with it the memory it knew as ours.
+        let passing = matches!(-result, libc::EAGAIN | libc::EINTR)
+            || has_data && matches!(-result, libc::EFAULT | libc::ECANCELED);
+        let outcome = match result {
+            _ if passing && flight.retries < RETRIES => {
+                flight.retries += 1;
+                self.again.push(slot);
+                return;
+            }
+            ..0 => Err(CommandError::os(-result)),
+            0 if has_data => Err(CommandError::EndOfFile),
+            _ if has_data => {
+                flight.done_bytes += u64::from(result.unsigned_abs());
+                if flight.done_bytes < flight.io.bytes {
+                    self.again.push(slot);
+                    return;
+                }
+                Ok(0)
+            }
+            _ if flight.flushes => {
+                flight.flushes = false;
+                flight.io.op = UringOp::Fdatasync;
+                self.again.push(slot);
+                return;
+            }
+            _ => Ok(0),
+        };
+        self.finish(slot, outcome);
+    }
+
+    /// The request in `slot` has ended.
+    pub(super) fn finish(&mut self, slot: u16, outcome: Result<u32, CommandError>) {
+        self.flights[usize::from(slot)].under_way = false;
+        self.table.complete(slot, outcome);
+    }
+
+    /// Another eighth of the time that a request may take has passed: those whose time is over are given up. Their buffers stay here until the
+    /// kernel has answered.
+    pub(super) fn sweep(&mut self) {
+        for slot in 0..self.flights.len() as u16 {
+            let flight = &mut self.flights[usize::from(slot)];
+            flight.age = flight.age.saturating_add(1);
+            // One more than there are, since a request meets its first sweep at any time.
+            if flight.under_way && flight.age > SWEEPS {
+                self.give_up(slot, CommandError::TimedOut);
+            }
+        }
+    }
+
+    /// Gives up all that is with the kernel.
+    pub(super) fn give_up_all(&mut self, error: CommandError) {
+        for slot in 0..self.flights.len() as u16 {
+            if self.flight(slot).under_way {
+                self.give_up(slot, error);
+            }
+        }
+    }
+
+    fn give_up(&mut self, slot: u16, error: CommandError) {
+        let tag = self.flight(slot).io.tag;
+        let waiting = self.again.len();
+        self.again.retain(|again| *again != slot);
+        // What waits to be sent again is not with the kernel.
+        if self.again.len() == waiting {
+            self.orphans.push((tag, self.table.get_mut(slot).take_buf()));
+        }
+        self.finish(slot, Err(error));
+    }
+
+    /// No answer will be seen any more: what the kernel has is never used again.
+    pub(super) fn quarantine(&mut self) {
+        for (_, buf) in self.orphans.drain(..) {
+            if let Some(buf) = buf {
+                buf.quarantine();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::super::lbio::Claim;
+    use super::super::super::request::Request;
+    use super::*;
+    use meantime_completion::Policy;
+    use meantime_hw::uring::KernelMemory;
+    use meantime_hw::{DmaHeap, DmaMap};
+
+    fn begun() -> (DmaHeap, State, u16, UringIo) {
+        let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
+        let mut state = State::new(2);
+        let (slot, io) = begin(&heap, &mut state);
+        (heap, state, slot, io)
+    }
+
+    fn begin(heap: &DmaHeap, state: &mut State) -> (u16, UringIo) {
+        let buf = heap.alloc(8192).unwrap();
+        let io = UringIo {
+            op: UringOp::Read,
+            tag: 0,
+            offset_bytes: 4096,
+            bytes: 8192,
+            data: buf.iova(),
+            vectors: None,
+        };
+        let slot = state.table.take_free().unwrap();
+        state.table.fill(slot, Request::read(1, buf), 0, Policy::Interrupt, Claim::Ticket);
+        (slot, state.begin(slot, io, false, false))
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_again() {
+        let (_heap, mut state, slot, io) = begun();
+        state.ended(io.tag, -libc::EAGAIN);
+        assert_eq!((state.again.pop(), state.rest(slot).bytes), (Some(slot), 8192));
+        state.ended(io.tag, 512);
+        let again = state.again[0];
+        let rest = state.rest(again);
+        assert_eq!((rest.offset_bytes, rest.bytes, rest.data.0 - io.data.0), (4608, 7680, 512));
+        state.again.clear();
+        assert!(!state.table.is_done(slot));
+        state.ended(rest.tag, 7680);
+        assert!(state.table.take(slot).is_some());
+    }
+
+    #[test]
+    fn zeroes_that_are_to_be_durable_are_flushed() {
+        let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
+        let mut state = State::new(1);
+        let slot = state.table.take_free().unwrap();
+        let request = Request::write_zeroes(0, 8).fua();
+        state.table.fill(slot, request, 0, Policy::Interrupt, Claim::Ticket);
+        let io = UringIo {
+            op: UringOp::Fallocate { mode: 0 },
+            tag: 0,
+            offset_bytes: 0,
+            bytes: 4096,
+            data: Iova(0),
+            vectors: None,
+        };
+        let io = state.begin(slot, io, false, true);
+        state.ended(io.tag, 0);
+        assert!(!state.table.is_done(slot));
+        assert_eq!((state.again.pop(), state.rest(slot).op), (Some(slot), UringOp::Fdatasync));
+        state.ended(io.tag, 0);
+        assert!(state.table.take(slot).is_some());
+        drop(heap);
+    }
+
+    #[test]
+    fn an_endless_eagain_ends() {
+        let (_heap, mut state, slot, io) = begun();
+        for _ in 0..=RETRIES {
+            state.ended(io.tag, -libc::EAGAIN);
+            state.again.clear();
+        }
+        let done = state.table.take_failed(slot);
+        assert_eq!(done.result.unwrap_err().kind, CommandError::os(libc::EAGAIN));
+    }
+
+    /// The deadline is over: the caller hears of it, and the buffer stays away from everybody until the kernel has answered.
+    #[test]
+    fn a_buffer_that_was_given_up_waits_for_its_answer() {
+        let (heap, mut state, slot, io) = begun();
+        (0..SWEEPS).for_each(|_| state.sweep());
+        assert!(!state.table.is_done(slot));
+        state.sweep();
+        let done = state.table.take_failed(slot);
+        assert_eq!(done.result.unwrap_err().kind, CommandError::TimedOut);
+        assert!(done.buf.is_none());
+        assert_eq!((state.orphans(), heap.allocated_bytes()), (1, 8192));
+        // The slot is used again; the late answer is not taken for the new request's.
+        let (again, new) = begin(&heap, &mut state);
+        assert_eq!((again, new.tag == io.tag), (slot, false));
+        state.ended(io.tag, 8192);
+        assert!(!state.table.is_done(again));
+        assert_eq!((state.orphans(), heap.allocated_bytes()), (0, 8192));
+        state.ended(new.tag, 8192);
+        assert!(state.table.take(again).unwrap().buf.is_some());
+    }
+
+    #[test]
+    fn what_waits_to_be_sent_again_is_not_with_the_kernel() {
+        let (heap, mut state, slot, io) = begun();
+        state.ended(io.tag, 512);
+        state.give_up_all(CommandError::os(libc::EIO));
+        assert!(state.table.take_failed(slot).buf.is_some());
+        assert_eq!((state.orphans(), state.again.len(), heap.allocated_bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn answers_to_nobody_are_ignored() {
+        let (_heap, mut state, slot, io) = begun();
+        for tag in [u64::MAX, 1, io.tag + (1 << 16), 0xffff] {
+            state.ended(tag, 0);
+        }
+        assert!(!state.table.is_done(slot));
+    }
+}

@@ -1,0 +1,613 @@
+//! Light-weight block I/O: a table of preallocated request slots. A slot's index is the owner that the queue pair keeps
+//! with each command, so that a completion finds its request without a search.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use meantime_completion::{Class, Flight, Kind, Policy};
+use meantime_hw::DmaBuf;
+use meantime_hw::dma::Iova;
+use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcome, Owner};
+
+use meantime_spec::status::StatusCode::{CommandAbortedFailedFused, CompareFailure};
+
+use super::request::{Done, IoError, Request};
+
+/// Where a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Under way.
+    Active,
+    /// Ended, not yet taken.
+    Done,
+}
+
+/// Who asks for the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The holder of a ticket.
+    Ticket,
+    /// Whoever comes first.
+    Queue,
+    /// Nobody.
+    Detached,
+    /// As [`Claim::Ticket`], and its policy wants to know how long it took.
+    TimedTicket,
+    /// As [`Claim::Queue`], and its policy wants to know how long it took.
+    TimedQueue,
+}
+
+impl Claim {
+    /// The same, with its time taken.
+    fn timed(self) -> Self {
+        match self {
+            Self::Ticket => Self::TimedTicket,
+            Self::Queue => Self::TimedQueue,
+            other => other,
+        }
+    }
+
+    /// The same, with its time not taken any more.
+    fn untimed(self) -> Self {
+        match self {
+            Self::TimedTicket => Self::Ticket,
+            Self::TimedQueue => Self::Queue,
+            other => other,
+        }
+    }
+
+    #[inline(always)]
+    fn is_queued(self) -> bool {
+        matches!(self, Self::Queue | Self::TimedQueue)
+    }
+
+    fn is_timed(self) -> bool {
+        matches!(self, Self::TimedTicket | Self::TimedQueue)
+    }
+}
+
+/// One request: two cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Lbio {
+    state: State,
+    claim: Claim,
+    pub(crate) op: Op,
+    fua: bool,
+    /// Whether this request was waited for before.
+    pub(crate) waited: bool,
+    /// Whether its commands go to the queue with an interrupt.
+    pub(crate) interrupt: bool,
+    /// What it is, if its time is taken.
+    class: Class,
+    /// Whether it has failed.
+    failed: bool,
+    /// Whether the request has a slot of its own in its queue, and has not used it yet.
+    pub(crate) own_slot_free: bool,
+    /// Commands in flight, and one more while commands are still to be sent.
+    pending: u16,
+    /// While the slot is free: the next free one.
+    next_free: u16,
+    generation: u32,
+    /// Where the next command begins, and how many blocks are left to be sent. A flush counts as one, and has none.
+    next_lba: u64,
+    left: u64,
+    next_data: Iova,
+    buf: Option<DmaBuf>,
+    user_data: u64,
+    lba: u64,
+    /// The way this request is waited for.
+    pub(crate) policy: Policy,
+    /// When it was submitted, if its time is taken.
+    submitted_ns: u64,
+    error: Option<CommandError>,
+}
+
+impl Lbio {
+    fn free(next_free: u16, generation: u32) -> Self {
+        Self {
+            state: State::Free,
+            claim: Claim::Detached,
+            op: Op::Flush,
+            fua: false,
+            waited: false,
+            interrupt: false,
+            class: Class::default(),
+            failed: false,
+            own_slot_free: false,
+            pending: 0,
+            next_free,
+            generation,
+            next_lba: 0,
+            left: 0,
+            next_data: Iova(0),
+            buf: None,
+            user_data: 0,
+            lba: 0,
+            policy: Policy::Poll,
+            submitted_ns: 0,
+            error: None,
+        }
+    }
+
+    /// Whether the request has ended.
+    #[inline(always)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// The request as policies see it; of use only if its time is taken.
+    #[inline]
+    pub(crate) fn flight(&self) -> Flight {
+        Flight {
+            class: self.class,
+            submitted_ns: self.submitted_ns,
+            interrupted: self.interrupt,
+            waited: self.waited,
+        }
+    }
+
+    /// The request as policies see it, if its time is taken.
+    pub(crate) fn timed_flight(&self) -> Option<Flight> {
+        self.claim.is_timed().then(|| self.flight())
+    }
+
+    /// Whether nobody has a ticket for it.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.claim.is_queued()
+    }
+
+    /// The buffer of a request that is under way, for whoever transfers it without a device.
+    pub(crate) fn buf_mut(&mut self) -> Option<&mut DmaBuf> {
+        self.buf.as_mut()
+    }
+
+    /// Takes the buffer of a request that is given up, and that somebody may still write to.
+    pub(crate) fn take_buf(&mut self) -> Option<DmaBuf> {
+        self.buf.take()
+    }
+
+    /// A flush is submitted, when the device has lost its cache so often.
+    pub(crate) fn note_cache(&mut self, losses: u32) {
+        if self.op == Op::Flush {
+            // The first block, of which a flush has none.
+            self.next_lba = u64::from(losses);
+        }
+    }
+
+    /// What [`Lbio::note_cache`] was told.
+    fn losses_noted(&self) -> u32 {
+        self.next_lba as u32
+    }
+
+    /// Whether this is a flush that has not been sent, and what it was to make durable may be lost meanwhile.
+    #[inline]
+    pub(crate) fn covers_other_than(&self, controller: &Controller) -> bool {
+        self.op == Op::Flush && self.losses_noted() != controller.cache_losses()
+    }
+
+    /// Whether commands are still to be sent.
+    #[inline(always)]
+    pub(crate) fn has_more(&self) -> bool {
+        self.left > 0
+    }
+
+    /// The next command, as large as the device takes; it is in flight from now on.
+    #[inline(always)]
+    pub(crate) fn emit(&mut self, ns: &NamespaceInfo) -> Command {
+        let slba = self.next_lba;
+        let (nlb, data_bytes) = match self.op {
+            // (A pair is given out by `emit_pair`.)
+            Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
+                let nlb = ns.next_span(slba, self.left, true);
+                (nlb, nlb << ns.block_shift)
+            }
+            Op::Flush => (0, 0),
+            Op::WriteZeroes | Op::Deallocate | Op::Verify | Op::WriteUncorrectable => {
+                (ns.next_span(slba, self.left, false), 0)
+            }
+        };
+        let (data, second) = self.next_place(data_bytes);
+        self.pending += 1;
+        self.next_lba += u64::from(nlb);
+        self.left -= u64::from(nlb.max(1));
+        self.next_data.0 += u64::from(data_bytes);
+        Command { op: self.op, nsid: ns.nsid, slba, nlb, data, second, data_bytes, fua: self.fua }
+    }
+
+    /// The two commands of a compare-and-write, whose buffer is contiguous. They are in flight once [`Lbio::pair_sent`] was told.
+    pub(crate) fn pair(&self, ns: &NamespaceInfo) -> [Command; 2] {
+        // As many as are atomic: few.
+        let nlb = self.left as u32;
+        let data_bytes = nlb << ns.block_shift;
+        let command = |op, data, fua| {
+            let (nsid, slba, second) = (ns.nsid, self.next_lba, Iova(0));
+            Command { op, nsid, slba, nlb, data, second, data_bytes, fua }
+        };
+        let new = Iova(self.next_data.0 + u64::from(data_bytes));
+        [command(Op::Compare, self.next_data, false), command(Op::Write, new, self.fua)]
+    }
+
+    /// Both commands of a pair are in flight.
+    pub(crate) fn pair_sent(&mut self) {
+        self.pending += 2;
+        self.left = 0;
+        self.own_slot_free = false;
+    }
+
+    /// Where the next command finds its data: see [`Command`].
+    #[inline]
+    fn next_place(&self, data_bytes: u32) -> (Iova, Iova) {
+        match &self.buf {
+            // Of those, it is counted how much was sent.
+            Some(buf) if buf.is_scattered() => {
+                let span = buf.span(self.next_data.0 as u32, data_bytes);
+                (span.data, span.second)
+            }
+            _ => (self.next_data, Iova(0)),
+        }
+    }
+}
+
+/// The most requests that a channel can have under way: as many as a queue.
+const MAX_DEPTH: usize = meantime_nvme::queue::MAX_SLOTS as usize;
+
+/// The end of the list of free slots.
+const NO_SLOT: u16 = u16::MAX;
+
+/// A slot's index, which needs no bounds to be checked.
+#[inline(always)]
+const fn index(slot: u16) -> usize {
+    slot as usize % MAX_DEPTH
+}
+
+/// A request that has ended, and whose time is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timed {
+    pub(crate) policy: Policy,
+    pub(crate) flight: Flight,
+}
+
+/// The slots of a channel. Nothing here allocates after it was made.
+pub(crate) struct Table {
+    lbios: Box<[Lbio; MAX_DEPTH]>,
+    depth: u16,
+    /// The first free slot, from which the others are linked; the one freed last is used next, while its lines are warm.
+    free: u16,
+    /// Ended requests that nobody has a ticket for.
+    done: VecDeque<u16>,
+    /// The requests that have ended since it was last looked, and whose time is taken.
+    pub(crate) timed: Vec<Timed>,
+    active: usize,
+    queued: usize,
+    /// For how many losses of the device's cache a flush has failed.
+    losses_told: u32,
+}
+
+impl Table {
+    pub(crate) fn new(depth: u16) -> Self {
+        let link = |slot: u16| if slot + 1 < depth { slot + 1 } else { NO_SLOT };
+        // Each table counts from elsewhere, so that one's tickets are no other's.
+        static TABLES: AtomicU32 = AtomicU32::new(1);
+        let first = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
+        let lbios: Vec<Lbio> = (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot), first)).collect();
+        Self {
+            lbios: lbios.try_into().expect("as many as there can be"),
+            depth,
+            free: if depth > 0 { 0 } else { NO_SLOT },
+            done: VecDeque::with_capacity(usize::from(depth)),
+            timed: Vec::with_capacity(usize::from(depth)),
+            active: 0,
+            queued: 0,
+            losses_told: 0,
+        }
+    }
+
+    /// Up to which loss of the device's cache, counted from 1, a flush has failed with [`CommandError::CacheLost`].
+    pub(crate) fn losses_told(&self) -> u32 {
+        self.losses_told
+    }
+
+    pub(crate) fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    /// Requests under way.
+    #[inline(always)]
+    pub(crate) fn active(&self) -> usize {
+        self.active
+    }
+
+    /// Of those, the ones without a ticket.
+    #[inline(always)]
+    pub(crate) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// A free slot for [`Table::fill`].
+    #[inline(always)]
+    pub(crate) fn take_free(&mut self) -> Option<u16> {
+        let slot = self.free;
+        if slot == NO_SLOT {
+            return None;
+        }
+        self.free = self.get(slot).next_free;
+        Some(slot)
+    }
+
+    /// Takes a checked request into a free slot. `blocks` of it are still to be sent, by [`Table::send`]; none if its one
+    /// command is sent at once.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, slot: u16, request: Request, blocks: u64, policy: Policy, claim: Claim) {
+        let lbio = &mut self.lbios[index(slot)];
+        debug_assert!(lbio.pending == 0 && lbio.error.is_none() && lbio.buf.is_none());
+        lbio.state = State::Active;
+        lbio.claim = claim;
+        lbio.op = request.op;
+        lbio.fua = request.fua;
+        lbio.waited = false;
+        lbio.interrupt = false;
+        lbio.pending = 1;
+        lbio.left = blocks;
+        if blocks > 0 {
+            lbio.next_lba = request.lba;
+            let contiguous = request.buf.as_ref().filter(|buf| !buf.is_scattered());
+            lbio.next_data = contiguous.map_or(Iova(0), DmaBuf::iova);
+        }
+        // There is nothing to drop, and the path must not look.
+        std::mem::forget(std::mem::replace(&mut lbio.buf, request.buf));
+        lbio.user_data = request.user_data;
+        lbio.lba = request.lba;
+        lbio.policy = policy;
+        lbio.failed = false;
+        self.active += 1;
+        self.queued += usize::from(claim.is_queued());
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, slot: u16) -> &Lbio {
+        &self.lbios[index(slot)]
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, slot: u16) -> &mut Lbio {
+        &mut self.lbios[index(slot)]
+    }
+
+    /// What a ticket for `slot` carries.
+    #[inline(always)]
+    pub(crate) fn generation(&self, slot: u16) -> u32 {
+        self.get(slot).generation
+    }
+
+    /// One command of `slot` has ended.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, owner: u16, outcome: Outcome) {
+        // Of a fused pair's there is a mark above the slot's index.
+        let slot = index(owner) as u16;
+        if let Err(error) = outcome {
+            self.fail(slot, error);
+        }
+        self.release(slot);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, slot: u16, error: CommandError) {
+        let lbio = self.get_mut(slot);
+        lbio.fail(error);
+        if error == CommandError::CacheLost {
+            // The first since it was submitted. There may be more: those the next flush fails for.
+            let told = lbio.losses_noted().saturating_add(1);
+            self.losses_told = self.losses_told.max(told);
+        }
+    }
+
+    /// What is not yet sent of `slot` never will be.
+    pub(crate) fn cancel_rest(&mut self, slot: u16, error: CommandError) {
+        self.fail(slot, error);
+    }
+
+    /// A command of `slot` has ended, or there is no more of it to be sent.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, slot: u16) {
+        let lbio = &mut self.lbios[index(slot)];
+        assert!(lbio.pending > 0, "a command ended that was never sent");
+        lbio.pending -= 1;
+        if lbio.pending == 0 {
+            self.finish(slot);
+        }
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, slot: u16) {
+        self.active -= 1;
+        let lbio = &mut self.lbios[index(slot)];
+        lbio.state = State::Done;
+        match lbio.claim {
+            Claim::Ticket => {}
+            Claim::Queue => {
+                self.queued -= 1;
+                self.done.push_back(slot);
+            }
+            Claim::Detached => {
+                if lbio.failed {
+                    tracing::error!(lba = lbio.lba, "a request that nobody waits for any more has failed");
+                }
+                drop(self.take_failed(slot));
+            }
+            Claim::TimedTicket => self.note_time(slot),
+            Claim::TimedQueue => {
+                self.queued -= 1;
+                self.done.push_back(slot);
+                self.note_time(slot);
+            }
+        }
+    }
+
+    /// A failure, above all a time-out, says nothing of how long the device takes.
+    fn note_time(&mut self, slot: u16) {
+        let lbio = &self.lbios[index(slot)];
+        if !lbio.failed {
+            self.timed.push(Timed { policy: lbio.policy, flight: lbio.flight() });
+        }
+    }
+
+    /// Whether the request has ended.
+    #[inline(always)]
+    pub(crate) fn is_done(&self, slot: u16) -> bool {
+        self.get(slot).is_done()
+    }
+
+    /// The request that a ticket is for.
+    #[inline(always)]
+    pub(crate) fn claimed(&self, slot: u16, generation: u32) -> &Lbio {
+        let lbio = self.get(slot);
+        assert!(lbio.generation == generation, "the ticket is of another channel");
+        lbio
+    }
+
+    /// Whether [`Table::pop_done`] would find one.
+    #[inline(always)]
+    pub(crate) fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// The next ended request without a ticket.
+    #[inline(always)]
+    pub(crate) fn pop_done(&mut self) -> Option<u16> {
+        self.done.pop_front()
+    }
+
+    /// Empties a slot whose request has ended. `None` if it has failed: see [`Table::take_failed`].
+    #[inline(always)]
+    pub(crate) fn take(&mut self, slot: u16) -> Option<Done> {
+        let lbio = &mut self.lbios[index(slot)];
+        debug_assert_eq!(lbio.state, State::Done);
+        if lbio.failed {
+            return None;
+        }
+        lbio.state = State::Free;
+        lbio.generation = lbio.generation.wrapping_add(1);
+        lbio.next_free = std::mem::replace(&mut self.free, slot);
+        Some(Done { result: Ok(()), buf: lbio.buf.take(), user_data: lbio.user_data })
+    }
+
+    /// Empties a slot whose request has ended, well or not.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_failed(&mut self, slot: u16) -> Done {
+        let lbio = self.get_mut(slot);
+        lbio.failed = false;
+        let (op, lba) = (lbio.op, lbio.lba);
+        let error = lbio.error.take().map(|kind| IoError { op, lba, kind });
+        let mut done = self.take(slot).expect("failed no more");
+        done.result = error.map_or(Ok(()), Err);
+        done
+    }
+
+    /// Of what class a request of `bytes` is that was just taken in, or is taken in next.
+    #[inline]
+    pub(crate) fn class(&self, op: Op, bytes: u64, in_flight: usize) -> Class {
+        let kind = match op {
+            Op::Read => Kind::Read,
+            Op::Write => Kind::Write,
+            _ => Kind::Other,
+        };
+        Class::new(kind, u32::try_from(bytes).unwrap_or(u32::MAX), in_flight)
+    }
+
+    /// The time of `slot`, which is of `class`, is taken, from now on.
+    #[inline]
+    pub(crate) fn take_time(&mut self, slot: u16, class: Class, now_ns: u64) {
+        let lbio = self.get_mut(slot);
+        lbio.submitted_ns = now_ns;
+        lbio.class = class;
+        lbio.claim = lbio.claim.timed();
+    }
+
+    /// The ticket's holder has lost interest.
+    pub(crate) fn detach(&mut self, slot: u16) {
+        // (The time of a request that nobody waits for says nothing about waiting.)
+        if self.is_done(slot) {
+            drop(self.take_failed(slot));
+        } else {
+            self.get_mut(slot).claim = Claim::Detached;
+        }
+    }
+
+    /// The requests without a ticket that are under way.
+    pub(crate) fn queued_slots(&self) -> impl Iterator<Item = u16> + '_ {
+        let queued = |lbio: &&Lbio| lbio.state == State::Active && lbio.claim.is_queued();
+        let slots = (0..self.depth).filter(move |slot| queued(&self.get(*slot)));
+        slots.take(self.queued)
+    }
+
+    /// The requests under way.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Lbio> {
+        self.lbios[..usize::from(self.depth)].iter().filter(|lbio| lbio.state == State::Active)
+    }
+}
+
+/// The requests of a channel, as its queues see them off the fast path.
+pub(crate) struct Requests<'a> {
+    pub(crate) table: &'a mut Table,
+    pub(crate) ns: &'a NamespaceInfo,
+}
+
+impl Owner for Requests<'_> {
+    fn ended(&mut self, owner: u16, outcome: Outcome) {
+        self.table.complete(owner, outcome);
+    }
+
+    fn again(&mut self, owner: u16) -> Option<Command> {
+        self.table.get_mut(owner).whole(self.ns)
+    }
+}
+
+impl Lbio {
+    /// The command that a request with data is, if it is one; else they were kept. It is repeated: its time says nothing of how long the
+    /// device takes.
+    #[cold]
+    fn whole(&mut self, ns: &NamespaceInfo) -> Option<Command> {
+        self.claim = self.claim.untimed();
+        let buf = self.buf.as_ref().filter(|_| self.op.has_data() && self.op != Op::CompareAndWrite)?;
+        let data_bytes = buf.transfer_bytes() as u32;
+        let blocks = u64::from(data_bytes) >> ns.block_shift;
+        let nlb = ns.next_span(self.lba, blocks, true);
+        if u64::from(nlb) != blocks {
+            return None;
+        }
+        let (span, nsid) = (buf.span(0, data_bytes), ns.nsid);
+        let Self { op, lba: slba, fua, .. } = *self;
+        Some(Command { op, nsid, slba, nlb, data: span.data, second: span.second, data_bytes, fua })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, error: CommandError) {
+        // The first error is the cause; what follows are its consequences. But a device that is gone may still write to
+        // the buffer, whatever went wrong before.
+        let gone = matches!(error, CommandError::Gone { memory_released: false });
+        let error = match error {
+            CommandError::Status(status) if status.is(CompareFailure) => CommandError::Miscompare,
+            error => error,
+        };
+        // Of a pair the command that has failed of itself may be heard of after the other.
+        let is_pair = self.op == Op::CompareAndWrite;
+        let is_consequence = |error| match error {
+            CommandError::Status(status) => is_pair && status.is(CommandAbortedFailedFused),
+            CommandError::Reset => is_pair,
+            _ => false,
+        };
+        if self.error.is_none_or(is_consequence) {
+            self.error = Some(error);
+        }
+        self.failed = true;
+        self.left = 0;
+        if gone && let Some(buf) = self.buf.take() {
+            buf.quarantine();
+        }
+    }
+}

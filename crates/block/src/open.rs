@@ -1,0 +1,412 @@
+//! Opening a device by its URI.
+
+mod shared;
+mod user;
+mod vfio;
+
+use std::io;
+
+use super::any::Device;
+use super::device::NvmeDevice;
+use super::kernel::KernelDevice;
+use super::uri::{Uri, UriError};
+use meantime_hw::pci::Sysfs;
+use meantime_nvme::{ControllerOptions, Error};
+
+/// What is to be done with a `file:` or `kernel:` device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Read and write it; only read it if it cannot or must not be written:
+    /// [`Device::read_only`](super::Device::read_only) says why.
+    #[default]
+    WhatIsPossible,
+    /// Read it. It is not even opened for writing, and shared with others who only read it.
+    Read,
+    /// Read and write it. What cannot or must not be written is an error: [`OpenError::ReadOnly`].
+    ReadWrite,
+}
+
+/// What is to be known beside the URI.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// Whether it is to be written. A file or disk that the kernel has mounted, swaps on or has made
+    /// another device of is never opened for writing.
+    pub access: Access,
+    /// The driver's waits and queues.
+    pub controller: ControllerOptions,
+    /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process may use.
+    pub ssd_cpu: Option<usize>,
+    /// Have the software SSD take time stamps of every command: [`BlockDevice::stamps`](super::BlockDevice::stamps).
+    pub stamps: bool,
+}
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URI is wrong.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// The software SSD could not be made.
+    #[cfg(feature = "ssd")]
+    #[error("{uri}: {source}")]
+    Ssd {
+        /// The device.
+        uri: String,
+        /// Why.
+        source: meantime_ssd::SsdError,
+    },
+    /// A model file could not be read.
+    #[error("cannot read the model file {path}: {source}")]
+    ModelFile {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The PCIe device cannot be had.
+    #[error("{uri}: {source}")]
+    Pci {
+        /// The device.
+        uri: String,
+        /// Why.
+        source: meantime_hw::pci::PciError,
+    },
+    /// The driver could not bring the controller up.
+    #[error(transparent)]
+    Nvme(#[from] Error),
+    /// The kernel's file cannot be used.
+    #[error("{uri}: {what} ({source})")]
+    Kernel {
+        /// The device.
+        uri: String,
+        /// What is wrong, and what would help.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// It was to be written.
+    #[error("{uri} cannot be written: {why}")]
+    ReadOnly {
+        /// The device.
+        uri: String,
+        /// Why, and what would help.
+        why: String,
+    },
+    /// It is not behind our driver.
+    #[error("{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G")]
+    NotNvme {
+        /// The device.
+        uri: String,
+    },
+    /// This build has no software SSD.
+    #[error("{uri}: this build has no software SSD (feature `ssd`)")]
+    NoSsd {
+        /// The device.
+        uri: String,
+    },
+}
+
+/// Why the device that `uri` names is not opened for writing, or would not be: what the kernel does with
+/// its file or disk, and what would help. `None`: nothing, as far as can be seen from here.
+pub fn in_use(uri: &Uri) -> Option<String> {
+    let (Uri::File { path, .. } | Uri::Kernel { path, .. }) = uri else { return None };
+    meantime_hw::pci::in_use(&Sysfs::default(), path)
+}
+
+/// Opens the device that `uri` names.
+///
+/// # Errors
+/// [`OpenError`], which says what is wrong and what to do.
+pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+    match uri.parse()? {
+        Uri::Kernel { path, kernel } => KernelDevice::open(uri, &path, kernel, options).map(Device::Kernel),
+        parsed => open_controller(uri, parsed, options).map(Device::Nvme),
+    }
+}
+
+/// Opens the device that `uri` names, which is to be behind our own driver.
+///
+/// # Errors
+/// [`OpenError`], which says what is wrong and what to do.
+pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+    match uri.parse()? {
+        Uri::Kernel { .. } => Err(OpenError::NotNvme { uri: uri.to_owned() }),
+        parsed => open_controller(uri, parsed, options),
+    }
+}
+
+/// Starts the software SSD that `uri` names, without a driver: to be served to others. `adjust` may change what the URI leaves open.
+///
+/// # Errors
+/// [`OpenError`], which says what is wrong and what to do. A URI of something else than a software SSD is [`OpenError::NoSsd`].
+#[cfg(feature = "ssd")]
+pub fn start_ssd(
+    uri: &str,
+    options: &OpenOptions,
+    adjust: impl FnOnce(&mut meantime_ssd::SsdConfig),
+) -> Result<meantime_ssd::Ssd, OpenError> {
+    soft::start(uri, uri.parse()?, options, adjust).map(soft::Started::keep)
+}
+
+/// Why a file could not be opened for writing that may well be read.
+pub(super) fn may_not_write(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::EACCES | libc::EPERM => {
+            Some("this process may not write it, and it was opened for reading only")
+        }
+        libc::EROFS => Some("it is write-protected, and was opened for reading only"),
+        libc::ETXTBSY => Some("it is swap space or a program that runs, and was opened for reading only"),
+        _ => None,
+    }
+}
+
+fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+    match parsed {
+        Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
+        Uri::VfioUser { path, nvme } => user::open(uri, &path, nvme, options),
+        parsed => open_soft(uri, parsed, options),
+    }
+}
+
+fn open_soft(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+    #[cfg(feature = "ssd")]
+    return soft::open(uri, parsed, options);
+    #[cfg(not(feature = "ssd"))]
+    {
+        let _ = (parsed, options);
+        Err(OpenError::NoSsd { uri: uri.to_owned() })
+    }
+}
+
+#[cfg(feature = "ssd")]
+mod soft {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use meantime_ssd::{
+        FaultPlan, Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp, StampRing,
+    };
+
+    use super::super::device::NvmeDevice;
+    use super::super::stamps::{DeviceStamp, StampSource};
+    use super::super::uri::{SoftUri, Uri};
+    use super::{Access, OpenError, OpenOptions, in_use, may_not_write};
+    use meantime_hw::Clock;
+    use meantime_hw::soft::SoftTransport;
+    use meantime_nvme::Controller;
+
+    /// The SSD measures time as the driver does.
+    #[derive(Clone)]
+    struct SharedClock(Clock);
+
+    impl meantime_ssd::Clock for SharedClock {
+        fn now_ns(&self) -> u64 {
+            self.0.now_ns()
+        }
+    }
+
+    impl StampSource for StampRing {
+        fn written(&self) -> u64 {
+            StampRing::written(self)
+        }
+
+        fn get(&self, index: u64) -> Option<DeviceStamp> {
+            let stamp = StampRing::get(self, index)?;
+            let Stamp { qid, cid, seen_ns, begun_ns, written_ns } = stamp;
+            Some(DeviceStamp { qid, cid, seen_ns, begun_ns, written_ns })
+        }
+
+        fn capacity(&self) -> usize {
+            STAMP_RING_LEN
+        }
+    }
+
+    /// A running SSD, its file if that was created for it, and why nothing may be written to it, if so.
+    pub(super) struct Started {
+        ssd: Ssd,
+        soft: SoftUri,
+        created: Option<Created>,
+        read_only: Option<String>,
+    }
+
+    impl Started {
+        /// The SSD. It came up: the file is the user's now.
+        pub(super) fn keep(self) -> Ssd {
+            if let Some(file) = self.created {
+                std::mem::forget(file);
+            }
+            self.ssd
+        }
+    }
+
+    pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+        let Started { ssd, soft, created, read_only } = start(uri, parsed, options, |_| {})?;
+        let port = ssd.port();
+        let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
+        let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
+        let controller = Controller::enable(Arc::new(transport), options.controller)?;
+        let medium = format!("software SSD, model {}", soft.model);
+        let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?
+            .with_medium(medium)
+            .with_stamps(stamps)
+            .with_read_only(read_only);
+        // It came up: the file is the user's now.
+        if let Some(file) = created {
+            std::mem::forget(file);
+        }
+        Ok(device)
+    }
+
+    pub(super) fn start(
+        uri: &str,
+        parsed: Uri,
+        options: &OpenOptions,
+        adjust: impl FnOnce(&mut SsdConfig),
+    ) -> Result<Started, OpenError> {
+        let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
+        // Before the medium, which may create a file: nothing is left behind by a wrong name.
+        let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed else {
+            return Err(OpenError::NoSsd { uri: uri.to_owned() });
+        };
+        let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
+        let faults = soft.faults.as_deref().map(FaultPlan::read).transpose().map_err(failed)?;
+        let reads_only = options.access == Access::Read;
+        let in_use = in_use(&parsed);
+        let Opened { medium, soft, created, read_only } = match parsed {
+            Uri::Mem { bytes, soft } => {
+                let medium = Medium::dram(bytes).map_err(failed)?;
+                Opened { medium, soft, created: None, read_only: None }
+            }
+            Uri::File { path, soft } if soft.read_only => read(&path, soft, "ro=1").map_err(failed)?,
+            // What is created is nobody's, and cannot be read otherwise.
+            Uri::File { path, soft } if reads_only && (soft.create_bytes.is_none() || path.exists()) => {
+                read(&path, soft, "it was opened for reading only").map_err(failed)?
+            }
+            Uri::File { path, soft } => match in_use {
+                Some(why) => read(&path, soft, &why).map_err(failed)?,
+                None => write(&path, soft).map_err(failed)?,
+            },
+            _ => return Err(OpenError::NoSsd { uri: uri.to_owned() }),
+        };
+        if let (Access::ReadWrite, Some(why)) = (options.access, &read_only) {
+            return Err(OpenError::ReadOnly { uri: uri.to_owned(), why: why.clone() });
+        }
+        let caches = medium.path().is_some() && !medium.is_read_only();
+        let mut config = SsdConfig {
+            namespaces: namespaces(medium.len(), &soft),
+            model,
+            volatile_write_cache: soft.volatile_write_cache.unwrap_or(caches),
+            optimal_io_boundary_lbas: soft.boundary_blocks,
+            cpu: soft.cpu.or(options.ssd_cpu).or_else(last_cpu),
+            stamps: options.stamps,
+            strict: soft.strict,
+            faults: faults.unwrap_or(FaultPlan::NONE),
+            ..SsdConfig::default()
+        };
+        if let Some(bytes) = soft.mdts_bytes {
+            config.mdts_bytes = bytes;
+        }
+        if let Some(queues) = soft.queues {
+            config.max_io_queues = queues;
+        }
+        if let Some(vectors) = soft.vectors {
+            config.vectors = vectors;
+        }
+        adjust(&mut config);
+        let ssd = Ssd::start(config, medium, SharedClock(Clock::real())).map_err(failed)?;
+        Ok(Started { ssd, soft, created, read_only })
+    }
+
+    /// A medium, and what is left to be told of it.
+    struct Opened {
+        medium: Medium,
+        soft: SoftUri,
+        created: Option<Created>,
+        read_only: Option<String>,
+    }
+
+    /// The file as a medium that nothing is written to, because of `why`.
+    fn read(path: &Path, soft: SoftUri, why: &str) -> Result<Opened, SsdError> {
+        let medium = Medium::file_read_only(path)?;
+        if let Some(bytes) = soft.create_bytes.filter(|bytes| *bytes != medium.len()) {
+            let problem = format!(
+                "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the file",
+                medium.len()
+            );
+            return Err(SsdError::Size { what: path.display().to_string(), problem });
+        }
+        // There is nothing to cache.
+        let soft = SoftUri { volatile_write_cache: Some(false), ..soft };
+        Ok(Opened { medium, soft, created: None, read_only: Some(why.to_owned()) })
+    }
+
+    /// The file as a medium that is written to, if this process may.
+    fn write(path: &Path, soft: SoftUri) -> Result<Opened, SsdError> {
+        let medium = match Medium::file(path, soft.create_bytes) {
+            Err(SsdError::Io { source, .. }) if path.exists() && may_not_write(&source).is_some() => {
+                return read(path, soft, may_not_write(&source).unwrap_or_default());
+            }
+            medium => medium?,
+        };
+        let created = medium.was_created().then(|| Created(path.to_owned()));
+        Ok(Opened { medium, soft, created, read_only: None })
+    }
+
+    /// A file that we have created; removed again unless the device comes up.
+    pub(super) struct Created(std::path::PathBuf);
+
+    impl Drop for Created {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn namespaces(bytes: u64, soft: &SoftUri) -> Vec<NamespaceConfig> {
+        let each = NamespaceConfig { bytes: bytes / u64::from(soft.namespaces), lba_bytes: soft.lba_bytes };
+        vec![each; soft.namespaces as usize]
+    }
+
+    enum ModelError {
+        Ssd(SsdError),
+        File(String, std::io::Error),
+    }
+
+    impl ModelError {
+        fn into_open_error(self, uri: &str) -> OpenError {
+            match self {
+                Self::Ssd(source) => OpenError::Ssd { uri: uri.to_owned(), source },
+                Self::File(path, source) => OpenError::ModelFile { path, source },
+            }
+        }
+    }
+
+    fn model(name: &str) -> Result<Model, ModelError> {
+        if name.ends_with(".toml") || name.contains('/') {
+            let text = read_model(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
+            return Model::parse(&text).map_err(ModelError::Ssd);
+        }
+        Model::named(name).map_err(ModelError::Ssd)
+    }
+
+    /// A model is a few lines.
+    fn read_model(name: &str) -> std::io::Result<String> {
+        use std::io::Read as _;
+        const MAX_BYTES: u64 = 1 << 20;
+        let mut text = String::new();
+        std::fs::File::open(name)?.take(MAX_BYTES).read_to_string(&mut text)?;
+        if text.len() as u64 == MAX_BYTES {
+            return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "a model has a few lines"));
+        }
+        Ok(text)
+    }
+
+    /// The last CPU this process may use, if there are two or more: the first ones are where programs begin.
+    fn last_cpu() -> Option<usize> {
+        let set = rustix::thread::sched_getaffinity(None).ok()?;
+        if set.count() < 2 {
+            return None;
+        }
+        (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|&cpu| set.is_set(cpu))
+    }
+}

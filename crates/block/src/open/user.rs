@@ -1,0 +1,26 @@
+//! Opening a controller that another process serves over vfio-user.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::device::NvmeDevice;
+use super::super::uri::NvmeUri;
+use super::{OpenError, OpenOptions, shared};
+use meantime_hw::{UserOptions, UserTransport};
+use meantime_nvme::Controller;
+
+/// A server takes one client at a time: namespaces of one controller share the connection.
+pub(super) fn open(
+    uri: &str,
+    path: &Path,
+    nvme: NvmeUri,
+    options: &OpenOptions,
+) -> Result<NvmeDevice, OpenError> {
+    let controller = shared::controller(&format!("vfio-user:{}", path.display()), || {
+        // A server that is slow to answer is slow as a controller is slow with an admin command.
+        let user = UserOptions { timeout_ns: options.controller.admin_timeout_ns };
+        let transport = UserTransport::connect(path, &user)?;
+        Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)
+    })?;
+    Ok(NvmeDevice::new(controller, nvme.nsid, uri.to_owned())?)
+}

@@ -1,0 +1,72 @@
+//! Watching a wait from within, to measure it.
+
+use meantime_hw::Clock;
+
+/// Is told what happens while a request is waited for. The waits are generic over it: `()` listens to nothing and costs nothing.
+pub trait Probe {
+    /// The thread, which slept or was blocked, runs again.
+    fn woken(&self) {}
+    /// A completion entry was found, and nothing done about it yet.
+    fn seen(&self) {}
+    /// Whether the wait is to end although nothing has. Asked off the fast path, as often as deadlines are looked at.
+    fn stops(&self) -> bool {
+        false
+    }
+}
+
+impl Probe for () {}
+
+/// Ends a wait when the closure says so.
+pub(crate) struct Until<'a>(pub(crate) &'a dyn Fn() -> bool);
+
+impl Probe for Until<'_> {
+    fn stops(&self) -> bool {
+        (self.0)()
+    }
+}
+
+/// The times of one wait.
+#[derive(Debug)]
+pub struct WaitTimes {
+    clock: Clock,
+    woken_ns: std::cell::Cell<u64>,
+    seen_ns: std::cell::Cell<u64>,
+}
+
+impl WaitTimes {
+    /// By `clock`; a reading of it is part of what is measured.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, woken_ns: 0.into(), seen_ns: 0.into() }
+    }
+
+    /// Forgets the last wait.
+    #[inline]
+    pub fn reset(&self) {
+        self.woken_ns.set(0);
+        self.seen_ns.set(0);
+    }
+
+    /// When the thread last ran again before the completion was seen; `None` if it did not sleep.
+    #[inline]
+    pub fn woken_ns(&self) -> Option<u64> {
+        Some(self.woken_ns.get()).filter(|ns| *ns > 0)
+    }
+
+    /// When the last completion was seen; `None` if the channel does not tell.
+    #[inline]
+    pub fn seen_ns(&self) -> Option<u64> {
+        Some(self.seen_ns.get()).filter(|ns| *ns > 0)
+    }
+}
+
+impl Probe for WaitTimes {
+    #[inline]
+    fn woken(&self) {
+        self.woken_ns.set(self.clock.now_ns_in_order());
+    }
+
+    #[inline]
+    fn seen(&self) {
+        self.seen_ns.set(self.clock.now_ns_in_order());
+    }
+}

@@ -1,0 +1,510 @@
+//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`, `vfio:0000:01:00.0`, `vfio-user:/run/ssd.sock`,
+//! `kernel:/dev/nvme0n1`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use meantime_hw::pci::{PciAddress, PciAddressError};
+use meantime_nvme::ControllerOptions;
+
+/// A parsed device URI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Uri {
+    /// A software SSD with a DRAM medium of so many bytes.
+    Mem {
+        /// Size of all namespaces together.
+        bytes: u64,
+        /// What kind of SSD.
+        soft: SoftUri,
+    },
+    /// A software SSD whose medium is a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What kind of SSD.
+        soft: SoftUri,
+    },
+    /// An SSD in this machine, by vfio-pci.
+    Vfio {
+        /// Where it is.
+        address: PciAddress,
+        /// How it is to be used.
+        nvme: NvmeUri,
+    },
+    /// A controller that another process serves over vfio-user.
+    VfioUser {
+        /// The socket.
+        path: PathBuf,
+        /// How it is to be used.
+        nvme: NvmeUri,
+    },
+    /// A file or block device of the kernel's own stack.
+    Kernel {
+        /// The file.
+        path: PathBuf,
+        /// How it is to be used.
+        kernel: KernelUri,
+    },
+}
+
+/// How the kernel is asked for I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KernelEngine {
+    /// `io_uring`.
+    #[default]
+    IoUring,
+    /// `preadv2` and `pwritev2`: one I/O at a time.
+    Preadv2,
+}
+
+/// The parameters of `kernel:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelUri {
+    /// How the kernel is asked for I/O.
+    pub engine: KernelEngine,
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Whether memory and file are registered with io_uring. `None`: if the kernel lets us.
+    pub fixed: Option<bool>,
+    /// Logical block size, if larger than what the device needs.
+    pub lba_bytes: Option<u32>,
+    /// Create the file with so many bytes if it does not exist.
+    pub create_bytes: Option<u64>,
+}
+
+impl Default for KernelUri {
+    fn default() -> Self {
+        Self { engine: KernelEngine::IoUring, direct: true, fixed: None, lba_bytes: None, create_bytes: None }
+    }
+}
+
+/// The parameters that `vfio:` and `vfio-user:` share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NvmeUri {
+    /// The namespace to open.
+    pub nsid: u32,
+    /// Describe data by SGLs instead of PRPs, if the controller has them.
+    pub sgl: bool,
+    /// Shadow doorbells. `None`: if the controller has them and its doorbells are slow.
+    pub shadow: Option<bool>,
+    /// Go on without an IOMMU (`vfio:` only): the device can then write anywhere in this machine's memory.
+    pub no_iommu: bool,
+}
+
+impl Default for NvmeUri {
+    fn default() -> Self {
+        Self { nsid: 1, sgl: false, shadow: None, no_iommu: false }
+    }
+}
+
+impl NvmeUri {
+    /// `options` with what the URI asks for.
+    pub(crate) fn options(&self, options: ControllerOptions) -> ControllerOptions {
+        let shadow_doorbells = self.shadow.or(options.shadow_doorbells);
+        ControllerOptions { sgl: options.sgl || self.sgl, shadow_doorbells, ..options }
+    }
+}
+
+/// The parameters that `mem:` and `file:` share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SoftUri {
+    /// Service-time model: a name, or the path of a TOML file.
+    pub model: String,
+    /// Logical block size: 512 or 4096.
+    pub lba_bytes: u32,
+    /// Volatile write cache. A file has one unless told otherwise: the host's page cache is one.
+    pub volatile_write_cache: Option<bool>,
+    /// How many namespaces share the medium.
+    pub namespaces: u32,
+    /// The namespace to open.
+    pub nsid: u32,
+    /// The most data of one command, in bytes.
+    pub mdts_bytes: Option<u32>,
+    /// Optimal I/O boundary in logical blocks.
+    pub boundary_blocks: u16,
+    /// The CPU of the SSD's thread.
+    pub cpu: Option<usize>,
+    /// I/O queue pairs.
+    pub queues: Option<u16>,
+    /// Interrupt vectors, the admin queue's included.
+    pub vectors: Option<u16>,
+    /// Refuse also what harms nobody and hosts do when they go away, e.g. to free the memory of queues that they have not deleted.
+    pub strict: bool,
+    /// Lock the driver's memory, as a real device needs it.
+    pub lock: bool,
+    /// The SSD's fault plan: a TOML file.
+    pub faults: Option<PathBuf>,
+    /// Create the file with so many bytes if it does not exist.
+    pub create_bytes: Option<u64>,
+    /// Only read the file, and share it with others who only read it (`file:` only).
+    pub read_only: bool,
+}
+
+impl Default for SoftUri {
+    fn default() -> Self {
+        Self {
+            model: "null".into(),
+            lba_bytes: 512,
+            volatile_write_cache: None,
+            namespaces: 1,
+            nsid: 1,
+            mdts_bytes: None,
+            boundary_blocks: 0,
+            cpu: None,
+            queues: None,
+            vectors: None,
+            strict: false,
+            lock: false,
+            faults: None,
+            create_bytes: None,
+            read_only: false,
+        }
+    }
+}
+
+/// A text that is no device URI.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("device {uri:?}: {what}")]
+pub struct UriError {
+    /// The text.
+    pub uri: String,
+    /// What is wrong with it, and what would be right.
+    pub what: String,
+}
+
+const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd), vfio:ADDRESS (e.g. \
+                       vfio:0000:01:00.0), vfio-user:SOCKET (e.g. vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
+const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, strict, lock, faults, create, ro";
+const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, no-iommu";
+const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow";
+const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
+
+impl FromStr for Uri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        parse(text).map_err(|what| UriError { uri: text.to_owned(), what })
+    }
+}
+
+fn parse(text: &str) -> Result<Uri, String> {
+    let (scheme, rest) = text.split_once(':').ok_or_else(|| no_scheme(text))?;
+    match scheme {
+        "mem" | "file" | "kernel" | "vfio" | "vfio-user" => {}
+        // A path may have a colon, and a PCI address has.
+        _ if scheme.contains(['/', '.']) || text.parse::<PciAddress>().is_ok() => {
+            return Err(no_scheme(text));
+        }
+        _ => return Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
+    }
+    let (target, query) = match rest.split_once('?') {
+        Some((target, query)) => (target, Some(query)),
+        None => (rest, None),
+    };
+    match scheme {
+        "kernel" => return parse_kernel(target, query),
+        "vfio" => {
+            let address = target.parse().map_err(|error: PciAddressError| error.to_string())?;
+            return Ok(Uri::Vfio { address, nvme: parse_nvme(query, VFIO_PARAMETERS)? });
+        }
+        "vfio-user" => {
+            if target.is_empty() {
+                return Err("no socket; e.g. vfio-user:/run/ssd.sock".into());
+            }
+            return Ok(Uri::VfioUser { path: target.into(), nvme: parse_nvme(query, VFIO_USER_PARAMETERS)? });
+        }
+        _ => {}
+    }
+    let mut soft = SoftUri::default();
+    for (key, value) in pairs(query, PARAMETERS)? {
+        set(&mut soft, key, value)?;
+    }
+    if soft.nsid == 0 || soft.nsid > soft.namespaces {
+        return Err(format!(
+            "nsid={} of {} namespaces: give 1 to {}",
+            soft.nsid, soft.namespaces, soft.namespaces
+        ));
+    }
+    if scheme == "file" {
+        if target.is_empty() {
+            return Err("no file name; e.g. file:disk.img".into());
+        }
+        if soft.namespaces != 1 {
+            return Err("a file holds one namespace; open several files instead".into());
+        }
+        if soft.read_only && (soft.create_bytes.is_some() || soft.volatile_write_cache == Some(true)) {
+            return Err("ro=1 writes nothing: leave create= and vwc=1 out".into());
+        }
+        return Ok(Uri::File { path: target.into(), soft });
+    }
+    if soft.create_bytes.is_some() {
+        return Err("create= is for file: only; mem: always begins empty".into());
+    }
+    if soft.read_only {
+        return Err("ro=1 is for file: only; mem: begins empty".into());
+    }
+    let bytes =
+        parse_bytes(target).ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
+    let unit = u64::from(soft.lba_bytes).max(4096) * u64::from(soft.namespaces);
+    if bytes == 0 || bytes % unit != 0 {
+        return Err(format!(
+            "size {target} is no positive multiple of {unit} bytes (namespaces × blocks of 4096 bytes)"
+        ));
+    }
+    Ok(Uri::Mem { bytes, soft })
+}
+
+/// What is said of a text without a scheme: what a path was meant to be, if it looks like one.
+fn no_scheme(text: &str) -> String {
+    let path = text.split_once('?').map_or(text, |(path, _)| path);
+    let likely = match path {
+        _ if path.parse::<PciAddress>().is_ok() => "vfio:",
+        _ if path.starts_with("/dev/") => "kernel:",
+        _ if path.contains('/') || Path::new(path).extension().is_some() => "file:",
+        _ => return format!("no scheme; {SCHEMES}"),
+    };
+    format!("no scheme: did you mean {likely}{text}? {SCHEMES}")
+}
+
+/// The parameters of a URI, each at most once.
+fn pairs<'a>(query: Option<&'a str>, known: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for pair in query.into_iter().flat_map(|query| query.split('&')) {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair:?} is no key=value; parameters are {known}"))?;
+        if pairs.iter().any(|(seen, _)| *seen == key) {
+            return Err(format!("{key} is given twice"));
+        }
+        pairs.push((key, value));
+    }
+    Ok(pairs)
+}
+
+fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
+    if path.is_empty() {
+        return Err("no file name; e.g. kernel:/dev/nvme0n1 or kernel:disk.img".into());
+    }
+    let mut kernel = KernelUri::default();
+    for (key, value) in pairs(query, KERNEL_PARAMETERS)? {
+        let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
+        match key {
+            "engine" => {
+                kernel.engine = match value {
+                    "io_uring" => KernelEngine::IoUring,
+                    "preadv2" => KernelEngine::Preadv2,
+                    _ => return Err(wrong("io_uring or preadv2")),
+                }
+            }
+            "direct" => kernel.direct = flag(value).ok_or_else(|| wrong("1 or 0"))?,
+            "fixed" => kernel.fixed = Some(flag(value).ok_or_else(|| wrong("1 or 0"))?),
+            "lba" => {
+                let bytes = parse_bytes(value).filter(|bytes| matches!(bytes, 512 | 4096));
+                kernel.lba_bytes = Some(bytes.ok_or_else(|| wrong("512 or 4096"))? as u32);
+            }
+            "create" => {
+                let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0 && b <= i64::MAX as u64);
+                kernel.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
+            }
+            _ => return Err(format!("unknown parameter {key:?}; those of kernel: are {KERNEL_PARAMETERS}")),
+        }
+    }
+    if kernel.fixed == Some(true) && kernel.engine == KernelEngine::Preadv2 {
+        return Err("fixed=1 is io_uring's: leave it out, or engine=preadv2".into());
+    }
+    Ok(Uri::Kernel { path: path.into(), kernel })
+}
+
+fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
+    let mut nvme = NvmeUri::default();
+    for (key, value) in pairs(query, known)? {
+        let flag = || flag(value).ok_or_else(|| format!("{key}={value}: 1 or 0"));
+        match key {
+            "nsid" => {
+                // FFFFFFFFh stands for all of them (NVMe Base 1.4 §6.1.2).
+                let nsid = value.parse().ok().filter(|nsid| (1..u32::MAX).contains(nsid));
+                nvme.nsid = nsid.ok_or_else(|| format!("{key}={value}: a number from 1"))?;
+            }
+            "sgl" => nvme.sgl = flag()?,
+            "shadow" => nvme.shadow = Some(flag()?),
+            "no-iommu" if known == VFIO_PARAMETERS => nvme.no_iommu = flag()?,
+            _ => return Err(format!("unknown parameter {key:?}; parameters are {known}")),
+        }
+    }
+    Ok(nvme)
+}
+
+fn flag(value: &str) -> Option<bool> {
+    match value {
+        "1" | "on" | "yes" | "true" => Some(true),
+        "0" | "off" | "no" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
+    let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
+    let number = |most: u64| {
+        value
+            .parse::<u64>()
+            .ok()
+            .filter(|&n| n <= most)
+            .ok_or_else(|| wrong(&format!("a number up to {most}")))
+    };
+    let positive = |most: u64| {
+        number(most).ok().filter(|&n| n > 0).ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
+    };
+    let flag = || flag(value).ok_or_else(|| wrong("1 or 0"));
+    match key {
+        "model" if value.is_empty() => return Err(wrong("the name of a model, or a TOML file")),
+        "model" => soft.model = value.to_owned(),
+        "lba" => {
+            soft.lba_bytes = match parse_bytes(value) {
+                Some(512) => 512,
+                Some(4096) => 4096,
+                _ => return Err(wrong("512 or 4096")),
+            }
+        }
+        "vwc" => soft.volatile_write_cache = Some(flag()?),
+        "namespaces" => {
+            soft.namespaces = positive(1024)? as u32;
+        }
+        "nsid" => soft.nsid = number(1024)? as u32,
+        "mdts" => {
+            let bytes = parse_bytes(value).filter(|&b| b.is_power_of_two() && (8192..=1 << 31).contains(&b));
+            soft.mdts_bytes = Some(bytes.ok_or_else(|| wrong("a power of two from 8k up"))? as u32);
+        }
+        "boundary" => soft.boundary_blocks = number(u64::from(u16::MAX))? as u16,
+        "cpu" => soft.cpu = Some(number(1023)? as usize),
+        "queues" => soft.queues = Some(positive(1024)? as u16),
+        "vectors" => soft.vectors = Some(positive(2048)? as u16),
+        "strict" => soft.strict = flag()?,
+        "lock" => soft.lock = flag()?,
+        "ro" => soft.read_only = flag()?,
+        "faults" if value.is_empty() => return Err(wrong("a TOML file; docs/faults.md")),
+        "faults" => soft.faults = Some(value.into()),
+        "create" => {
+            let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0);
+            soft.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
+        }
+        _ => return Err(format!("unknown parameter {key:?}; parameters are {PARAMETERS}")),
+    }
+    Ok(())
+}
+
+/// `4096`, `4k`, `128K`, `1G`, `1GiB`, `2T`: powers of 1024. `None` for anything else, or too much for 64 bits.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mem { bytes, soft } => write!(f, "mem:{bytes}?model={}", soft.model),
+            Self::File { path, soft } => {
+                let read_only = if soft.read_only { "&ro=1" } else { "" };
+                write!(f, "file:{}?model={}{read_only}", path.display(), soft.model)
+            }
+            Self::Vfio { address, nvme } => write!(f, "vfio:{address}?nsid={}", nvme.nsid),
+            Self::VfioUser { path, nvme } => write!(f, "vfio-user:{}?nsid={}", path.display(), nvme.nsid),
+            Self::Kernel { path, .. } => write!(f, "kernel:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_documented_ones() {
+        let Uri::Mem { bytes, soft } = "mem:1G?model=optane&lba=4k&vwc=1".parse().unwrap() else { panic!() };
+        assert_eq!((bytes, soft.lba_bytes, soft.volatile_write_cache), (1 << 30, 4096, Some(true)));
+        assert_eq!(soft.model, "optane");
+        let Uri::File { path, soft } = "file:disk.img?model=zssd".parse().unwrap() else { panic!() };
+        assert_eq!((path.to_str(), soft.model.as_str()), (Some("disk.img"), "zssd"));
+        let Uri::Vfio { address, nvme } = "vfio:0000:01:00.0?nsid=2&sgl=1".parse().unwrap() else { panic!() };
+        assert_eq!((address.to_string().as_str(), nvme.nsid, nvme.sgl), ("0000:01:00.0", 2, true));
+        let Uri::VfioUser { path, nvme } = "vfio-user:/run/ssd.sock".parse().unwrap() else { panic!() };
+        assert_eq!((path.to_str(), nvme), (Some("/run/ssd.sock"), NvmeUri::default()));
+        let text = "kernel:/dev/nvme0n1?engine=preadv2&direct=0";
+        let Uri::Kernel { path, kernel } = text.parse().unwrap() else { panic!() };
+        assert_eq!((path.to_str(), kernel.engine), (Some("/dev/nvme0n1"), KernelEngine::Preadv2));
+        assert_eq!((kernel.direct, kernel.fixed), (false, None));
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        for (uri, word) in [
+            ("", "no scheme"),
+            ("mem", "no scheme"),
+            ("men:1G", "unknown scheme"),
+            ("/dev/nvme0n1", "did you mean kernel:/dev/nvme0n1?"),
+            ("/dev/disk/by-path/pci-0000:00:04.0", "did you mean kernel:/dev/disk/"),
+            ("disk.img?model=optane", "did you mean file:disk.img?model=optane?"),
+            ("0000:01:00.0", "did you mean vfio:0000:01:00.0?"),
+            ("vfio:", "no PCI address"),
+            ("vfio:0000:01:00", "domain:bus:device.function"),
+            ("vfio:0000:01:00.0?nsid=0", "from 1"),
+            ("vfio:0000:01:00.0?nsid=4294967295", "from 1"),
+            ("vfio:0000:01:00.0?lba=512", "nsid, sgl"),
+            ("vfio-user:", "no socket"),
+            ("vfio-user:/run/ssd.sock?no-iommu=1", "unknown parameter"),
+            ("mem:", "no size"),
+            ("mem:1X", "no size"),
+            ("mem:0", "positive multiple"),
+            ("mem:1000", "4096"),
+            ("mem:99999999999999999999", "no size"),
+            ("mem:1G?", "key=value"),
+            ("mem:1G?modle=optane", "unknown parameter"),
+            ("mem:1G?lba=1024", "512 or 4096"),
+            ("mem:1G?vwc=2", "1 or 0"),
+            ("mem:1G?vwc=1&vwc=1", "twice"),
+            ("mem:1G?nsid=2", "give 1 to 1"),
+            ("mem:1G?queues=0", "from 1 to 1024"),
+            ("mem:1G?namespaces=0", "from 1 to 1024"),
+            ("mem:1G?create=1G", "file: only"),
+            ("mem:1G?ro=1", "file: only"),
+            ("file:x?ro=1&create=1G", "writes nothing"),
+            ("file:x?ro=1&vwc=1", "writes nothing"),
+            ("mem:1G?faults=", "a TOML file"),
+            ("mem:1G?mdts=5000", "power of two"),
+            ("file:", "no file name"),
+            ("file:x?namespaces=2", "one namespace"),
+            ("kernel:", "no file name"),
+            ("kernel:/dev/x?model=optane", "engine, direct"),
+            ("kernel:/dev/x?engine=libaio", "io_uring or preadv2"),
+            ("kernel:/dev/x?lba=1024", "512 or 4096"),
+            ("kernel:/dev/x?direct=1&direct=0", "twice"),
+            ("kernel:/dev/x?engine=preadv2&fixed=1", "io_uring's"),
+        ] {
+            let error = uri.parse::<Uri>().unwrap_err().to_string();
+            assert!(error.contains(word), "{uri}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC*") {
+            let _ = text.parse::<Uri>();
+        }
+
+        #[test]
+        fn never_panics_on_the_likely(text in "(mem|file|vfio|kernel):[0-9kMG]{0,25}\\?(([a-z]{1,10}=[0-9a-zKMG]{0,22})&?){0,4}") {
+            let _ = text.parse::<Uri>();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Holding a goal: the price of lateness is raised and lowered until what is measured is what was asked for.
+
+use super::super::policy::Goal;
+use meantime_hw::clock::thread_cpu_ns;
+
+/// Prices are powers of two. At the highest, 1 in 1,000 sleeps too long.
+const HIGHEST_PRICE_LOG2: f32 = 10.0;
+/// A budget of latency is not used up where a hundredth of the latency would buy less than two of the CPU.
+const WORTH: f32 = 2.0;
+/// Where the CPU is what counts, lateness is nearly free.
+const CPU_PRICE_LOG2: f32 = -6.0;
+/// Where a percentile is what counts, it is cheap.
+const TAIL_PRICE_LOG2: f32 = -6.0;
+/// Where to begin: 1 in 9 sleeps too long.
+const FIRST_PRICE_LOG2: f32 = 3.0;
+/// How many I/Os make a step.
+const STEP_IOS: u32 = 16;
+/// How far one step goes at most, up and down.
+const STEP_LOG2: std::ops::RangeInclusive<f32> = -0.5..=1.0;
+/// How strongly a step answers to what is off.
+const GAIN: f32 = 0.3;
+/// The latency goal is aimed at from below: part of what a sleep costs is not in its lateness (caches that have gone cold).
+const LATENCY_AIM: f32 = 0.85;
+/// CPU time is read at most so often: it is a system call.
+const CPU_STEP_NS: u64 = 3_000_000;
+/// A percentile is aimed at with so much of what may be beyond it.
+const TAIL_AIM: f32 = 0.85;
+/// How the margin of a percentile answers to an I/O beyond it, in parts of a twentieth of the percentile's time.
+const MARGIN_GAIN: f32 = 0.5;
+
+/// One goal on one channel, and how it is held.
+#[derive(Debug, Clone)]
+pub struct Control {
+    goal: Goal,
+    price_log2: f32,
+    ios: u32,
+    late_ns: f32,
+    device_ns: f32,
+    cpu_ns: f32,
+    /// For latency: below that price lateness buys too little.
+    lowest_log2: f32,
+    /// For a share of the CPU: when it was last looked at, and what had been used then.
+    cpu_since_ns: u64,
+    cpu_used_ns: u64,
+    /// For a percentile: how long before its time a sleep has to end.
+    margin_ns: f32,
+    /// Share of I/Os beyond it, of late; and of those that no sleep was the cause of.
+    beyond: f32,
+    beyond_by_device: f32,
+    seen: u32,
+}
+
+/// An I/O that has ended, as goals see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// From submission until it was seen, in ns.
+    pub total_ns: f32,
+    /// How much of that nobody looked because of a sleep, as far as can be known.
+    pub late_ns: f32,
+    /// CPU that was to be burnt for it, in ns.
+    pub cpu_ns: f32,
+    /// When it was seen.
+    pub now_ns: u64,
+}
+
+impl Control {
+    /// Towards `goal`, from nothing. `wake_ns` is about how late sleepers run.
+    pub fn new(goal: Goal, wake_ns: f32) -> Self {
+        let price_log2 = match goal {
+            // The margin keeps the time.
+            Goal::P99(_) | Goal::P999(_) => TAIL_PRICE_LOG2,
+            _ => FIRST_PRICE_LOG2,
+        };
+        Self {
+            goal,
+            price_log2,
+            ios: 0,
+            late_ns: 0.0,
+            device_ns: 0.0,
+            cpu_ns: 0.0,
+            lowest_log2: 0.0,
+            cpu_since_ns: 0,
+            cpu_used_ns: 0,
+            margin_ns: 2.0 * wake_ns,
+            beyond: 0.0,
+            beyond_by_device: 0.0,
+            seen: 0,
+        }
+    }
+
+    /// What it is for.
+    pub fn goal(&self) -> Goal {
+        self.goal
+    }
+
+    /// What a ns of lateness is worth, in ns of CPU.
+    pub fn price(&self) -> f32 {
+        self.price_log2.max(CPU_PRICE_LOG2).exp2()
+    }
+
+    /// What plans go by, to see whether they are still up to date: the price, and the stretch with it.
+    pub fn raw_price(&self) -> f32 {
+        self.price_log2.exp2()
+    }
+
+    /// How much longer than planned to sleep, as a share of the device time: only if not even free lateness brings the CPU down enough.
+    pub fn stretch(&self) -> f32 {
+        (CPU_PRICE_LOG2 - self.price_log2).max(0.0).exp2() - 1.0
+    }
+
+    /// For a percentile: no sleep may end later than so long after submission, in ns.
+    pub fn limit_ns(&self) -> Option<f32> {
+        self.bound().map(|(bound_ns, _)| bound_ns - self.margin_ns)
+    }
+
+    /// For a percentile: its time in ns, and the share that may be beyond.
+    fn bound(&self) -> Option<(f32, f32)> {
+        match self.goal {
+            Goal::P99(ns) => Some((0.99 * ns as f32, 0.01)),
+            Goal::P999(ns) => Some((0.99 * ns as f32, 0.001)),
+            Goal::Latency(_) | Goal::Cpu(_) => None,
+        }
+    }
+
+    fn lowest(&self) -> f32 {
+        match self.goal {
+            // Down to sleeps 32 times as long as the device takes.
+            Goal::Cpu(_) => CPU_PRICE_LOG2 - 5.0,
+            _ => self.lowest_log2,
+        }
+    }
+
+    /// Whether the goal can be held, as far as is known. A percentile that the device itself exceeds cannot, nor can a share of the CPU that not even
+    /// the longest sleeps get down to.
+    pub fn is_held(&self) -> bool {
+        match self.bound() {
+            // What is beyond of late swings about what it is in the long run.
+            Some((_, share)) => {
+                self.seen < (10.0 / share) as u32
+                    || self.beyond_by_device < share && self.beyond < 1.5 * share
+            }
+            None => self.price_log2 > self.lowest() || !matches!(self.goal, Goal::Cpu(_)),
+        }
+    }
+
+    /// Takes in an I/O. True if the price has moved enough for plans to be made anew.
+    #[inline]
+    pub fn record(&mut self, ended: &Ended) -> bool {
+        if let Some((bound_ns, share)) = self.bound() {
+            self.record_tail(ended, bound_ns, share);
+            self.ios += 1;
+            let step = self.ios >= STEP_IOS;
+            if step {
+                self.ios = 0;
+            }
+            return step;
+        }
+        self.ios += 1;
+        self.late_ns += ended.late_ns;
+        self.device_ns += ended.total_ns - ended.late_ns;
+        self.cpu_ns += ended.cpu_ns;
+        self.ios >= STEP_IOS && self.step(ended.now_ns)
+    }
+
+    fn record_tail(&mut self, ended: &Ended, bound_ns: f32, share: f32) {
+        let (aim, unit_ns) = (share * TAIL_AIM, MARGIN_GAIN * (bound_ns * 0.05));
+        let beyond = ended.total_ns > bound_ns;
+        let by_device = ended.total_ns - ended.late_ns > bound_ns;
+        self.margin_ns += if beyond { unit_ns * (1.0 - aim) } else { -unit_ns * aim };
+        self.margin_ns = self.margin_ns.clamp(0.0, bound_ns);
+        self.seen = self.seen.saturating_add(1);
+        let weight = (share / 10.0).max(1.0 / self.seen as f32);
+        self.beyond += weight * (f32::from(beyond) - self.beyond);
+        self.beyond_by_device += weight * (f32::from(by_device) - self.beyond_by_device);
+    }
+
+    #[inline(never)]
+    fn step(&mut self, now_ns: u64) -> bool {
+        let off = match self.goal {
+            Goal::Latency(permille) => {
+                let worth = WORTH * self.cpu_ns / self.device_ns.max(1.0);
+                self.lowest_log2 = worth.max(1e-6).log2().clamp(CPU_PRICE_LOG2, 1.0);
+                let budget_ns = LATENCY_AIM * f32::from(permille) / 1000.0 * self.device_ns;
+                self.late_ns / budget_ns.max(1.0) - 1.0
+            }
+            Goal::Cpu(percent) => {
+                if now_ns.saturating_sub(self.cpu_since_ns) < CPU_STEP_NS {
+                    return false;
+                }
+                let used_ns = thread_cpu_ns();
+                let wall_ns = now_ns.saturating_sub(self.cpu_since_ns);
+                let first = self.cpu_since_ns == 0 || wall_ns > 100 * CPU_STEP_NS;
+                let share = used_ns.saturating_sub(self.cpu_used_ns) as f32 / wall_ns as f32;
+                (self.cpu_since_ns, self.cpu_used_ns) = (now_ns, used_ns);
+                if first {
+                    return false;
+                }
+                // Too much CPU: lateness must become cheaper.
+                1.0 - share / (f32::from(percent) / 100.0)
+            }
+            Goal::P99(_) | Goal::P999(_) => 0.0,
+        };
+        let moved = (GAIN * off).clamp(*STEP_LOG2.start(), *STEP_LOG2.end());
+        self.price_log2 = (self.price_log2 + moved).clamp(self.lowest(), HIGHEST_PRICE_LOG2);
+        (self.ios, self.late_ns, self.device_ns, self.cpu_ns) = (0, 0.0, 0.0, 0.0);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency_goal() -> Control {
+        Control::new(Goal::default(), 2_000.0)
+    }
+
+    fn feed(control: &mut Control, count: u32, total_ns: f32, late_ns: f32) {
+        for n in 0..count {
+            control.record(&Ended { total_ns, late_ns, cpu_ns: 2_500.0, now_ns: u64::from(n) * 10_000 });
+        }
+    }
+
+    #[test]
+    fn too_late_makes_lateness_dearer_and_in_time_cheaper() {
+        let mut control = latency_goal();
+        let price = control.price();
+        feed(&mut control, 160, 11_000.0, 1_000.0);
+        assert!(control.price() > 4.0 * price);
+        feed(&mut control, 1_600, 10_000.0, 0.0);
+        assert!(control.price() < price);
+        feed(&mut control, 100_000, 10_000.0, 0.0);
+        assert_eq!(control.price(), 0.5);
+        assert_eq!(control.stretch(), 0.0);
+    }
+
+    #[test]
+    fn what_is_asked_for_moves_nothing() {
+        let mut control = latency_goal();
+        let price = control.price();
+        let late_ns = LATENCY_AIM * 0.03 * 10_000.0;
+        feed(&mut control, 1_600, 10_000.0 + late_ns, late_ns);
+        assert!((control.price() / price - 1.0).abs() < 0.01);
+    }
+
+    /// One in a hundred beyond the time keeps a margin that aims at less than that; none beyond it shrinks it.
+    #[test]
+    fn a_percentile_moves_its_margin() {
+        let mut control = Control::new(Goal::P99(20_000), 2_000.0);
+        let limit_ns = |control: &Control| control.limit_ns().unwrap();
+        let start_ns = limit_ns(&control);
+        feed(&mut control, 200, 15_000.0, 5_000.0);
+        assert!(limit_ns(&control) > start_ns);
+        feed(&mut control, 3, 25_000.0, 15_000.0);
+        assert!(limit_ns(&control) < start_ns);
+        assert!(control.is_held());
+        // The device itself takes longer than that.
+        feed(&mut control, 1_000, 25_000.0, 0.0);
+        assert!(!control.is_held());
+        assert_eq!(limit_ns(&control), 0.0);
+    }
+}

@@ -1,0 +1,257 @@
+//! What a sleep costs here: how late it ends, as a distribution, and what CPU it takes. Measured once a process, and kept current from the sleeps
+//! that are made.
+
+use std::sync::OnceLock;
+
+use super::super::calibrate;
+use super::super::gap::Wake;
+use meantime_hw::clock::{Clock, thread_cpu_ns};
+
+/// How many recent sleeps of a length are remembered.
+const KEPT: usize = 64;
+/// In how many equally likely values a distribution is summed up.
+pub const GROUPS: usize = 8;
+/// Lengths of sleep that are told apart: idle states are deeper the longer a sleep is expected to be.
+const LENGTHS: usize = 4;
+/// A sleep of up to so many ns is of the first length; each further one is four times longer.
+const FIRST_LENGTH_NS: u64 = 8_000;
+/// A wake-up later than so many times the median is taken for being preempted, which a spinning thread is as well.
+const OUTLIER: u32 = 4;
+/// After so long without a sleep one is made, to see what it costs now.
+const STALE_NS: u64 = 100_000_000;
+/// And after so many I/Os whose time was taken, so that few of them are late for it, however seldom they come.
+const STALE_IOS: u32 = 128;
+/// The start's measurements are made in so many batches, of which the calmest counts.
+const BATCHES: usize = 3;
+
+/// Lateness in equally likely values, rising, in ns.
+pub type Groups = [f32; GROUPS];
+
+/// What sleeping costs on a machine at rest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SleepCosts {
+    /// Recent sleeps' lateness in ns, by length of sleep.
+    late_ns: [Vec<u32>; LENGTHS],
+    /// CPU time in ns that a sleep costs its thread.
+    pub cpu_ns: u32,
+    /// How late an interrupt's waiter runs, in ns; median.
+    pub interrupt_late_ns: u32,
+}
+
+impl SleepCosts {
+    /// Sleeps that end at once and cost nothing: those of a virtual clock.
+    pub fn none() -> Self {
+        Self { late_ns: std::array::from_fn(|_| vec![0]), cpu_ns: 0, interrupt_late_ns: 0 }
+    }
+
+    /// From samples of lateness in ns, the same for every length of sleep.
+    pub fn of(late_ns: &[u32], cpu_ns: u32, interrupt_late_ns: u32) -> Self {
+        let samples = if late_ns.is_empty() { vec![0] } else { late_ns.to_vec() };
+        Self { late_ns: std::array::from_fn(|_| samples.clone()), cpu_ns, interrupt_late_ns }
+    }
+
+    /// Those of this machine, measured at the first call of the process, in about 5 ms.
+    pub fn of_this_machine() -> &'static Self {
+        static COSTS: OnceLock<SleepCosts> = OnceLock::new();
+        COSTS.get_or_init(Self::measure)
+    }
+
+    fn measure() -> Self {
+        let clock = Clock::real();
+        let lengths_ns = std::array::from_fn(|length| FIRST_LENGTH_NS << (2 * length) >> 1);
+        let mut cpu_ns = Vec::new();
+        let late_ns: [Vec<u32>; LENGTHS] = lengths_ns.map(|sleep_ns: u64| {
+            let count = if sleep_ns < 100_000 { 10 } else { 4 };
+            let batch = |_| {
+                let before_ns = thread_cpu_ns();
+                let times = calibrate::oversleep(&clock, sleep_ns, count);
+                (times.median_ns(), thread_cpu_ns() - before_ns, times)
+            };
+            // A moment in which others had the CPU says nothing of sleeping.
+            let calmest = (0..BATCHES).map(batch).min_by_key(|(median_ns, ..)| *median_ns);
+            let Some((_, used_ns, times)) = calmest else { return vec![0] };
+            cpu_ns.push((used_ns / count as u64) as u32);
+            (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
+        });
+        cpu_ns.sort_unstable();
+        // Another thread's signal ends a sleep about as late as a timer does; the difference is learned when it matters.
+        let interrupt_late_ns = Lateness::of(&late_ns[1]).median();
+        Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], interrupt_late_ns }
+    }
+}
+
+/// The lateness of sleeps of one length.
+#[derive(Debug, Clone)]
+struct Lateness {
+    recent: [u32; KEPT],
+    count: usize,
+    next: usize,
+    groups: Groups,
+    changed: u32,
+}
+
+impl Lateness {
+    fn of(samples: &[u32]) -> Self {
+        let mut lateness = Self { recent: [0; KEPT], count: 0, next: 0, groups: [0.0; GROUPS], changed: 0 };
+        samples.iter().for_each(|late| lateness.push(*late));
+        lateness.sum_up();
+        lateness
+    }
+
+    #[inline]
+    fn push(&mut self, late_ns: u32) {
+        self.recent[self.next] = late_ns;
+        self.next = (self.next + 1) % KEPT;
+        self.count = (self.count + 1).min(KEPT);
+        self.changed += 1;
+    }
+
+    fn sorted(&self) -> ([u32; KEPT], usize) {
+        let mut sorted = self.recent;
+        sorted[..self.count].sort_unstable();
+        (sorted, self.count)
+    }
+
+    fn median(&self) -> u32 {
+        let (sorted, count) = self.sorted();
+        sorted[count / 2]
+    }
+
+    /// Each group is the mean of an eighth of the samples, so that the groups' mean is theirs.
+    fn sum_up(&mut self) {
+        self.changed = 0;
+        let (sorted, count) = self.sorted();
+        if count == 0 {
+            return;
+        }
+        let largest = sorted[count / 2].saturating_mul(OUTLIER);
+        for (group, mean) in self.groups.iter_mut().enumerate() {
+            // Fewer samples than groups: some stand for several.
+            let from = group * count / GROUPS;
+            let until = ((group + 1) * count / GROUPS).max(from + 1);
+            let part = &sorted[from..until];
+            let sum: u64 = part.iter().map(|late| u64::from(*late.min(&largest))).sum();
+            *mean = sum as f32 / part.len() as f32;
+        }
+    }
+}
+
+/// What sleeping costs at present.
+#[derive(Debug, Clone)]
+pub struct WakeCost {
+    costs: SleepCosts,
+    lengths: [Lateness; LENGTHS],
+    cpu_ns: f32,
+    last_ns: u64,
+    asked: u32,
+}
+
+fn length_of(sleep_ns: u64) -> usize {
+    let mut limit_ns = FIRST_LENGTH_NS;
+    (0..LENGTHS - 1)
+        .find(|_| {
+            let found = sleep_ns <= limit_ns;
+            limit_ns *= 4;
+            found
+        })
+        .unwrap_or(LENGTHS - 1)
+}
+
+impl WakeCost {
+    /// As measured.
+    pub fn new(costs: SleepCosts) -> Self {
+        let lengths = std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
+        Self { cpu_ns: costs.cpu_ns as f32, costs, lengths, last_ns: 0, asked: 0 }
+    }
+
+    /// CPU time in ns that a sleep costs its thread.
+    pub fn cpu_ns(&self) -> f32 {
+        self.cpu_ns
+    }
+
+    /// How late an interrupt's waiter runs, in ns.
+    pub fn interrupt_late_ns(&self) -> f32 {
+        self.costs.interrupt_late_ns as f32
+    }
+
+    /// A sleep was made.
+    #[inline]
+    pub fn record(&mut self, wake: Wake, now_ns: u64) {
+        self.last_ns = now_ns;
+        if wake.cpu_ns > 0 {
+            // A preemption is not what a sleep costs.
+            let cpu_ns = (wake.cpu_ns as f32).min(3.0 * self.cpu_ns.max(1_000.0));
+            self.cpu_ns += (cpu_ns - self.cpu_ns) / 8.0;
+        }
+        self.lengths[length_of(wake.slept_ns)].push(u32::try_from(wake.late_ns).unwrap_or(u32::MAX));
+    }
+
+    /// Whether it is long since a sleep was made, in time and in I/Os that asked this. Then it is not for as long again.
+    #[inline]
+    pub fn is_due(&mut self, now_ns: u64) -> bool {
+        self.asked = self.asked.saturating_add(1);
+        let due = self.asked > STALE_IOS && now_ns.saturating_sub(self.last_ns) > STALE_NS;
+        if due {
+            (self.last_ns, self.asked) = (now_ns, 0);
+        }
+        due
+    }
+
+    /// How late sleeps of about `sleep_ns` end.
+    pub fn groups(&mut self, sleep_ns: u64) -> &Groups {
+        let lateness = &mut self.lengths[length_of(sleep_ns)];
+        if lateness.changed >= 8 {
+            lateness.sum_up();
+        }
+        &lateness.groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_keep_the_mean() {
+        let samples: Vec<u32> = (0..64).map(|n| 1_000 + 10 * n).collect();
+        let lateness = Lateness::of(&samples);
+        assert_eq!(lateness.groups[0], 1_035.0);
+        let mean = lateness.groups.iter().sum::<f32>() / GROUPS as f32;
+        assert_eq!(mean, 1_315.0);
+    }
+
+    #[test]
+    fn few_samples_stand_for_several_groups() {
+        assert_eq!(Lateness::of(&[7]).groups, [7.0; GROUPS]);
+        assert_eq!(Lateness::of(&[2, 1]).groups, [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn being_preempted_is_not_waking_late() {
+        let mut samples = vec![1_000; 63];
+        samples.push(3_000_000);
+        let lateness = Lateness::of(&samples);
+        assert_eq!(lateness.groups[7], (7.0 * 1_000.0 + 4_000.0) / 8.0);
+    }
+
+    #[test]
+    fn lengths_are_told_apart_and_kept_current() {
+        assert_eq!([0, 8_000, 8_001, 32_000, 128_000, 1 << 40].map(length_of), [0, 0, 1, 1, 2, 3]);
+        let mut wake = WakeCost::new(SleepCosts::of(&[1_000], 500, 1_000));
+        for _ in 0..KEPT {
+            wake.record(Wake { slept_ns: 20_000, late_ns: 5_000, cpu_ns: 0 }, 1);
+        }
+        assert_eq!(wake.groups(20_000), &[5_000.0; GROUPS]);
+        assert_eq!(wake.groups(2_000), &[1_000.0; GROUPS]);
+        // Long after the last sleep it is time for another, once; but not before enough I/Os have come.
+        assert!((0..STALE_IOS).all(|_| !wake.is_due(2 * STALE_NS)));
+        assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(4 * STALE_NS));
+    }
+
+    #[test]
+    fn this_machine_has_costs() {
+        let costs = SleepCosts::of_this_machine();
+        assert!(costs.late_ns.iter().all(|late| !late.is_empty()));
+        assert!(costs.cpu_ns > 0);
+    }
+}

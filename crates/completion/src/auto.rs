@@ -1,0 +1,217 @@
+//! Choosing between interrupt, adaptive and poll while running.
+//!
+//! Of the ways whose mean latency is within 3 % of polling's, by what is known of device and machine, the one that burns the least CPU. The choice is
+//! looked at once a second, and changed only if that saves a tenth of the CPU or keeps the latency. While other threads compete for the CPU, a thread
+//! that spins is taken off it in the middle of an I/O, for ms; one that sleeps is not (Le Moal's finding): then it sleeps, whatever that saves.
+
+use super::adaptive::Outlook;
+use meantime_hw::cpu::involuntary_switches;
+
+/// How often the choice is looked at, in ns.
+const LOOK_NS: u64 = 1_000_000_000;
+/// The first look: there is something to go by.
+const FIRST_LOOK_NS: u64 = 20_000_000;
+/// The mean latency may exceed polling's by so much.
+const LATENCY: f32 = 0.03;
+/// What a change has to save.
+const SAVING: f32 = 0.9;
+/// A thread that is taken off the CPU more often than so many times a second has competition for it. Beside one that always wants it, it is 125 times and more;
+/// now and then the kernel's own threads do it, too.
+const SWITCHES_PER_SECOND: f32 = 60.0;
+/// Beside others, a thread is left in peace if it needs no more than this share of the CPU.
+const MODEST_SHARE: f32 = 0.25;
+/// For how many looks competition is taken to last, when it was seen first; twice as long each time it is seen again.
+const FIRST_PATIENCE: u32 = 10;
+const LONGEST_PATIENCE: u32 = 600;
+/// By interrupt it is never seen when an I/O ended; one in so many is waited for otherwise. With others in flight, which are waited for by interrupt
+/// at the same time, that means to spin: hardly ever then.
+const PROBE: u32 = 32;
+const PROBE_DEEP: u32 = 4_096;
+
+/// The ways that are chosen from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Classic polling.
+    Poll,
+    /// Planned sleeps.
+    #[default]
+    Adaptive,
+    /// The interrupt.
+    Interrupt,
+}
+
+/// The choice of one channel, and what it goes by.
+#[derive(Debug, Clone, Default)]
+pub struct Auto {
+    mode: Mode,
+    looked_ns: Option<u64>,
+    switches: u64,
+    /// Looks until competition is thought to be over, and how many the next time.
+    contended: u32,
+    patience: u32,
+    /// Looks without competition.
+    calm: u32,
+    sent: u32,
+    changes: u64,
+}
+
+impl Auto {
+    /// What is in force.
+    #[inline]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How often it was changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Whether the next I/O is to go by interrupt; `alone`: if no other is in flight.
+    #[inline]
+    pub fn interrupts(&mut self, alone: bool) -> bool {
+        self.sent = self.sent.wrapping_add(1);
+        self.mode == Mode::Interrupt && !self.sent.is_multiple_of(if alone { PROBE } else { PROBE_DEEP })
+    }
+
+    /// Whether it is time to choose.
+    #[inline]
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        self.looked_ns.is_none_or(|looked_ns| now_ns.saturating_sub(looked_ns) >= LOOK_NS)
+    }
+
+    /// Chooses. `outlook` is what is known; `can_interrupt`: whether there is a queue with an interrupt.
+    #[cold]
+    pub fn look(&mut self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) {
+        let switches = involuntary_switches();
+        let before = std::mem::replace(&mut self.switches, switches);
+        let Some(looked_ns) = self.looked_ns.replace(now_ns) else {
+            // Soon again.
+            self.looked_ns = Some(now_ns.saturating_sub(LOOK_NS - FIRST_LOOK_NS));
+            return;
+        };
+        let rate = switches.saturating_sub(before) as f32 * 1e9 / (now_ns - looked_ns).max(1) as f32;
+        self.note_competition(rate > SWITCHES_PER_SECOND);
+        let mode = self.choose(outlook, can_interrupt);
+        if mode != self.mode {
+            self.changes += 1;
+            self.mode = mode;
+        }
+    }
+
+    fn note_competition(&mut self, seen: bool) {
+        if seen {
+            if self.contended == 0 {
+                self.patience = (2 * self.patience).clamp(FIRST_PATIENCE, LONGEST_PATIENCE);
+            }
+            (self.contended, self.calm) = (self.patience, 0);
+        } else {
+            self.contended = self.contended.saturating_sub(1);
+            // As long again in peace, and it is half as patient.
+            self.calm += 1;
+            if self.calm > 2 * self.patience {
+                (self.patience, self.calm) = (self.patience / 2, 0);
+            }
+        }
+    }
+
+    fn choose(&self, outlook: &Outlook, can_interrupt: bool) -> Mode {
+        if outlook.device_ns <= 0.0 {
+            return self.mode;
+        }
+        // As measured at the start: what is measured of the I/O itself cannot be told from the device's own variation.
+        let late_ns = outlook.interrupt_late_ns;
+        if self.contended > 0 {
+            // Sleeps that leave most of the gap to others; else the interrupt, if the device is not faster than that.
+            let modest = outlook.planned_cpu_ns < MODEST_SHARE * outlook.device_ns;
+            let interrupt = can_interrupt && !modest && outlook.device_ns > outlook.sleep_cpu_ns;
+            return if interrupt { Mode::Interrupt } else { Mode::Adaptive };
+        }
+        let allowed_ns = LATENCY * outlook.device_ns;
+        let candidates = [
+            (Mode::Poll, 0.0, outlook.device_ns),
+            (Mode::Adaptive, outlook.planned_late_ns.min(allowed_ns), outlook.planned_cpu_ns),
+            (Mode::Interrupt, if can_interrupt { late_ns } else { f32::INFINITY }, outlook.sleep_cpu_ns),
+        ];
+        let cpu_ns =
+            |mode| candidates.iter().find(|(of, ..)| *of == mode).map_or(f32::INFINITY, |(_, _, cpu)| *cpu);
+        // What is in force may be a little over, so that it does not swing about the limit.
+        let slack = |mode| if mode == self.mode { 1.2 } else { 1.0 };
+        let best = candidates
+            .iter()
+            .filter(|(mode, late_ns, _)| *late_ns <= slack(*mode) * allowed_ns)
+            .min_by(|a, b| a.2.total_cmp(&b.2))
+            .map_or(Mode::Poll, |(mode, ..)| *mode);
+        let in_force_is_late = candidates
+            .iter()
+            .any(|(mode, late_ns, _)| *mode == self.mode && *late_ns > slack(*mode) * allowed_ns);
+        if in_force_is_late || cpu_ns(best) < SAVING * cpu_ns(self.mode) { best } else { self.mode }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device of 100 µs on a machine that wakes in `late_ns`, where planned sleeps leave 10 µs to be spun.
+    fn outlook(device_ns: f32, late_ns: f32, planned_cpu_ns: f32) -> Outlook {
+        Outlook {
+            device_ns,
+            planned_cpu_ns,
+            planned_late_ns: 0.0,
+            sleep_cpu_ns: 2_000.0,
+            interrupt_late_ns: late_ns,
+        }
+    }
+
+    #[test]
+    fn the_cheapest_within_the_latency() {
+        let auto = Auto::default();
+        // 3 % of 100 µs are 3 µs: an interrupt 2 µs late is within, and cheaper than what is spun after a sleep.
+        assert_eq!(auto.choose(&outlook(100_000.0, 2_000.0, 10_000.0), true), Mode::Interrupt);
+        assert_eq!(auto.choose(&outlook(100_000.0, 2_000.0, 10_000.0), false), Mode::Adaptive);
+        assert_eq!(auto.choose(&outlook(100_000.0, 4_000.0, 10_000.0), true), Mode::Adaptive);
+    }
+
+    #[test]
+    fn a_small_saving_changes_nothing() {
+        let auto = Auto { mode: Mode::Poll, ..Auto::default() };
+        assert_eq!(auto.choose(&outlook(10_000.0, 5_000.0, 9_100.0), true), Mode::Poll);
+        assert_eq!(auto.choose(&outlook(10_000.0, 5_000.0, 8_900.0), true), Mode::Adaptive);
+        let auto = Auto { mode: Mode::Interrupt, ..Auto::default() };
+        // A little too late is kept, more is not.
+        assert_eq!(auto.choose(&outlook(100_000.0, 3_500.0, 10_000.0), true), Mode::Interrupt);
+        assert_eq!(auto.choose(&outlook(100_000.0, 3_700.0, 10_000.0), true), Mode::Adaptive);
+    }
+
+    #[test]
+    fn competition_is_remembered_for_longer_each_time() {
+        let mut auto = Auto::default();
+        auto.note_competition(true);
+        assert_eq!(auto.contended, FIRST_PATIENCE);
+        // Where nothing can be slept, a thread that competes takes the interrupt.
+        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 20_000.0), true), Mode::Interrupt);
+        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 6_000.0), true), Mode::Interrupt);
+        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 4_000.0), true), Mode::Adaptive);
+        assert_eq!(auto.choose(&outlook(1_500.0, 15_000.0, 1_500.0), true), Mode::Adaptive);
+        (0..FIRST_PATIENCE).for_each(|_| auto.note_competition(false));
+        assert_eq!(auto.contended, 0);
+        auto.note_competition(true);
+        assert_eq!(auto.contended, 2 * FIRST_PATIENCE);
+    }
+
+    #[test]
+    fn looks_once_a_second_at_most() {
+        let mut auto = Auto::default();
+        let mut looks = 0;
+        for ms in 1..5_000u64 {
+            let now_ns = 7_000_000_000 + ms * 1_000_000;
+            if auto.is_due(now_ns) {
+                looks += 1;
+                auto.look(now_ns, &outlook(100_000.0, 2_000.0, 10_000.0), ms % 2 == 0);
+            }
+        }
+        assert!(looks <= 7, "{looks}");
+        assert!(auto.changes() <= 5);
+    }
+}

@@ -1,0 +1,281 @@
+//! The names of the ways to wait (DESIGN §5).
+
+use std::fmt;
+use std::str::FromStr;
+
+use meantime_hw::clock::parse_time_ns;
+
+/// A way to wait for a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Policy {
+    /// Sleep until the device's interrupt.
+    Interrupt,
+    /// Classic polling: look until it is there.
+    #[default]
+    Poll,
+    /// Hybrid polling with a fixed sleep: sleep so many ns, then poll.
+    HybridFixed(u32),
+    /// Adaptive hybrid polling as Linux 4.10 had it: sleep half the mean device time, then poll.
+    HybridHalfMean,
+    /// Hybrid polling as io_uring has it since Linux 6.13: sleep half the shortest run time seen, then poll.
+    HybridMin,
+    /// Adaptive hybrid polling as Linux has it from 4.12 to 6.3: half the mean of I/Os of the same direction and size.
+    HybridBucket,
+    /// Efficient hybrid polling (JSA 2022): the minimum of the bucket less what waking costs, or the interrupt.
+    Ehp,
+    /// Published adaptive sleeping (FAST 2026): the sleep is multiplied by a factor after each I/O, by whether it was too long.
+    Pas,
+    /// The same, which switches to classic polling or the interrupt (FAST 2026).
+    Dpas,
+    /// Ours: sleeps as long as the goal allows, by the distributions of device time and wake cost seen here.
+    Adaptive(Goal),
+    /// Chooses between interrupt, adaptive and poll while running.
+    Auto,
+}
+
+/// What [`Policy::Adaptive`] is to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Goal {
+    /// The least CPU with a mean latency of at most so many thousandths over classic polling's.
+    Latency(u16),
+    /// The best latency with the thread using at most so many hundredths of a CPU.
+    Cpu(u8),
+    /// The least CPU with 99 % of I/Os done within so many ns.
+    P99(u32),
+    /// The least CPU with 99.9 % of I/Os done within so many ns.
+    P999(u32),
+}
+
+impl Default for Goal {
+    fn default() -> Self {
+        Self::Latency(DEFAULT_LATENCY_PERMILLE)
+    }
+}
+
+/// 3 % over classic polling.
+const DEFAULT_LATENCY_PERMILLE: u16 = 30;
+
+impl Policy {
+    /// Our own, with its default goal.
+    pub const ADAPTIVE: Self = Self::Adaptive(Goal::Latency(DEFAULT_LATENCY_PERMILLE));
+
+    /// Whether I/O of this policy cannot be without a queue with an interrupt vector.
+    #[inline(always)]
+    pub fn wants_interrupt(self) -> bool {
+        matches!(self, Self::Interrupt)
+    }
+
+    /// Whether I/O of this policy may go to a queue with an interrupt vector, if there is one.
+    #[inline(always)]
+    pub fn may_interrupt(self) -> bool {
+        matches!(self, Self::Interrupt | Self::Ehp | Self::Dpas | Self::Auto)
+    }
+
+    /// Whether the device time of each I/O has to be known.
+    #[inline(always)]
+    pub fn wants_times(self) -> bool {
+        !matches!(self, Self::Poll | Self::Interrupt)
+    }
+
+    /// Whether it learns from earlier I/Os how to wait for the next ones.
+    pub fn learns(self) -> bool {
+        !matches!(self, Self::Poll | Self::Interrupt | Self::HybridFixed(_))
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupt => f.write_str("interrupt"),
+            Self::Poll => f.write_str("poll"),
+            Self::HybridHalfMean => f.write_str("hybrid"),
+            Self::HybridMin => f.write_str("hybrid-min"),
+            Self::HybridBucket => f.write_str("hybrid-bucket"),
+            Self::Ehp => f.write_str("ehp"),
+            Self::Pas => f.write_str("pas"),
+            Self::Dpas => f.write_str("dpas"),
+            Self::HybridFixed(ns) => write!(f, "hybrid={}", Time(u64::from(*ns))),
+            Self::Adaptive(goal) if *goal == Goal::default() => f.write_str("adaptive"),
+            Self::Adaptive(goal) => write!(f, "adaptive:{goal}"),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Latency(permille) if permille % 10 == 0 => write!(f, "latency={}", permille / 10),
+            Self::Latency(permille) => write!(f, "latency={}.{}", permille / 10, permille % 10),
+            Self::Cpu(percent) => write!(f, "cpu={percent}"),
+            Self::P99(ns) => write!(f, "p99={}", Time(u64::from(ns))),
+            Self::P999(ns) => write!(f, "p99.9={}", Time(u64::from(ns))),
+        }
+    }
+}
+
+/// A time as short as it can be written without loss.
+struct Time(u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns % 1_000_000 == 0 => write!(f, "{}ms", ns / 1_000_000),
+            ns if ns % 1_000 == 0 => write!(f, "{}us", ns / 1_000),
+            ns => write!(f, "{ns}ns"),
+        }
+    }
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    /// `latency=<percent>`, `cpu=<percent>`, `p99=<time>`, `p99.9=<time>`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let usage = || {
+            format!("{text:?} is no goal: use latency=<percent>, cpu=<percent>, p99=<time> or p99.9=<time>")
+        };
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let percent = || {
+            let number = value.strip_suffix('%').unwrap_or(value);
+            number.parse::<f64>().ok().filter(|percent| percent.is_finite()).ok_or_else(usage)
+        };
+        let time = || {
+            let ns = parse_time_ns(value).ok_or_else(usage)?;
+            u32::try_from(ns)
+                .ok()
+                .filter(|ns| (100..=1_000_000_000).contains(ns))
+                .ok_or_else(|| format!("{text:?}: the time must be between 100ns and 1s"))
+        };
+        match name {
+            "latency" if value.is_empty() => Ok(Self::default()),
+            "latency" => match percent()? {
+                percent if (0.1..=1000.0).contains(&percent) => {
+                    Ok(Self::Latency((percent * 10.0).round() as u16))
+                }
+                _ => Err(format!(
+                    "{text:?}: so many percent over classic polling must be between 0.1 and 1000"
+                )),
+            },
+            "cpu" => match percent()? {
+                percent if (1.0..=100.0).contains(&percent) && percent.fract() == 0.0 => {
+                    Ok(Self::Cpu(percent as u8))
+                }
+                _ => {
+                    Err(format!("{text:?}: the share of a CPU must be a whole number from 1 to 100 percent"))
+                }
+            },
+            "p99" => Ok(Self::P99(time()?)),
+            "p99.9" => Ok(Self::P999(time()?)),
+            _ => Err(usage()),
+        }
+    }
+}
+
+/// A text that names no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no completion policy{reason}: use interrupt, poll, adaptive, adaptive:<goal> (latency=<percent>, cpu=<percent>, \
+     p99=<time>, p99.9=<time>), auto, hybrid=<time> (e.g. hybrid=2us), or for comparison hybrid, hybrid-bucket, hybrid-min, ehp, pas, dpas"
+)]
+pub struct ParsePolicyError {
+    text: String,
+    reason: String,
+}
+
+/// The longest fixed sleep: beyond it no completion would be looked for in reasonable time.
+const LONGEST_SLEEP_NS: u64 = 1_000_000_000;
+
+impl FromStr for Policy {
+    type Err = ParsePolicyError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePolicyError> {
+        let error = |reason: String| ParsePolicyError { text: text.to_owned(), reason };
+        match text {
+            "interrupt" => Ok(Self::Interrupt),
+            "poll" => Ok(Self::Poll),
+            "hybrid" => Ok(Self::HybridHalfMean),
+            "hybrid-min" => Ok(Self::HybridMin),
+            "hybrid-bucket" => Ok(Self::HybridBucket),
+            "ehp" => Ok(Self::Ehp),
+            "pas" => Ok(Self::Pas),
+            "dpas" => Ok(Self::Dpas),
+            "adaptive" => Ok(Self::ADAPTIVE),
+            "auto" => Ok(Self::Auto),
+            _ if text.starts_with("adaptive:") => {
+                let goal = text["adaptive:".len()..].parse();
+                goal.map(Self::Adaptive).map_err(|reason| error(format!(" ({reason})")))
+            }
+            _ => {
+                let time = text.strip_prefix("hybrid=").ok_or_else(|| error(String::new()))?;
+                let ns = parse_time_ns(time).ok_or_else(|| error(format!(" ({time:?} is no time)")))?;
+                if ns == 0 || ns > LONGEST_SLEEP_NS {
+                    return Err(error(" (the sleep must be between 1ns and 1s)".to_owned()));
+                }
+                Ok(Self::HybridFixed(ns as u32))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        let texts = [
+            "interrupt",
+            "poll",
+            "hybrid",
+            "hybrid-min",
+            "hybrid=2us",
+            "hybrid=1500ns",
+            "hybrid=3ms",
+            "hybrid-bucket",
+            "ehp",
+            "pas",
+            "dpas",
+            "adaptive",
+            "adaptive:latency=2.5",
+            "adaptive:latency=10",
+            "adaptive:cpu=30",
+            "adaptive:p99=25us",
+            "adaptive:p99.9=1500ns",
+            "auto",
+        ];
+        for text in texts {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+        assert_eq!("hybrid=0.5ms".parse::<Policy>().unwrap(), Policy::HybridFixed(500_000));
+        assert_eq!("adaptive:latency".parse::<Policy>().unwrap(), Policy::ADAPTIVE);
+        assert_eq!("adaptive:cpu=30%".parse::<Policy>().unwrap(), Policy::Adaptive(Goal::Cpu(30)));
+        assert_eq!("hybrid=4".parse::<Policy>().unwrap(), Policy::HybridFixed(4_000));
+    }
+
+    #[test]
+    fn nonsense_says_what_would_do() {
+        for text in [
+            "",
+            "pol",
+            "hybrid=",
+            "hybrid=x",
+            "hybrid=0us",
+            "hybrid=-1us",
+            "hybrid=9999s",
+            "poll=1us",
+            "adaptive:",
+            "adaptive:cpu=0",
+            "adaptive:cpu=101",
+            "adaptive:cpu=2.5",
+            "adaptive:p99=1ns",
+            "adaptive:p99=9s",
+            "adaptive:latency=nan",
+        ] {
+            let error = text.parse::<Policy>().unwrap_err().to_string();
+            assert!(error.contains("hybrid=<time>"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What waiting and the host's own steps cost.
+
+use super::random::{Distribution, Random};
+use crate::WakeCosts;
+use crate::adaptive::SleepCosts;
+use crate::calibrate::Times;
+
+/// A machine, as far as waiting goes. All costs are times during which the thread runs, unless they say otherwise.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// How much later than its timer goes off a sleeper runs, in ns.
+    pub timer_wake: Distribution,
+    /// How much later than the completion a thread runs that was blocked for the interrupt, in ns.
+    pub interrupt_wake: Distribution,
+    /// The CPU that one sleep takes, before and after it, in ns. (Part of the time until the sleeper runs, not on top of it.)
+    pub sleep_cpu_ns: u64,
+    /// The CPU that blocking for an interrupt takes, in ns.
+    pub interrupt_cpu_ns: u64,
+    /// From one thread to another on the same CPU, in ns, for the published rules that ask for it.
+    pub context_switch_ns: u64,
+    /// One look at a completion queue, in ns.
+    pub look_ns: u64,
+    /// One reading of the clock, in ns.
+    pub clock_ns: u64,
+    /// A system call that does not block, in ns: reading an eventfd that has a signal, or the thread's CPU time.
+    pub syscall_ns: u64,
+    /// Making one command and putting it into the queue, in ns.
+    pub submit_ns: u64,
+    /// The doorbell, in ns; the device begins when it is over.
+    pub doorbell_ns: u64,
+    /// Taking one completion and giving the caller its result, in ns.
+    pub reap_ns: u64,
+    /// What a policy that learns does once a wait, before it, while the device works, in ns.
+    pub plan_ns: u64,
+    /// What a policy that learns does once an I/O, after its completion was found, in ns.
+    pub learn_ns: u64,
+}
+
+impl Machine {
+    /// A server without a hypervisor: wake-ups take 1.5 to 3 µs.
+    pub fn bare_metal() -> Self {
+        let wake = Distribution::uniform(1_500, 3_000);
+        Self {
+            timer_wake: wake.clone(),
+            interrupt_wake: wake,
+            sleep_cpu_ns: 1_200,
+            interrupt_cpu_ns: 1_200,
+            context_switch_ns: 600,
+            look_ns: 3,
+            clock_ns: 10,
+            syscall_ns: 200,
+            submit_ns: 120,
+            doorbell_ns: 80,
+            reap_ns: 80,
+            plan_ns: 15,
+            learn_ns: 15,
+        }
+    }
+
+    /// A virtual machine, whose every sleep goes through the hypervisor: 13 µs ± 0.7, now and then 10 µs more.
+    pub fn vm() -> Self {
+        let usual = Distribution::lognormal(13_000, 0.7 / 13.0);
+        let timer_wake = Distribution::mixed(&[(0.97, usual.clone()), (0.03, usual.plus_ns(10_000))]);
+        Self { interrupt_wake: timer_wake.clone(), timer_wake, ..Self::bare_metal() }.with_vm_costs()
+    }
+
+    /// A machine whose wake-ups were measured ([`calibrate`](crate::calibrate)); the rest as in [`Machine::vm`].
+    pub fn this_vm(timer: &Times, interrupt: &Times) -> Self {
+        let of = |times: &Times| {
+            let last = times.count().saturating_sub(1).max(1) as f64;
+            let samples = (0..times.count()).map(|i| times.quantile_ns(i as f64 / last)).collect();
+            Distribution::of_samples(samples)
+        };
+        Self { timer_wake: of(timer), interrupt_wake: of(interrupt), ..Self::bare_metal() }.with_vm_costs()
+    }
+
+    fn with_vm_costs(self) -> Self {
+        Self {
+            sleep_cpu_ns: 3_000,
+            interrupt_cpu_ns: 3_000,
+            context_switch_ns: 1_500,
+            syscall_ns: 300,
+            ..self
+        }
+    }
+
+    /// What calibration at start-up would find, from so many sleeps as it makes.
+    pub(super) fn sleep_costs(&self, seed: u64) -> SleepCosts {
+        const SLEEPS: usize = 24;
+        let mut random = Random::new(seed ^ 0xca11);
+        let late_ns: Vec<u32> = (0..SLEEPS).map(|_| self.timer_wake.draw_ns(&mut random) as u32).collect();
+        SleepCosts::of(&late_ns, self.sleep_cpu_ns as u32, self.interrupt_wake.quantile_ns(0.5) as u32)
+    }
+
+    /// The same for the published rules.
+    pub(super) fn wake_costs(&self) -> WakeCosts {
+        let late_ns = self.timer_wake.quantile_ns(0.5);
+        let interrupt_ns = late_ns.saturating_sub(self.context_switch_ns);
+        WakeCosts { context_switch_ns: self.context_switch_ns, interrupt_ns }
+    }
+
+    /// What a polled I/O takes by itself beside the device time and the last look: submission, doorbell, reaping, in ns.
+    pub fn host_path_ns(&self) -> u64 {
+        self.submit_ns + self.doorbell_ns + self.reap_ns
+    }
+}

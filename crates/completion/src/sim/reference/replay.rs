@@ -1,0 +1,139 @@
+//! A trace waited for by the plan of a reference.
+
+use super::informed::Plan as Schedules;
+use super::oracle::Plan as Moments;
+use super::schedule::Schedule;
+use super::search::Mixture;
+use crate::gap::SPINS_PER_CLOCK;
+use crate::sim::machine::Machine;
+use crate::sim::outcome::{Outcome, Seen};
+use crate::sim::queue::{Lanes, Queue};
+use crate::sim::random::Random;
+use crate::sim::trace::{Io, Trace};
+use crate::{GapCounters, Source, Way};
+
+/// One I/O after the other, each by either of the two plans.
+fn replay<P>(
+    trace: &Trace,
+    machine: &Machine,
+    mixture: &Mixture<P>,
+    seed: u64,
+    mut wait: impl FnMut(&P, &Io, &mut Wait<'_>),
+) -> Outcome {
+    let mut choice = Random::new(seed ^ 0x5eed);
+    let mut wait_state =
+        Wait { queue: Queue::new(machine, seed), counters: GapCounters::default(), slept_ns: 0, since_ns: 0 };
+    let mut series = Vec::with_capacity(trace.ios.len());
+    for io in &trace.ios {
+        let first = choice.unit() < mixture.share_of_first;
+        let plan = &mixture.plans[usize::from(!first)].0;
+        let queue = &mut wait_state.queue;
+        queue.begin(Lanes::Polled, &Way::Poll, 0);
+        let start_ns = queue.time_ns();
+        queue.run(machine.submit_ns + machine.doorbell_ns);
+        queue.start(0, false, io.device_ns);
+        wait_state.since_ns = queue.time_ns();
+        wait_state.slept_ns = 0;
+        wait_state.counters.waits += 1;
+        wait(plan, io, &mut wait_state);
+        wait_state.queue.ended.clear();
+        let latency_ns = wait_state.queue.time_ns() - start_ns;
+        series.push(Seen { latency_ns, slept_ns: wait_state.slept_ns });
+    }
+    let Wait { queue, counters, .. } = wait_state;
+    Outcome::new(series, queue.time_ns(), queue.used_ns(), counters)
+}
+
+/// A wait as the gap does it, without a fall-back.
+struct Wait<'m> {
+    queue: Queue<'m>,
+    counters: GapCounters,
+    slept_ns: u64,
+    since_ns: u64,
+}
+
+impl Wait<'_> {
+    /// How long the I/O has been under way, by the clock.
+    fn elapsed_ns(&self) -> u64 {
+        self.queue.now_ns().saturating_sub(self.since_ns)
+    }
+
+    /// Sleeps. True if the completion was there then; and how long the I/O has been under way.
+    fn sleep(&mut self, ns: u64) -> (bool, u64) {
+        self.counters.sleeps += 1;
+        self.slept_ns += ns;
+        self.queue.sleep_ns(ns);
+        let elapsed_ns = self.elapsed_ns();
+        let overslept = self.queue.reap() > 0;
+        self.counters.oversleeps += u64::from(overslept);
+        (overslept, elapsed_ns)
+    }
+
+    /// Looks until the completion (true), or until the clock shows `alarm_ns` since the doorbell; and what it shows.
+    fn spin(&mut self, alarm_ns: u64) -> Option<u64> {
+        self.queue.begin_spin(self.since_ns.saturating_add(alarm_ns));
+        loop {
+            for _ in 0..SPINS_PER_CLOCK {
+                if self.queue.reap() > 0 {
+                    return None;
+                }
+            }
+            let elapsed_ns = self.elapsed_ns();
+            if elapsed_ns >= alarm_ns {
+                return Some(elapsed_ns);
+            }
+        }
+    }
+}
+
+pub(super) fn informed(trace: &Trace, machine: &Machine, mixture: &Mixture<Schedules>, seed: u64) -> Outcome {
+    replay(trace, machine, mixture, seed, |plan, io, wait| {
+        let class = Trace::class_at_depth_1(io);
+        let none = Schedule::default();
+        let schedule = plan.iter().find(|(of, _)| *of == class).map_or(&none, |(_, schedule)| schedule);
+        if wait.queue.reap() > 0 {
+            return;
+        }
+        let mut elapsed_ns = wait.elapsed_ns();
+        loop {
+            let rest = schedule.rest_at(elapsed_ns);
+            let next = match rest {
+                Some(rest) if rest.from_ns <= elapsed_ns && rest.until_ns > elapsed_ns => {
+                    match wait.sleep(rest.until_ns - elapsed_ns) {
+                        (true, _) => None,
+                        (false, elapsed_ns) => Some(elapsed_ns),
+                    }
+                }
+                Some(rest) if rest.from_ns > elapsed_ns => wait.spin(rest.from_ns),
+                Some(rest) => wait.spin(rest.before_ns),
+                None => wait.spin(u64::MAX),
+            };
+            match next {
+                Some(now_ns) => elapsed_ns = now_ns,
+                None => return,
+            }
+        }
+    })
+}
+
+pub(super) fn oracle(trace: &Trace, machine: &Machine, mixture: &Mixture<Moments>, seed: u64) -> Outcome {
+    replay(trace, machine, mixture, seed, |plan, io, wait| {
+        if wait.queue.reap() > 0 {
+            return;
+        }
+        let mut elapsed_ns = wait.elapsed_ns();
+        loop {
+            let left_ns = io.device_ns.saturating_sub(elapsed_ns);
+            match plan.sleep_until_before_ns(io.device_ns, left_ns) {
+                Some(before_ns) if before_ns <= left_ns => match wait.sleep(left_ns - before_ns) {
+                    (true, _) => return,
+                    (false, now_ns) => elapsed_ns = now_ns,
+                },
+                _ => {
+                    wait.spin(u64::MAX);
+                    return;
+                }
+            }
+        }
+    })
+}

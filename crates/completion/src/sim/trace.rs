@@ -1,0 +1,129 @@
+//! Sequences of I/Os with their device times.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Class, Kind};
+
+/// One I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Io {
+    /// What it does.
+    pub kind: Kind,
+    /// How many bytes.
+    pub bytes: u32,
+    /// From the doorbell to the completion entry, in ns.
+    pub device_ns: u64,
+}
+
+/// I/Os in the order of their submission, with the times that a device took for them at the depth they are replayed at.
+///
+/// As text, one I/O a line: `read 4096 10250` (kind, bytes, device time in ns; kinds are `read`, `write`, `other`); `#` begins
+/// a comment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trace {
+    /// The I/Os.
+    pub ios: Vec<Io>,
+}
+
+impl Trace {
+    /// Reads of 4 KiB.
+    pub fn of_reads(device_ns: impl IntoIterator<Item = u64>) -> Self {
+        let io = |device_ns| Io { kind: Kind::Read, bytes: 4096, device_ns };
+        Self { ios: device_ns.into_iter().map(io).collect() }
+    }
+
+    /// The mean device time in ns; 0 without I/Os.
+    pub fn mean_ns(&self) -> f64 {
+        self.ios.iter().map(|io| io.device_ns as f64).sum::<f64>() / self.ios.len().max(1) as f64
+    }
+
+    /// The class of an I/O that is alone in flight.
+    pub(super) fn class_at_depth_1(io: &Io) -> Class {
+        Class::new(io.kind, io.bytes, 1)
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for io in &self.ios {
+            let kind = match io.kind {
+                Kind::Read => "read",
+                Kind::Write => "write",
+                Kind::Other => "other",
+            };
+            writeln!(f, "{kind} {} {}", io.bytes, io.device_ns)?;
+        }
+        Ok(())
+    }
+}
+
+/// A line that is no I/O.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "line {line}: {text:?} is no I/O: write read|write|other, bytes, and the device time in ns, e.g. \"read 4096 10250\""
+)]
+pub struct ParseTraceError {
+    line: usize,
+    text: String,
+}
+
+/// An hour. A longer device time is a mistake, and sums of those could overflow.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+impl FromStr for Trace {
+    type Err = ParseTraceError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTraceError> {
+        let mut ios = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let content = line.split('#').next().unwrap_or_default().trim();
+            if content.is_empty() {
+                continue;
+            }
+            match parse_io(content) {
+                Some(io) => ios.push(io),
+                None => {
+                    return Err(ParseTraceError { line: index + 1, text: line.chars().take(80).collect() });
+                }
+            }
+        }
+        Ok(Self { ios })
+    }
+}
+
+fn parse_io(text: &str) -> Option<Io> {
+    let mut words = text.split_whitespace();
+    let kind = match words.next()? {
+        "read" => Kind::Read,
+        "write" => Kind::Write,
+        "other" => Kind::Other,
+        _ => return None,
+    };
+    let bytes = words.next()?.parse().ok()?;
+    let device_ns = words.next()?.parse().ok().filter(|ns| *ns <= LONGEST_NS)?;
+    words.next().is_none().then_some(Io { kind, bytes, device_ns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        let text = "read 4096 10250\nwrite 512 7\nother 0 3600000000000\n";
+        let trace: Trace = text.parse().unwrap();
+        assert_eq!(trace.ios[1], Io { kind: Kind::Write, bytes: 512, device_ns: 7 });
+        assert_eq!(trace.to_string(), text);
+        assert_eq!("# nothing\n\n read 1 2 # two\n".parse::<Trace>().unwrap().ios.len(), 1);
+    }
+
+    #[test]
+    fn nonsense_names_its_line() {
+        for line in ["read", "read 4096", "read 4096 1 2", "trim 4096 1", "read -1 1", "read 1 3600000000001"]
+        {
+            let error = format!("read 1 1\n{line}\n").parse::<Trace>().unwrap_err().to_string();
+            assert!(error.starts_with("line 2") && error.contains("read 4096 10250"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What happened between two looks.
+
+use super::{PUBLISH_INTERVAL_NS, QueueFigures, QueueState};
+
+/// A thread that has published nothing for so long does nothing.
+const STALE_NS: u64 = 4 * PUBLISH_INTERVAL_NS;
+
+/// All channels of a process at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When, by [`Clock::real`](meantime_hw::Clock::real).
+    pub now_ns: u64,
+    /// The channels, by [`QueueState::id`].
+    pub queues: Vec<QueueState>,
+}
+
+impl Snapshot {
+    /// This process, now.
+    pub fn take() -> Self {
+        let queues = super::channels().iter().map(|steer| steer.state()).collect();
+        Self { now_ns: meantime_hw::Clock::real().now_ns(), queues }
+    }
+
+    fn figures(&self, id: u64) -> Option<&QueueFigures> {
+        self.queues.iter().find(|queue| queue.id == id).map(|queue| &queue.figures)
+    }
+
+    /// What `thread_id` published last.
+    fn last_of(&self, thread_id: u64) -> Option<&QueueFigures> {
+        let figures = self.queues.iter().map(|queue| &queue.figures);
+        figures.filter(|figures| figures.thread_id == thread_id).max_by_key(|figures| figures.published_ns)
+    }
+
+    /// Where an interval begins or ends for a thread that last published at `published_ns`: there, so that figures and time are of one
+    /// moment; or now, if it has done nothing since.
+    fn edge_ns(&self, published_ns: u64) -> u64 {
+        if self.now_ns.saturating_sub(published_ns) > STALE_NS { self.now_ns } else { published_ns }
+    }
+}
+
+/// What a channel did between two looks. `None`: nothing happened that would tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct QueueRates {
+    /// The channel.
+    pub id: u64,
+    /// Commands ended per second.
+    pub iops: f64,
+    /// Mean time of the I/Os whose time is known, in ns.
+    pub mean_ns: Option<f64>,
+    /// CPU time of the channel's thread, in percent of the time that passed, whichever of its channels it was for.
+    pub cpu_percent: Option<f64>,
+    /// CPU time per command of the channel's thread, in ns: over all its channels, since its CPU time is not told apart.
+    pub cpu_per_io_ns: Option<f64>,
+    /// Sleeps per command, in percent.
+    pub sleep_percent: Option<f64>,
+    /// Sleeps that found the completion there already, in percent of the sleeps.
+    pub oversleep_percent: Option<f64>,
+    /// Waits per second that ended otherwise than they were meant to.
+    pub fallbacks_per_s: f64,
+}
+
+/// The rates of the channels that `after` has, in its order. One that `before` has not is counted from its beginning.
+pub fn rates(before: &Snapshot, after: &Snapshot) -> Vec<QueueRates> {
+    let ended = |queue: &QueueState| {
+        queue.figures.ended.saturating_sub(before.figures(queue.id).map_or(0, |figures| figures.ended))
+    };
+    let of_queue = |queue: &QueueState| {
+        let (id, now) = (queue.id, &queue.figures);
+        let then = before.figures(id).copied().unwrap_or_default();
+        let Some(last) = after.last_of(now.thread_id).filter(|_| now.thread_id != 0) else {
+            return QueueRates { id, ..QueueRates::default() };
+        };
+        let first = before.last_of(now.thread_id);
+        let begin_ns = first.map_or(before.now_ns, |first| before.edge_ns(first.published_ns));
+        let wall_ns = after.edge_ns(last.published_ns).saturating_sub(begin_ns) as f64;
+        let per_second = |count: u64| if wall_ns > 0.0 { count as f64 * 1e9 / wall_ns } else { 0.0 };
+        let cpu_ns = first.map(|first| last.thread_cpu_ns.saturating_sub(first.thread_cpu_ns) as f64);
+        let of_thread = after.queues.iter().filter(|other| other.figures.thread_id == now.thread_id);
+        let thread_ended: u64 = of_thread.map(ended).sum();
+        let since = |of: fn(&QueueFigures) -> u64| of(now).saturating_sub(of(&then));
+        let sleeps = since(|figures| figures.sleeps);
+        QueueRates {
+            id,
+            iops: per_second(ended(queue)),
+            mean_ns: ratio(
+                since(|figures| figures.timed_sum_ns) as f64,
+                since(|figures| figures.timed) as f64,
+            ),
+            cpu_percent: cpu_ns.and_then(|cpu_ns| ratio(100.0 * cpu_ns, wall_ns)),
+            cpu_per_io_ns: cpu_ns
+                .filter(|_| ended(queue) > 0)
+                .and_then(|cpu_ns| ratio(cpu_ns, thread_ended as f64)),
+            sleep_percent: ratio(100.0 * sleeps as f64, ended(queue) as f64),
+            oversleep_percent: ratio(100.0 * since(|figures| figures.oversleeps) as f64, sleeps as f64),
+            fallbacks_per_s: per_second(since(|figures| figures.fallbacks)),
+        }
+    };
+    after.queues.iter().map(of_queue).collect()
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(id: u64, figures: QueueFigures) -> QueueState {
+        QueueState { id, device: "mem:1M".into(), thread: "t".into(), policy: "poll".into(), figures }
+    }
+
+    fn figures(thread_id: u64, published_ms: u64, ended: u64, cpu_ms: u64) -> QueueFigures {
+        QueueFigures {
+            ended,
+            thread_id,
+            thread_cpu_ns: cpu_ms * 1_000_000,
+            published_ns: published_ms * 1_000_000,
+            ..QueueFigures::default()
+        }
+    }
+
+    fn snapshot(now_ms: u64, queues: Vec<QueueState>) -> Snapshot {
+        Snapshot { now_ns: now_ms * 1_000_000, queues }
+    }
+
+    /// By hand: 500 I/Os, 100 sleeps, 5 of them too long, 20 timed at 10 µs each, within half a second, of which 100 ms CPU.
+    #[test]
+    fn rates_are_those_of_the_interval() {
+        let first = QueueFigures {
+            sleeps: 10,
+            oversleeps: 5,
+            timed: 2,
+            timed_sum_ns: 99_999,
+            ..figures(7, 980, 1_000, 40)
+        };
+        let second = QueueFigures {
+            sleeps: 110,
+            oversleeps: 10,
+            timed: 22,
+            timed_sum_ns: 299_999,
+            fallbacks: 3,
+            ..figures(7, 1_480, 1_500, 140)
+        };
+        let before = snapshot(1_000, vec![queue(1, first)]);
+        let after = snapshot(1_500, vec![queue(1, second)]);
+        let expected = QueueRates {
+            id: 1,
+            iops: 1_000.0,
+            mean_ns: Some(10_000.0),
+            cpu_percent: Some(20.0),
+            cpu_per_io_ns: Some(200_000.0),
+            sleep_percent: Some(20.0),
+            oversleep_percent: Some(5.0),
+            fallbacks_per_s: 6.0,
+        };
+        assert_eq!(rates(&before, &after), [expected]);
+    }
+
+    /// By hand: one thread, two channels by turns; the first was used up to 1.1 s, the second from there on. 400 + 600 I/Os in the 0.5 s of which
+    /// the thread ran 0.25 s.
+    #[test]
+    fn a_threads_cpu_is_shared_by_its_channels() {
+        let before =
+            snapshot(1_000, vec![queue(1, figures(7, 990, 100, 50)), queue(2, figures(7, 500, 0, 20))]);
+        let after = snapshot(
+            1_500,
+            vec![queue(1, figures(7, 1_100, 500, 90)), queue(2, figures(7, 1_490, 600, 300))],
+        );
+        let rates = rates(&before, &after);
+        for (rate, iops) in rates.iter().zip([800.0, 1_200.0]) {
+            assert_eq!((rate.iops, rate.cpu_percent), (iops, Some(50.0)));
+            assert_eq!(rate.cpu_per_io_ns, Some(250_000.0));
+        }
+    }
+
+    #[test]
+    fn idle_time_counts_and_an_idle_channel_has_no_rates() {
+        // Idle throughout: nothing was published.
+        let idle = snapshot(1_000, vec![queue(1, figures(7, 100, 50, 9))]);
+        let later = Snapshot { now_ns: 2_000_000_000, ..idle.clone() };
+        let rate = rates(&idle, &later)[0];
+        assert_eq!(
+            (rate.iops, rate.cpu_percent, rate.cpu_per_io_ns, rate.mean_ns),
+            (0.0, Some(0.0), None, None)
+        );
+        // Idle until it was looked at, then 100 I/Os until 2 s: not over the time since 0.1 s.
+        let busy = snapshot(2_000, vec![queue(1, figures(7, 2_000, 150, 509))]);
+        let rate = rates(&idle, &busy)[0];
+        assert_eq!((rate.iops, rate.cpu_percent), (100.0, Some(50.0)));
+        // 50 I/Os up to 1.1 s, and nothing until 2 s.
+        let start = snapshot(1_000, vec![queue(1, figures(7, 1_000, 50, 9))]);
+        let ended = snapshot(2_000, vec![queue(1, figures(7, 1_100, 100, 59))]);
+        assert_eq!(rates(&start, &ended)[0].iops, 50.0);
+        // Never used at all; and not there before.
+        let new = snapshot(2_000, vec![queue(2, figures(0, 1_900, 0, 0))]);
+        assert_eq!(rates(&start, &new), [QueueRates { id: 2, ..QueueRates::default() }]);
+    }
+}

@@ -1,0 +1,178 @@
+//! Blocks are taken and freed.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::changes::Promised;
+use super::pool::Who;
+use super::search::Search;
+use super::{Allocator, Want};
+use crate::format::edit::bitmap;
+use crate::journal::Handle;
+use crate::{Corruption, Defect, Error};
+
+/// Who wants so many blocks at once needs none kept behind them.
+const MANY: u32 = 256;
+
+impl Allocator {
+    /// Takes between one and [`Want::blocks`] blocks that lie one after another.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: no block is free, or none that the caller may have, or those that are wait for a
+    /// [commit](Self::would_commit_help). What [`Volume::group`](crate::format::Volume::group) and the bitmaps say, if they are damaged.
+    pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
+        if want.metadata {
+            handle.fast_ineligible();
+        }
+        // None is longer than a group.
+        let asked = u64::from(want.blocks.max(1)).min(self.superblock().blocks_per_group());
+        let reserved = want.reservation.as_ref().filter(|reservation| reservation.blocks() > 0);
+        let (promised, blocks) = match reserved {
+            Some(reservation) => {
+                let blocks = asked.min(reservation.blocks());
+                reservation.shared().take(blocks);
+                (Promised::Data(Arc::clone(reservation.shared())), blocks)
+            }
+            None => {
+                let who = if want.node { Who::Need } else { self.pool.user() };
+                (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
+            }
+        };
+        let found = self.find(handle, &want, blocks as u32).and_then(|(number, bits)| {
+            self.take(handle, number, bits.clone())?;
+            Ok((number, bits))
+        });
+        let taken = found.as_ref().map_or(0, |(_, bits)| bits.len() as u64);
+        promised.put(blocks - taken);
+        let (number, bits) = found?;
+        handle.space().take(promised, taken);
+        let superblock = self.superblock();
+        let start = superblock.group_start(number);
+        let taken = start + u64::from(bits.start)..start + u64::from(bits.end);
+        self.hints()[number as usize].next = bits.end;
+        // A file that grows by and by.
+        if want.goal.is_some() && !want.metadata && want.blocks < MANY {
+            let end = superblock.blocks().min(start + superblock.blocks_per_group());
+            self.windows().advance(want.ino, &taken, end);
+        }
+        Ok(taken)
+    }
+
+    /// Up to `blocks` free blocks: a group, and which of its bits.
+    fn find(&self, handle: &Handle<'_>, want: &Want<'_>, blocks: u32) -> Result<(u32, Range<u32>), Error> {
+        let superblock = self.superblock();
+        let goal = want.goal.filter(|goal| superblock.holds(*goal, 1));
+        let exact = goal.is_some();
+        let goal = goal.unwrap_or_else(|| self.near_inode(want));
+        let (allocator, ino) = (self, want.ino);
+        let mut search = Search { allocator, handle, ino, blocks, polite: true, held: false };
+        if let Some(found) = search.run(goal, exact)? {
+            return Ok(found);
+        }
+        self.starved.store(search.held, Ordering::Relaxed);
+        Err(Error::NoSpace)
+    }
+
+    /// Where the first block of an inode would be good: in its group, after what was taken there last.
+    fn near_inode(&self, want: &Want<'_>) -> u64 {
+        let superblock = self.superblock();
+        let group = want.ino.saturating_sub(1) / superblock.inodes_per_group();
+        let group = group.min(superblock.groups() - 1);
+        let next = if want.metadata { 0 } else { self.hints()[group as usize].next };
+        let start = superblock.group_start(group);
+        (start + u64::from(next)).min(superblock.blocks() - 1)
+    }
+
+    /// Marks `bits` of group `number`, which are free, as in use.
+    fn take(&self, handle: &mut Handle<'_>, number: u32, bits: Range<u32>) -> Result<(), Error> {
+        let start = self.superblock().group_start(number);
+        let blocks = start + u64::from(bits.start)..start + u64::from(bits.end);
+        if let Some(own) = self.zones.within(blocks).next() {
+            // Its bitmap says that the file system's own are free.
+            return Err(Corruption::new(Defect::BlockUnmarked).in_block(own.start).into());
+        }
+        let group = handle.volume().group(number)?;
+        self.mark_blocks(handle, number, &group, bits, true)
+    }
+
+    /// Takes `blocks`, all of which have to be free: they are known to belong to what is being changed. That nobody is to get them yet does not count.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, the file system's own, or in use; [`Error::NoSpace`] if they are promised to
+    /// others; as for [`blocks`](Self::blocks).
+    pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
+        handle.fast_ineligible();
+        self.by_groups(blocks, |number, bits, blocks| {
+            let group = handle.volume().group(number)?;
+            let used = bitmap::first_used(&self.block_bits(handle, number, &group)?, bits.clone());
+            if used < bits.end {
+                let shared = blocks.start + u64::from(used - bits.start);
+                return Err(Corruption::new(Defect::BlockShared).in_block(shared).into());
+            }
+            let promised = Promised::Change(Arc::clone(&self.pool));
+            let wanted = blocks.end - blocks.start;
+            let taken = self.pool.promise(Who::Need, wanted)?;
+            handle.space().take(promised, taken);
+            if taken < wanted {
+                return Err(Error::NoSpace);
+            }
+            self.mark_blocks(handle, number, &group, bits, true)
+        })
+    }
+
+    /// Frees `blocks`, all of which are in use. Nobody gets them before the change has committed. Whoever frees blocks of metadata
+    /// [says so](Handle::forget) besides.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`], [`Defect::BlockUnmarked`] if they cannot be freed: beyond the end, the file system's own,
+    /// free already; as for [`blocks`](Self::blocks).
+    pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
+        self.by_groups(blocks, |number, bits, blocks| {
+            let group = handle.volume().group(number)?;
+            let free = bitmap::first_free(&self.block_bits(handle, number, &group)?, bits.clone());
+            if free < bits.end {
+                let unmarked = blocks.start + u64::from(free - bits.start);
+                return Err(Corruption::new(Defect::BlockUnmarked).in_block(unmarked).into());
+            }
+            self.mark_blocks(handle, number, &group, bits, false)?;
+            handle.hold(blocks);
+            Ok(())
+        })
+    }
+
+    /// Changes `blocks`, if they are such as a file may have, one group after another: its number, which of its bits, and which blocks those are.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, or the file system's own; what `change` says.
+    fn by_groups(
+        &self,
+        blocks: Range<u64>,
+        mut change: impl FnMut(u32, Range<u32>, Range<u64>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let superblock = self.superblock();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        if !superblock.holds(blocks.start, blocks.end - blocks.start) {
+            return Err(Corruption::new(Defect::BlockPointer).in_block(blocks.start).into());
+        }
+        if let Some(own) = self.zones.within(blocks.clone()).next() {
+            return Err(Corruption::new(Defect::BlockShared).in_block(own.start).into());
+        }
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let number = superblock.group_of(at);
+            let start = superblock.group_start(number);
+            let end = blocks.end.min(start + superblock.blocks_per_group());
+            change(number, (at - start) as u32..(end - start) as u32, at..end)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// File `ino` does not grow any more, for now: what was kept free behind it is everybody's.
+    pub fn stop_growing(&self, ino: u32) {
+        self.windows().remove(ino);
+    }
+}

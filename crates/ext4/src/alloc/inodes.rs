@@ -1,0 +1,124 @@
+//! Inodes are taken and freed.
+
+use super::Allocator;
+use crate::format::Group;
+use crate::format::edit::bitmap;
+use crate::journal::Handle;
+use crate::{Corruption, Defect, Error};
+
+impl Allocator {
+    /// Takes an inode for a new file or `directory` in directory `parent`. Its slot in the table holds anything: a [new
+    /// inode](crate::format::edit::InodeEdit::new) is to be written over all of it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: no inode is free. What [`Volume::group`](crate::format::Volume::group) and the bitmaps say, if they are damaged.
+    pub fn inode(&self, handle: &mut Handle<'_>, parent: u32, directory: bool) -> Result<u32, Error> {
+        let per_group = self.superblock().inodes_per_group();
+        for number in self.groups_for_inode(parent, directory) {
+            if let Some(index) = self.take_inode_in(handle, number, directory)? {
+                return Ok(number * per_group + index + 1);
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Takes an inode of group `number`, if one is free.
+    fn take_inode_in(
+        &self,
+        handle: &mut Handle<'_>,
+        number: u32,
+        directory: bool,
+    ) -> Result<Option<u32>, Error> {
+        let superblock = self.superblock();
+        let per_group = superblock.inodes_per_group();
+        let group = handle.volume().group(number)?;
+        if group.free_inodes == 0 {
+            return Ok(None);
+        }
+        // Those before the first one are the file system's own.
+        let reserved = superblock.first_ino() - 1;
+        let first = u64::from(reserved).saturating_sub(u64::from(number) * u64::from(per_group));
+        let first = first.min(u64::from(per_group)) as u32;
+        let index = match self.inode_bits(handle, number, &group)? {
+            Some(bits) => bitmap::first_free(&bits, first..per_group),
+            None => first,
+        };
+        if index >= per_group {
+            return Ok(None);
+        }
+        self.clear_slots(handle, &group, index)?;
+        self.mark_inode(handle, number, &group, index, true, directory)?;
+        Ok(Some(index))
+    }
+
+    /// Where inode `ino`, which is nobody's own, is: its group, and which of it.
+    fn inode_index(&self, ino: u32) -> Result<(u32, u32), Error> {
+        let superblock = self.superblock();
+        if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino) {
+            return Err(Corruption::new(Defect::InodeNumber).in_inode(ino).into());
+        }
+        let per_group = superblock.inodes_per_group();
+        Ok(((ino - 1) / per_group, (ino - 1) % per_group))
+    }
+
+    /// Whether inode `ino` is taken, as its bitmap says.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`] for the file system's own; as for [`inode`](Self::inode).
+    pub fn is_inode_taken(&self, handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
+        let (number, index) = self.inode_index(ino)?;
+        let group = handle.volume().group(number)?;
+        let bits = self.inode_bits(handle, number, &group)?;
+        Ok(bits.is_some_and(|bits| bitmap::first_free(&bits, index..index + 1) > index))
+    }
+
+    /// Takes inode `ino` for a file or `directory`, as [`inode`](Self::inode) does with one of its own choice; it has to be free.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`] for the file system's own; [`Defect::InodeUnmarked`] if it is taken; as for [`inode`](Self::inode).
+    pub fn take_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
+        if self.is_inode_taken(handle, ino)? {
+            return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
+        }
+        let (number, index) = self.inode_index(ino)?;
+        let group = handle.volume().group(number)?;
+        self.clear_slots(handle, &group, index)?;
+        self.mark_inode(handle, number, &group, index, true, directory)
+    }
+
+    /// Inode `index` of a group is about to be used: what lies before it in the table and was never used is cleared, since it will count as
+    /// inodes from now on, and nobody knows what is there. (mke2fs writes only the part of a table that is in use.)
+    fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<(), Error> {
+        let superblock = self.superblock();
+        let per_block = superblock.block_bytes() / superblock.inode_bytes();
+        let known = superblock.inodes_per_group().saturating_sub(group.unused_inodes);
+        if index < known {
+            return Ok(());
+        }
+        for place in known / per_block..=index / per_block {
+            let block = group.inode_table + u64::from(place);
+            if place * per_block >= known {
+                handle.create(block)?;
+            } else {
+                let at = ((known % per_block) * superblock.inode_bytes()) as usize;
+                handle.edit(block)?[at..].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees inode `ino`, a `directory` or not.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`] if it cannot be freed: the file system's own, free already; as for
+    /// [`inode`](Self::inode).
+    pub fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
+        handle.fast_ineligible();
+        if !self.is_inode_taken(handle, ino)? {
+            return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
+        }
+        let (number, index) = self.inode_index(ino)?;
+        let group = handle.volume().group(number)?;
+        self.mark_inode(handle, number, &group, index, false, directory)
+    }
+}

@@ -1,0 +1,233 @@
+//! Free blocks and inodes: who gets which.
+//!
+//! What is free is said by the bitmaps and descriptors, which are read and changed through a [`Handle`], so that a change that fails has taken
+//! nothing. What is kept in memory are totals and hints: totals follow changes that are complete ([`Allocator::completed`]), hints may be wrong.
+
+mod blocks;
+mod changes;
+mod groups;
+mod inodes;
+mod pool;
+mod search;
+mod spread;
+#[cfg(test)]
+mod tests;
+mod windows;
+mod zones;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use super::format::checksum::Patch;
+use super::format::features::ro_compat;
+use super::format::{Source, Superblock, Volume};
+use super::journal::{Changes, Handle};
+use super::{Error, Unsupported, Usage};
+
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+pub use changes::SpaceChanges;
+use groups::Known;
+pub use pool::Reservation;
+use pool::{Pool, Totals};
+use windows::Windows;
+use zones::Zones;
+
+/// Blocks that somebody wants.
+#[derive(Debug)]
+pub struct Want<'r> {
+    /// For which inode.
+    pub ino: u32,
+    /// Where it would be best; `None`: near the inode.
+    pub goal: Option<u64>,
+    /// How many at most, beginning with 1.
+    pub blocks: u32,
+    /// The promise that they are taken of.
+    pub reservation: Option<&'r mut Reservation>,
+    /// For metadata (nodes of trees, directories, attributes).
+    pub metadata: bool,
+    /// For a node of a file's tree, without which what was promised could not be kept: what is kept in reserve for them may be used.
+    pub node: bool,
+}
+
+/// What is thought of a group. Its descriptor and bitmaps know better.
+#[derive(Debug, Clone, Copy)]
+struct Hint {
+    free_blocks: u32,
+    free_inodes: u32,
+    directories: u32,
+    /// No run of free blocks is longer.
+    longest: u32,
+    /// The bit after the block that was taken last.
+    next: u32,
+    /// Whether the bitmaps were seen to agree with the descriptor.
+    blocks_agree: bool,
+    inodes_agree: bool,
+}
+
+/// Who gets which blocks and inodes of a file system that is mounted for writing: one a mount.
+#[derive(Debug)]
+pub struct Allocator {
+    volume: Volume<()>,
+    zones: Zones,
+    pool: Arc<Pool>,
+    /// Of every group. (The locks are taken one at a time, after all others.)
+    hints: Mutex<Vec<Hint>>,
+    windows: Mutex<Windows>,
+    known: Mutex<Known>,
+    /// For bitmaps' checksums.
+    patch: Patch,
+    /// What `statfs` tells that does not change.
+    usage: Usage,
+    /// Whether blocks were missing last because those that are free wait for a commit.
+    starved: AtomicBool,
+}
+
+impl Allocator {
+    /// The allocator of `volume`, all of whose descriptors are read.
+    ///
+    /// # Errors
+    /// As [`Volume::group`] and [`Volume::usage`]; [`Error::Unsupported`] for `bigalloc`.
+    pub fn new<S: Source>(volume: &Volume<S>) -> Result<Self, Error> {
+        let superblock = volume.superblock();
+        if superblock.features().has_ro_compat(ro_compat::BIGALLOC) {
+            let what = "feature bigalloc".into();
+            return Err(Unsupported { what, advice: "mount it for reading" }.into());
+        }
+        let mut hints = Vec::with_capacity(superblock.groups() as usize);
+        let mut totals = Totals::default();
+        volume.visit_groups(|_, group| {
+            totals.free += u64::from(group.free_clusters);
+            totals.free_inodes += u64::from(group.free_inodes);
+            totals.directories += u64::from(group.directories);
+            hints.push(Hint {
+                free_blocks: group.free_clusters,
+                free_inodes: group.free_inodes,
+                directories: group.directories,
+                longest: u32::MAX,
+                next: 0,
+                blocks_agree: false,
+                inodes_agree: false,
+            });
+        })?;
+        let (root, last) = (superblock.root_blocks(), superblock.reserved_clusters());
+        Ok(Self {
+            volume: volume.with_source(()),
+            zones: Zones::of(volume)?,
+            pool: Arc::new(Pool::new(totals, root, last)),
+            hints: Mutex::new(Rank::AllocHints, hints),
+            windows: Mutex::new(Rank::AllocWindows, Windows::default()),
+            known: Mutex::new(Rank::AllocGroups, Known::default()),
+            patch: Patch::new(superblock.block_bytes() as usize),
+            usage: volume.usage()?,
+            starved: false.into(),
+        })
+    }
+
+    fn superblock(&self) -> &Superblock {
+        self.volume.superblock()
+    }
+
+    fn hints(&self) -> MutexGuard<'_, Vec<Hint>> {
+        // Hints.
+        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        // Hints, too.
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No run of free blocks of group `number` is longer, as far as is known.
+    fn longest_run(&self, number: u32) -> u32 {
+        let hint = self.hints()[number as usize];
+        hint.longest.min(hint.free_blocks)
+    }
+
+    /// No run of free blocks of group `number` that could be taken is longer than `blocks`.
+    fn learn_longest(&self, number: u32, blocks: u32) {
+        self.hints()[number as usize].longest = blocks;
+    }
+
+    /// Says whether whoever uses the file system counts as root, who gets the blocks that are kept for root. (No, unless it is said.)
+    pub fn set_privileged(&self, privileged: bool) {
+        self.pool.set_privileged(privileged);
+    }
+
+    /// Promises `blocks` blocks to data that are to get theirs later. Metadata that go with them are taken of a reserve of their own, which the
+    /// file system keeps for that.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn reserve(&self, blocks: u64) -> Result<Reservation, Error> {
+        self.pool.reserve(blocks)
+    }
+
+    /// What `statfs` tells now. Promised blocks do not count as free.
+    pub fn usage(&self) -> Usage {
+        let totals = self.pool.totals();
+        let free_blocks = totals.free.saturating_sub(totals.promised);
+        Usage {
+            free_blocks,
+            available_blocks: free_blocks.saturating_sub(self.pool.kept_back()),
+            free_inodes: totals.free_inodes,
+            ..self.usage
+        }
+    }
+
+    /// A handle is complete, and this is what it changed: from now on the totals have it, too. Each handle once, before the next one begins.
+    pub fn completed(&self, changes: &Changes) {
+        let groups = changes.space.groups();
+        if groups.is_empty() {
+            return;
+        }
+        let mut hints = self.hints();
+        let (mut blocks, mut inodes, mut directories) = (0, 0, 0);
+        for (number, change) in groups {
+            let Some(hint) = hints.get_mut(*number as usize) else { continue };
+            hint.free_blocks = (hint.free_blocks + change.freed).saturating_sub(change.taken);
+            hint.free_inodes = hint.free_inodes.saturating_add_signed(change.inodes);
+            if change.freed > 0 {
+                hint.longest = u32::MAX;
+            }
+            hint.directories = hint.directories.saturating_add_signed(change.directories);
+            blocks += i64::from(change.freed) - i64::from(change.taken);
+            inodes += i64::from(change.inodes);
+            directories += i64::from(change.directories);
+        }
+        drop(hints);
+        let mut known = self.known();
+        for bitmap in groups.iter().flat_map(|(_, change)| [change.block_bitmap, change.inode_bitmap]) {
+            if let Some(bits) = changes.blocks.get(&bitmap) {
+                known.learn(bitmap, bits);
+            }
+        }
+        drop(known);
+        self.pool.add(blocks, inodes, directories, changes.space.settle());
+    }
+
+    /// After [`Error::NoSpace`]: whether blocks that were freed become free with the next commit, so that it is worth trying once more then.
+    pub fn would_commit_help(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
+    }
+
+    /// Writes the totals of free blocks and inodes into the superblock, as at the end of a mount.
+    ///
+    /// # Errors
+    /// As [`Handle::load_superblock`].
+    pub fn write_superblock_counts(&self, handle: &mut Handle<'_>) -> Result<(), Error> {
+        let totals = self.pool.totals();
+        let mut free = (totals.free as i64, totals.free_inodes as i64);
+        for (_, change) in handle.changes().space.groups() {
+            free.0 += i64::from(change.freed) - i64::from(change.taken);
+            free.1 += i64::from(change.inodes);
+        }
+        let mut superblock = handle.load_superblock()?;
+        superblock.set_free_blocks(free.0 as u64);
+        superblock.set_free_inodes(free.1 as u32);
+        handle.store_superblock(&superblock)
+    }
+}

@@ -1,0 +1,190 @@
+//! Where blocks are looked for.
+//!
+//! First exactly where they are wanted, so that what a file has goes on; then, from there on, for a run that has room for all of them; then for
+//! any. What is kept for other files comes last, what waits for a commit never.
+
+use std::ops::Range;
+
+use super::Allocator;
+use super::zones::blocks_in;
+use crate::Error;
+use crate::format::edit::bitmap;
+use crate::journal::Handle;
+
+/// So many groups' bitmaps are looked at for a run that is long enough, before the longest so far has to do.
+const GROUPS: u32 = 16;
+/// From so many blocks on, and up to so many, runs begin at a multiple of their size if there is room for it.
+const ALIGNED: Range<u32> = 16..513;
+
+/// A search for blocks.
+pub(super) struct Search<'s, 'h> {
+    pub(super) allocator: &'s Allocator,
+    pub(super) handle: &'s Handle<'h>,
+    pub(super) ino: u32,
+    /// How many at most.
+    pub(super) blocks: u32,
+    /// What is kept for others is not looked at.
+    pub(super) polite: bool,
+    /// Some that are free wait for a commit.
+    pub(super) held: bool,
+}
+
+/// What one group has.
+struct Looked {
+    /// A run with room for all.
+    found: Option<Range<u32>>,
+    /// The longest run otherwise.
+    longest: Range<u32>,
+}
+
+impl Search<'_, '_> {
+    /// Finds between one and all blocks from `goal` on: the group, and which of its bits.
+    pub(super) fn run(&mut self, goal: u64, exact: bool) -> Result<Option<(u32, Range<u32>)>, Error> {
+        let superblock = self.allocator.superblock();
+        let first = superblock.group_of(goal);
+        let from = (goal - superblock.group_start(first)) as u32;
+        if exact && let Some(found) = self.at(first, from)? {
+            return Ok(Some((first, found)));
+        }
+        if let Some(found) = self.long(first, from)? {
+            return Ok(Some(found));
+        }
+        self.polite = false;
+        self.any(first, from)
+    }
+
+    fn order(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
+        let groups = self.allocator.superblock().groups();
+        (0..groups).map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
+    }
+
+    /// The first blocks in `run` of group `number` that are nobody's to have now.
+    fn first_barred(&mut self, number: u32, run: &Range<u32>) -> Option<Range<u32>> {
+        let start = self.allocator.superblock().group_start(number);
+        let blocks = start + u64::from(run.start)..start + u64::from(run.end);
+        let held = self.handle.first_held_in(blocks.clone());
+        self.held |= held.is_some();
+        let kept = if self.polite { self.allocator.windows().first_in(&blocks, self.ino) } else { None };
+        let first = match (held, kept) {
+            (Some(held), Some(kept)) => {
+                if held.start <= kept.start {
+                    held
+                } else {
+                    kept
+                }
+            }
+            (held, kept) => held.or(kept)?,
+        };
+        Some((first.start - start) as u32..(first.end - start) as u32)
+    }
+
+    /// From bit `from` of group `number` on, if that is free.
+    fn at(&mut self, number: u32, from: u32) -> Result<Option<Range<u32>>, Error> {
+        let Some(bits) = self.allocator.free_bits(self.handle, number)? else { return Ok(None) };
+        let most = from.saturating_add(self.blocks).min(blocks_in(self.allocator.superblock(), number));
+        let mut run = from..bitmap::first_used(&bits, from..most);
+        if run.is_empty() {
+            return Ok(None);
+        }
+        if let Some(barred) = self.first_barred(number, &run) {
+            run.end = barred.start;
+        }
+        Ok((!run.is_empty()).then_some(run))
+    }
+
+    /// Looks for a run of `range` of group `number`, whose `bits` these are, with room for all.
+    fn look(&mut self, bits: &[u8], number: u32, range: Range<u32>) -> Looked {
+        let mut longest = 0..0;
+        let mut at = range.start;
+        while at < range.end {
+            let run = bitmap::free_run(bits, at..range.end);
+            if run.is_empty() {
+                break;
+            }
+            at = run.end;
+            // Only what could be taken is asked for.
+            let mut rest = run;
+            while rest.len() > longest.len() {
+                let barred = self.first_barred(number, &rest);
+                let piece = rest.start..barred.as_ref().map_or(rest.end, |barred| barred.start);
+                if piece.len() >= self.blocks as usize {
+                    return Looked { found: Some(self.place(number, piece)), longest };
+                }
+                if piece.len() > longest.len() {
+                    longest = piece;
+                }
+                rest.start = barred.map_or(rest.end, |barred| barred.end);
+            }
+        }
+        Looked { found: None, longest }
+    }
+
+    /// All blocks within `run`, which has room for them.
+    fn place(&self, number: u32, run: Range<u32>) -> Range<u32> {
+        let mut start = run.start;
+        if ALIGNED.contains(&self.blocks) {
+            let first = self.allocator.superblock().group_start(number);
+            let aligned =
+                (first + u64::from(start)).next_multiple_of(u64::from(self.blocks.next_power_of_two()));
+            let aligned = (aligned - first) as u32;
+            if aligned + self.blocks <= run.end {
+                start = aligned;
+            }
+        }
+        start..start + self.blocks
+    }
+
+    /// A run with room for all blocks; after some groups, the longest that was seen.
+    fn long(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
+        let mut longest: Option<(u32, Range<u32>)> = None;
+        let mut looked_at = 0;
+        for number in self.order(first) {
+            // Nobody has longer runs than are known of.
+            if looked_at == GROUPS {
+                break;
+            }
+            if self.allocator.longest_run(number) < self.blocks {
+                continue;
+            }
+            let Some(bits) = self.allocator.free_bits(self.handle, number)? else { continue };
+            looked_at += 1;
+            let end = blocks_in(self.allocator.superblock(), number);
+            let mut looked = Looked { found: None, longest: 0..0 };
+            if number == first && from > 0 {
+                looked = self.look(&bits, number, from..end);
+            }
+            if looked.found.is_none() {
+                looked = self.look(&bits, number, 0..end);
+                if looked.found.is_none() {
+                    self.allocator.learn_longest(number, looked.longest.len() as u32);
+                }
+            }
+            if let Some(found) = looked.found {
+                return Ok(Some((number, found)));
+            }
+            if looked.longest.len() > longest.as_ref().map_or(0, |(_, run)| run.len()) {
+                longest = Some((number, looked.longest));
+            }
+        }
+        Ok(longest)
+    }
+
+    /// Any blocks: the longest run of the first group that has some.
+    fn any(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
+        for number in self.order(first) {
+            let Some(bits) = self.allocator.free_bits(self.handle, number)? else { continue };
+            let end = blocks_in(self.allocator.superblock(), number);
+            let mut looked = Looked { found: None, longest: 0..0 };
+            if number == first && from > 0 {
+                looked = self.look(&bits, number, from..end);
+            }
+            if looked.found.is_none() {
+                looked = self.look(&bits, number, 0..end);
+            }
+            if let Some(found) = looked.found.or(Some(looked.longest)).filter(|run| !run.is_empty()) {
+                return Ok(Some((number, found)));
+            }
+        }
+        Ok(None)
+    }
+}

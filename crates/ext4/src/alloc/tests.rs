@@ -1,0 +1,222 @@
+//! Allocation against e2fsck's opinion.
+
+mod attach;
+mod model;
+
+use super::{Allocator, Want};
+use crate::format::Volume;
+use crate::format::edit::bitmap;
+use crate::journal::testing::Image;
+use crate::{Defect, Error};
+
+fn want(blocks: u32) -> Want<'static> {
+    Want { ino: 12, goal: None, blocks, reservation: None, metadata: false, node: false }
+}
+
+#[test]
+fn what_is_freed_is_nobodys_before_the_commit() {
+    let Some(image) = Image::make("8M", &["-b", "1024"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    allocator.set_privileged(true);
+    let before = allocator.usage();
+    assert_eq!(before, image.volume().usage().unwrap());
+    let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want(100))).unwrap();
+    assert_eq!(taken.end - taken.start, 100);
+    assert_eq!(allocator.usage().free_blocks, before.free_blocks - 100);
+    image.change_with(&allocator, |handle| allocator.free_blocks(handle, taken.clone())).unwrap();
+    assert_eq!(allocator.usage(), before);
+    image.fsck();
+    let next = image.change_with(&allocator, |handle| allocator.blocks(handle, want(100))).unwrap();
+    assert!(next.start >= taken.end, "{next:?}");
+    image.change_with(&allocator, |handle| allocator.free_blocks(handle, next.clone())).unwrap();
+    image.commit();
+    let there = Want { goal: Some(taken.start), ..want(100) };
+    let again = image.change_with(&allocator, |handle| allocator.blocks(handle, there)).unwrap();
+    assert_eq!(again, taken);
+}
+
+#[test]
+fn a_change_that_fails_takes_nothing() {
+    let Some(image) = Image::make("8M", &["-b", "1024"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    let before = allocator.usage();
+    let mut reservation = allocator.reserve(50).unwrap();
+    let failed: Result<(), Error> = image.change_with(&allocator, |handle| {
+        let taken = allocator.blocks(handle, Want { reservation: Some(&mut reservation), ..want(30) })?;
+        assert_eq!((taken.end - taken.start, reservation.blocks()), (30, 20));
+        allocator.inode(handle, 2, true)?;
+        Err(Error::NotFound)
+    });
+    assert_eq!(failed, Err(Error::NotFound));
+    assert_eq!(reservation.blocks(), 50);
+    assert_eq!(allocator.usage().free_blocks, before.free_blocks - 50);
+    image.fsck();
+    let taken = image.change_with(&allocator, |handle| {
+        allocator.blocks(handle, Want { reservation: Some(&mut reservation), ..want(30) })
+    });
+    assert_eq!(reservation.blocks(), 20);
+    assert_eq!(allocator.usage().free_blocks, before.free_blocks - 50);
+    drop(reservation);
+    assert_eq!(allocator.usage().free_blocks, before.free_blocks - 30);
+    image.change_with(&allocator, |handle| allocator.free_blocks(handle, taken.unwrap())).unwrap();
+    assert_eq!(allocator.usage(), before);
+}
+
+#[test]
+fn inodes_of_every_group_are_taken_and_freed() {
+    let Some(image) = Image::make("32M", &["-b", "1024", "-N", "512"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    let before = allocator.usage();
+    let mut taken = Vec::new();
+    loop {
+        let directory = taken.len() % 3 == 0;
+        match image.change_with(&allocator, |handle| allocator.inode(handle, 2, directory)) {
+            Ok(ino) => taken.push((ino, directory)),
+            Err(error) => {
+                assert_eq!(error, Error::NoSpace);
+                break;
+            }
+        }
+    }
+    assert_eq!(taken.len() as u64, before.free_inodes);
+    assert_eq!(image.volume().usage().unwrap().free_inodes, 0);
+    for (ino, directory) in &taken {
+        image.change_with(&allocator, |handle| allocator.free_inode(handle, *ino, *directory)).unwrap();
+        let again = image.change_with(&allocator, |handle| allocator.free_inode(handle, *ino, *directory));
+        assert!(matches!(again, Err(Error::Corrupt(_))));
+    }
+    image.fsck();
+    assert_eq!(usage(&image.volume()), allocator.usage());
+}
+
+#[test]
+fn files_that_grow_by_turns_stay_in_few_pieces() {
+    let Some(image) = Image::make("64M", &["-b", "1024"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    let mut ends = [None; 8];
+    let mut pieces = [0; 8];
+    for _ in 0..600 {
+        for (at, end) in ends.iter_mut().enumerate() {
+            let want = Want { ino: 20 + at as u32, goal: *end, ..want(1) };
+            let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want)).unwrap();
+            pieces[at] += i32::from(*end != Some(taken.start));
+            *end = Some(taken.end);
+        }
+    }
+    assert!(pieces.iter().all(|pieces| *pieces <= 14), "{pieces:?}");
+}
+
+#[test]
+fn many_blocks_are_one_run_where_there_is_one() {
+    let Some(image) = Image::make("64M", &["-b", "1024", "-O", "^has_journal"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    // The first group has only holes.
+    let mut holes = Vec::new();
+    for at in 0..2000 {
+        let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want(3))).unwrap();
+        if at % 2 == 0 {
+            holes.push(taken);
+        }
+    }
+    for hole in holes {
+        image.change_with(&allocator, |handle| allocator.free_blocks(handle, hole)).unwrap();
+    }
+    image.commit();
+    for _ in 0..20 {
+        let goal = Some(image.volume().superblock().group_start(0) + 1000);
+        let want = Want { goal, ..want(512) };
+        let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want)).unwrap();
+        if taken.end - taken.start == 512 {
+            assert_eq!(taken.start % 512, 0);
+        } else {
+            // The goal itself was free.
+            assert_eq!(Some(taken.start), goal);
+        }
+    }
+}
+
+#[test]
+fn some_blocks_are_roots_and_the_last_for_metadata() {
+    let Some(image) = Image::make("16M", &["-b", "1024", "-m", "10"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    let take = |metadata| {
+        let mut taken = 0;
+        loop {
+            let want = Want { metadata, node: metadata, ..want(1000) };
+            match image.change_with(&allocator, |handle| allocator.blocks(handle, want)) {
+                Ok(blocks) => taken += blocks.end - blocks.start,
+                Err(error) => {
+                    assert_eq!(error, Error::NoSpace);
+                    return taken;
+                }
+            }
+        }
+    };
+    let before = allocator.usage();
+    let reservation = allocator.reserve(before.available_blocks).unwrap();
+    assert_eq!(allocator.reserve(1).err(), Some(Error::NoSpace));
+    assert_eq!(allocator.usage().available_blocks, 0);
+    assert_eq!(take(false), 0);
+    drop(reservation);
+    assert_eq!(allocator.usage(), before);
+    assert_eq!(take(false), before.available_blocks);
+    allocator.set_privileged(true);
+    let (root, last) = (16 * 1024 / 10, 16 * 1024 / 50);
+    assert_eq!(take(false), root);
+    assert_eq!(take(true), last);
+    assert_eq!(allocator.usage().free_blocks, 0);
+    assert!(!allocator.would_commit_help());
+}
+
+#[test]
+fn directories_of_the_root_are_spread_and_files_stay_with_them() {
+    let Some(image) = Image::make("64M", &["-b", "1024", "-O", "^flex_bg"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    let volume = image.volume();
+    let group = |ino: u32| (ino - 1) / volume.superblock().inodes_per_group();
+    let inode = |parent, directory| {
+        image.change_with(&allocator, |handle| allocator.inode(handle, parent, directory)).unwrap()
+    };
+    let directories: Vec<_> = (0..5).map(|_| inode(2, true)).collect();
+    let groups: std::collections::BTreeSet<_> = directories.iter().map(|ino| group(*ino)).collect();
+    assert!(groups.len() >= 4, "{groups:?}");
+    for parent in directories {
+        assert_eq!(group(inode(parent, false)), group(parent));
+        assert_eq!(group(inode(parent, true)), group(parent));
+    }
+}
+
+#[test]
+fn a_bitmap_that_cannot_be_is_not_believed() {
+    let args = ["-b", "1024", "-O", "^metadata_csum,^uninit_bg"];
+    let Some(image) = Image::make("8M", &args) else { return };
+    let group = image.volume().group(0).unwrap();
+    let block = |number: u64| number * 1024;
+    // More is free than the descriptor says.
+    let bits = image.volume().block(group.block_bitmap).unwrap();
+    image.write(block(group.block_bitmap), &[bits[0] & 0xFE]);
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    let damage = |result: Result<_, Error>| match result {
+        Err(Error::Corrupt(corruption)) => corruption.defect,
+        other => panic!("{other:?}"),
+    };
+    let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want(1)).map(drop));
+    assert_eq!(damage(taken), Defect::FreeCount("free blocks"));
+    // As much, but what is free is the superblock's.
+    let first = bitmap::first_free(&bits, 0..8192);
+    let mut wrong = bits.to_vec();
+    wrong[0] &= 0xFE;
+    wrong[first as usize / 8] |= 1 << (first % 8);
+    image.write(block(group.block_bitmap), &wrong);
+    let goal = Want { goal: None, metadata: true, node: true, ..want(1) };
+    let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, goal).map(drop));
+    assert_eq!(damage(taken), Defect::BlockUnmarked);
+    // What is the file system's own is not freed.
+    let own = group.inode_table..group.inode_table + 1;
+    let freed = image.change_with(&allocator, |handle| allocator.free_blocks(handle, own));
+    assert_eq!(damage(freed), Defect::BlockShared);
+}
+
+fn usage(volume: &Volume<&Image>) -> crate::Usage {
+    volume.usage().unwrap()
+}

@@ -1,0 +1,355 @@
+//! Access control lists (kernel: `fs/posix_acl.c`, `fs/ext4/acl.c`).
+
+use super::attributes::{Name, store, stored};
+use crate::alloc::Allocator;
+use crate::format::edit::InodeEdit;
+use crate::journal::Handle;
+use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
+
+/// Which of the two lists of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Who may do what with it.
+    Access,
+    /// What is made in a directory begins with this.
+    Default,
+}
+
+impl Kind {
+    /// The list that attribute `full` is.
+    pub(super) fn of_attribute(full: &[u8]) -> Option<Self> {
+        match full {
+            b"system.posix_acl_access" => Some(Self::Access),
+            b"system.posix_acl_default" => Some(Self::Default),
+            _ => None,
+        }
+    }
+
+    /// Its name as it is stored.
+    pub(super) fn name(self) -> Name<'static> {
+        let index = match self {
+            Self::Access => 2,
+            Self::Default => 3,
+        };
+        Name { index, rest: b"" }
+    }
+}
+
+/// Whom an entry is about, with the number of a user or group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tag {
+    Owner,
+    User(u32),
+    OwningGroup,
+    Group(u32),
+    /// The most that named users and groups, and the owning group, may do.
+    Mask,
+    Other,
+}
+
+/// An entry: whom it is about, and what they may do (three bits: read, write, execute).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    tag: Tag,
+    permissions: u16,
+}
+
+/// A list whose entries are in order and complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Acl(Vec<Entry>);
+
+const STORED_VERSION: [u8; 4] = 1_u32.to_le_bytes();
+const GIVEN_VERSION: [u8; 4] = 2_u32.to_le_bytes();
+
+/// Tag, permissions and identifier as both forms have them.
+fn entry(tag: u16, permissions: u16, id: u32) -> Option<Entry> {
+    let tag = match tag {
+        0x01 => Tag::Owner,
+        0x02 => Tag::User(id),
+        0x04 => Tag::OwningGroup,
+        0x08 => Tag::Group(id),
+        0x10 => Tag::Mask,
+        0x20 => Tag::Other,
+        _ => return None,
+    };
+    let nobody = matches!(tag, Tag::User(u32::MAX) | Tag::Group(u32::MAX));
+    (permissions <= 7 && !nobody).then_some(Entry { tag, permissions })
+}
+
+impl Acl {
+    /// One of `entries`, which have to be those of a list (`posix_acl_valid`): the owner's, users', the owning group's, groups', the mask (if any
+    /// users or groups are named), the others'.
+    fn new(entries: Vec<Entry>) -> Option<Self> {
+        let rank = |entry: &Entry| match entry.tag {
+            Tag::Owner => 0,
+            Tag::User(_) => 1,
+            Tag::OwningGroup => 2,
+            Tag::Group(_) => 3,
+            Tag::Mask => 4,
+            Tag::Other => 5,
+        };
+        let mut count = [0_usize; 6];
+        for entry in &entries {
+            count[rank(entry)] += 1;
+        }
+        let named = count[1] + count[3];
+        let complete = count[0] == 1 && count[2] == 1 && count[5] == 1 && count[4] <= 1;
+        let masked = named == 0 || count[4] == 1;
+        (complete && masked && entries.is_sorted_by_key(rank)).then_some(Self(entries))
+    }
+
+    /// One as `setxattr` is given it (`linux/posix_acl_xattr.h`); `None`: it has no entries.
+    fn from_given(given: &[u8]) -> Result<Option<Self>, Error> {
+        let wrong = Error::Invalid("the ACL cannot be");
+        let Some(rest) = given.strip_prefix(&GIVEN_VERSION) else {
+            return Err(if given.len() < GIVEN_VERSION.len() {
+                wrong
+            } else {
+                Error::Unsupported(Unsupported {
+                    what: "an ACL of another version than 2".to_owned(),
+                    advice: "make it with setfacl",
+                })
+            });
+        };
+        let (chunks, left) = rest.as_chunks::<8>();
+        if !left.is_empty() {
+            return Err(wrong);
+        }
+        if chunks.is_empty() {
+            return Ok(None);
+        }
+        let entries = chunks.iter().map(|[t0, t1, p0, p1, id @ ..]| {
+            entry(u16::from_le_bytes([*t0, *t1]), u16::from_le_bytes([*p0, *p1]), u32::from_le_bytes(*id))
+        });
+        entries.collect::<Option<_>>().and_then(Self::new).map(Some).ok_or(wrong)
+    }
+
+    /// One as ext4 stores it (`fs/ext4/acl.h`); `None`: it is malformed.
+    fn from_stored(stored: &[u8]) -> Option<Self> {
+        let mut rest = stored.strip_prefix(&STORED_VERSION)?;
+        let mut entries = Vec::new();
+        while let [t0, t1, p0, p1, after @ ..] = rest {
+            let tag = u16::from_le_bytes([*t0, *t1]);
+            rest = after;
+            let mut id = 0;
+            if matches!(tag, 0x02 | 0x08) {
+                let (bytes, after) = rest.split_first_chunk()?;
+                (id, rest) = (u32::from_le_bytes(*bytes), after);
+            }
+            entries.push(entry(tag, u16::from_le_bytes([*p0, *p1]), id)?);
+        }
+        if rest.is_empty() { Self::new(entries) } else { None }
+    }
+
+    fn to_stored(&self) -> Vec<u8> {
+        let mut stored = STORED_VERSION.to_vec();
+        for Entry { tag, permissions } in &self.0 {
+            let (tag, id) = match *tag {
+                Tag::Owner => (0x01_u16, None),
+                Tag::User(id) => (0x02, Some(id)),
+                Tag::OwningGroup => (0x04, None),
+                Tag::Group(id) => (0x08, Some(id)),
+                Tag::Mask => (0x10, None),
+                Tag::Other => (0x20, None),
+            };
+            stored.extend(tag.to_le_bytes());
+            stored.extend(permissions.to_le_bytes());
+            stored.extend(id.into_iter().flat_map(u32::to_le_bytes));
+        }
+        stored
+    }
+
+    /// Whether it says more than a mode can.
+    fn is_extended(&self) -> bool {
+        self.0.iter().any(|entry| matches!(entry.tag, Tag::User(_) | Tag::Group(_) | Tag::Mask))
+    }
+
+    /// Which entry is what the group bits of a mode are about: the mask, if there is one.
+    fn group_tag(&self) -> Tag {
+        if self.0.iter().any(|entry| entry.tag == Tag::Mask) { Tag::Mask } else { Tag::OwningGroup }
+    }
+
+    /// The entries that a mode has, with where in it their bits are.
+    fn of_mode(&mut self) -> impl Iterator<Item = (&mut Entry, u32)> {
+        let group = self.group_tag();
+        self.0.iter_mut().filter_map(move |entry| {
+            let shift = match entry.tag {
+                Tag::Owner => 6,
+                tag if tag == group => 3,
+                Tag::Other => 0,
+                _ => return None,
+            };
+            Some((entry, shift))
+        })
+    }
+
+    /// The nine bits of a mode that say the same, as far as they can.
+    fn mode(&mut self) -> u16 {
+        self.of_mode().fold(0, |mode, (entry, shift)| mode | entry.permissions << shift)
+    }
+
+    /// Has it say what the nine bits of `mode` say (`posix_acl_chmod`).
+    fn set_mode(&mut self, mode: u16) {
+        for (entry, shift) in self.of_mode() {
+            entry.permissions = mode >> shift & 7;
+        }
+    }
+
+    /// Has nobody do what `mode` does not allow (`posix_acl_create_masq`).
+    fn restrict(&mut self, mode: u16) {
+        for (entry, shift) in self.of_mode() {
+            entry.permissions &= mode >> shift & 7;
+        }
+    }
+}
+
+/// The list of `kind` that `inode` has.
+fn load(handle: &Handle<'_>, inode: &mut InodeEdit, kind: Kind) -> Result<Option<Acl>, Error> {
+    let Some(stored) = stored(handle, inode, kind.name())? else { return Ok(None) };
+    // No entries: counts as none.
+    if stored == STORED_VERSION {
+        return Ok(None);
+    }
+    let wrong = || Corruption::new(Defect::Attribute).in_inode(inode.ino());
+    Ok(Some(Acl::from_stored(&stored).ok_or_else(wrong)?))
+}
+
+fn save(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    kind: Kind,
+    acl: Option<&Acl>,
+) -> Result<(), Error> {
+    let value = acl.map(Acl::to_stored);
+    store(handle, allocator, inode, kind.name(), value.as_deref(), SetAttribute::Any)
+}
+
+/// Replaces the nine bits of `inode`'s mode.
+fn set_permissions(inode: &mut InodeEdit, permissions: u16) {
+    inode.set_mode(inode.mode() & !0o777 | permissions);
+}
+
+/// Sets a list as `setxattr` does; one that says no more than a mode is not kept.
+pub(super) fn set_attribute(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    kind: Kind,
+    given: &[u8],
+) -> Result<(), Error> {
+    let kind_of_file = inode.file_type();
+    if kind_of_file == Some(FileType::Symlink) {
+        return Err(Error::Unsupported(Unsupported {
+            what: "an ACL of a symbolic link".to_owned(),
+            advice: "its target can have one",
+        }));
+    }
+    let acl = if given.is_empty() { None } else { Acl::from_given(given)? };
+    match (kind, acl) {
+        (Kind::Access, Some(mut acl)) => {
+            set_permissions(inode, acl.mode());
+            save(handle, allocator, inode, kind, Some(&acl).filter(|acl| acl.is_extended()))
+        }
+        (Kind::Default, Some(_)) if kind_of_file != Some(FileType::Directory) => Err(Error::NotPermitted),
+        (_, acl) => save(handle, allocator, inode, kind, acl.as_ref()),
+    }
+}
+
+/// Has the access list of `inode`, if it has one, say what its mode says: that was changed.
+pub(super) fn follow_mode(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+) -> Result<(), Error> {
+    let Some(mut acl) = load(handle, inode, Kind::Access)? else { return Ok(()) };
+    acl.set_mode(inode.mode());
+    save(handle, allocator, inode, Kind::Access, Some(&acl))
+}
+
+/// Gives `child`, which is being made with its type and mode, what the default list of directory `parent` says (`posix_acl_create`): its mode becomes
+/// narrower, and it gets lists of its own. If there is no default list, its mode loses what `umask`
+/// has. Nothing for a symbolic link. The caller [stores](Handle::store_inode) it.
+///
+/// # Errors
+/// [`Error::NoSpace`]; damage, or the device.
+pub fn inherit(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    parent: u32,
+    child: &mut InodeEdit,
+    umask: u16,
+) -> Result<(), Error> {
+    if child.file_type() == Some(FileType::Symlink) {
+        return Ok(());
+    }
+    let mut parent = handle.load_inode(parent)?;
+    let Some(default) = load(handle, &mut parent, Kind::Default)? else {
+        set_permissions(child, child.mode() & 0o777 & !umask);
+        return Ok(());
+    };
+    let mut access = default.clone();
+    access.restrict(child.mode());
+    set_permissions(child, access.mode());
+    if child.file_type() == Some(FileType::Directory) {
+        save(handle, allocator, child, Kind::Default, Some(&default))?;
+    }
+    if access.is_extended() {
+        save(handle, allocator, child, Kind::Access, Some(&access))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut given = GIVEN_VERSION.to_vec();
+        for (tag, permissions, id) in entries {
+            given.extend(tag.to_le_bytes());
+            given.extend(permissions.to_le_bytes());
+            given.extend(id.to_le_bytes());
+        }
+        given
+    }
+
+    const NOBODY: u32 = u32::MAX;
+
+    #[test]
+    fn lists_are_stored_shorter_than_they_are_given() {
+        let plain = given(&[(1, 7, NOBODY), (4, 5, NOBODY), (0x20, 4, NOBODY)]);
+        let mut acl = Acl::from_given(&plain).unwrap().unwrap();
+        assert_eq!((acl.mode(), acl.is_extended()), (0o754, false));
+        let named =
+            [(1, 6, NOBODY), (2, 7, 1000), (4, 5, NOBODY), (8, 3, 5), (0x10, 6, NOBODY), (0x20, 4, NOBODY)];
+        let named = given(&named);
+        let mut acl = Acl::from_given(&named).unwrap().unwrap();
+        assert_eq!((acl.mode(), acl.is_extended()), (0o664, true));
+        let stored = acl.to_stored();
+        assert_eq!(stored.len(), 4 + 4 * 4 + 2 * 8);
+        assert_eq!(Acl::from_stored(&stored), Some(acl.clone()));
+        assert_eq!(crate::format::acl_from_disk(&stored).unwrap().unwrap(), named);
+        acl.set_mode(0o170);
+        assert_eq!(acl.mode(), 0o170);
+        acl.restrict(0o430);
+        assert_eq!(acl.mode(), 0o030);
+    }
+
+    #[test]
+    fn lists_that_cannot_be_are_refused() {
+        for entries in [
+            &[(1, 7, NOBODY), (4, 5, NOBODY)][..],
+            &[(4, 5, NOBODY), (1, 7, NOBODY), (0x20, 4, NOBODY)],
+            &[(1, 8, NOBODY), (4, 5, NOBODY), (0x20, 4, NOBODY)],
+            &[(1, 7, NOBODY), (2, 5, 3), (4, 5, NOBODY), (0x20, 4, NOBODY)],
+            &[(1, 7, NOBODY), (2, 5, NOBODY), (4, 5, NOBODY), (0x10, 1, NOBODY), (0x20, 4, NOBODY)],
+            &[(1, 7, NOBODY), (4, 5, NOBODY), (0x20, 4, NOBODY), (0x40, 4, NOBODY)],
+        ] {
+            assert!(matches!(Acl::from_given(&given(entries)), Err(Error::Invalid(_))), "{entries:?}");
+        }
+        assert!(matches!(Acl::from_given(&[2, 0, 0]), Err(Error::Invalid(_))));
+        assert!(matches!(Acl::from_given(&[1, 0, 0, 0]), Err(Error::Unsupported(_))));
+        assert_eq!(Acl::from_given(&[2, 0, 0, 0]), Ok(None));
+    }
+}

@@ -1,0 +1,317 @@
+//! Extended attributes: set, replaced, removed (kernel: `fs/ext4/xattr.c`).
+//!
+//! They are kept in the inode's body as long as they have room there, and in a block otherwise. Such a block can be that of many inodes: it is not
+//! changed then, but copied.
+
+use super::acl;
+use crate::alloc::{Allocator, Want};
+use crate::format::edit::{AttributeList, Found, Full, InodeEdit, set_references};
+use crate::format::features::compat;
+use crate::journal::Handle;
+use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
+
+/// The longest name, in bytes (`XATTR_NAME_MAX`).
+const NAME_BYTES_MAX: usize = 255;
+/// The longest value that Linux lets programs set, in bytes (`XATTR_SIZE_MAX`).
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// A name as it is stored: what it begins with, as a number (`EXT4_XATTR_INDEX_*`), and the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name<'a> {
+    pub(super) index: u8,
+    pub(super) rest: &'a [u8],
+}
+
+const USER: u8 = 1;
+const TRUSTED: u8 = 4;
+const SECURITY: u8 = 6;
+
+impl<'a> Name<'a> {
+    fn of(full: &'a [u8]) -> Result<Self, Error> {
+        if full.is_empty() || full.len() > NAME_BYTES_MAX {
+            return Err(Error::Range);
+        }
+        if full.contains(&0) {
+            return Err(Error::Invalid("the attribute's name contains a NUL"));
+        }
+        for (prefix, index) in [(&b"user."[..], USER), (b"trusted.", TRUSTED), (b"security.", SECURITY)] {
+            match full.strip_prefix(prefix) {
+                Some([]) => return Err(Error::Invalid("the attribute's name ends with its prefix")),
+                Some(rest) => return Ok(Self { index, rest }),
+                None => {}
+            }
+        }
+        match acl::Kind::of_attribute(full) {
+            Some(kind) => Ok(kind.name()),
+            None => Err(Error::Unsupported(Unsupported {
+                what: format!("attribute {}", full.escape_ascii()),
+                advice: "names of ext4's attributes begin with user., trusted. or security.",
+            })),
+        }
+    }
+}
+
+/// `i_flags`: nothing of it may be changed.
+const IMMUTABLE: u32 = 0x10;
+/// `i_flags`: it may only be appended to.
+const APPEND_ONLY: u32 = 0x20;
+
+/// Whether attribute `name` of such an inode may be changed, as Linux sees it for whoever may do anything.
+fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
+    let plain = matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory));
+    if inode.flags() & (IMMUTABLE | APPEND_ONLY) != 0 || (name.index == USER && !plain) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+/// Gives `inode` attribute `name`, the whole name (`user.x`), with `value`, as `setxattr` does. The caller [stores](Handle::store_inode) it.
+///
+/// An ACL that says no more than a mode becomes that mode.
+///
+/// # Errors
+/// [`Error::Exists`], [`Error::NoAttribute`] as `how` has it; [`Error::NoSpace`] if it does not fit into the inode and one block with the others, or
+/// there is no block; [`Error::Range`]: the name is too long; [`Error::TooBig`]: the value is; [`Error::NotPermitted`] for `user.` of anything but files
+/// and directories, and for inodes that must not be changed; [`Error::Unsupported`] for other names, and if the value that would be replaced has
+/// an inode of its own; damage, or the device.
+pub fn set(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    name: &[u8],
+    value: &[u8],
+    how: SetAttribute,
+) -> Result<(), Error> {
+    let stored_name = Name::of(name)?;
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Error::TooBig);
+    }
+    check_permitted(inode, stored_name)?;
+    match acl::Kind::of_attribute(name) {
+        Some(kind) => acl::set_attribute(handle, allocator, inode, kind, value)?,
+        None => store(handle, allocator, inode, stored_name, Some(value), how)?,
+    }
+    inode.set_changed(handle.now());
+    Ok(())
+}
+
+/// Takes attribute `name`, the whole name, from `inode`. The caller [stores](Handle::store_inode) it.
+///
+/// # Errors
+/// [`Error::NoAttribute`]; as [`set`].
+pub fn remove(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    name: &[u8],
+) -> Result<(), Error> {
+    let stored_name = Name::of(name)?;
+    check_permitted(inode, stored_name)?;
+    let removed = store(handle, allocator, inode, stored_name, None, SetAttribute::Replace);
+    match (removed, acl::Kind::of_attribute(name)) {
+        // Linux sees nothing wrong in taking away an ACL that is not there.
+        (Err(Error::NoAttribute), Some(_)) => {}
+        (result, _) => result?,
+    }
+    inode.set_changed(handle.now());
+    Ok(())
+}
+
+/// The block of attributes of an inode.
+struct AttributeBlock {
+    number: u64,
+    list: AttributeList,
+    /// How many inodes have it, this one too.
+    references: u32,
+}
+
+fn wrong(inode: &InodeEdit, block: Option<u64>) -> Error {
+    let corruption = Corruption::new(Defect::Attribute).in_inode(inode.ino());
+    block.map_or(corruption, |block| corruption.in_block(block)).into()
+}
+
+/// The attributes in `inode`'s body; `None`: it has no room for any.
+fn body_list(inode: &mut InodeEdit) -> Result<Option<AttributeList>, Error> {
+    if inode.extra_bytes() == 0 {
+        return Ok(None);
+    }
+    let list = AttributeList::in_inode(inode.body());
+    list.map(Some).map_err(|_| wrong(inode, None))
+}
+
+fn block_of(handle: &Handle<'_>, inode: &InodeEdit) -> Result<Option<AttributeBlock>, Error> {
+    let number = inode.attribute_block(handle.superblock());
+    if number == 0 {
+        return Ok(None);
+    }
+    let content = handle.volume().attribute_block(inode.ino(), number)?;
+    let (list, references) = AttributeList::in_block(&content).map_err(|_| wrong(inode, Some(number)))?;
+    if references == 0 {
+        return Err(wrong(inode, Some(number)));
+    }
+    Ok(Some(AttributeBlock { number, list, references }))
+}
+
+/// The value of attribute `name` of `inode`, as it is stored; `None`: it has none.
+pub(super) fn stored(
+    handle: &Handle<'_>,
+    inode: &mut InodeEdit,
+    name: Name<'_>,
+) -> Result<Option<Vec<u8>>, Error> {
+    let body = body_list(inode)?.unwrap_or_default();
+    let block = block_of(handle, inode)?.map(|block| block.list).unwrap_or_default();
+    match body.find(name.index, name.rest).or_else(|| block.find(name.index, name.rest)) {
+        Some(Found::Here(value)) => Ok(Some(value.to_vec())),
+        Some(Found::Elsewhere) => Err(value_inode()),
+        None => Ok(None),
+    }
+}
+
+fn value_inode() -> Error {
+    Error::Unsupported(Unsupported {
+        what: "changing an attribute whose value has an inode of its own (ea_inode)".to_owned(),
+        advice: "change it with Linux",
+    })
+}
+
+/// Gives attribute `name` the value `value`, or takes it away, in the inode's body if it fits there, and in its block otherwise.
+pub(super) fn store(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    name: Name<'_>,
+    value: Option<&[u8]>,
+    how: SetAttribute,
+) -> Result<(), Error> {
+    let Name { index, rest } = name;
+    if !handle.superblock().features().has_compat(compat::EXT_ATTR) {
+        return Err(Error::Unsupported(Unsupported {
+            what: "attributes on a file system without feature ext_attr".to_owned(),
+            advice: "add it with tune2fs -O ext_attr",
+        }));
+    }
+    let mut body = body_list(inode)?;
+    let mut block = block_of(handle, inode)?;
+    let in_body = body.as_ref().and_then(|list| list.find(index, rest));
+    let in_block = block.as_ref().and_then(|block| block.list.find(index, rest));
+    match (in_body.or(in_block), how) {
+        (Some(Found::Elsewhere), _) => return Err(value_inode()),
+        (Some(_), SetAttribute::Create) => return Err(Error::Exists),
+        (None, SetAttribute::Replace) => return Err(Error::NoAttribute),
+        _ => {}
+    }
+    let (in_body, in_block) = (in_body.is_some(), in_block.is_some());
+
+    if let (Some(list), Some(value)) = (&mut body, value) {
+        let mut with = list.clone();
+        with.put(index, rest, value);
+        if with.write_to_inode(inode.body()) == Ok(()) {
+            if let Some(block) = block.as_mut().filter(|_| in_block) {
+                block.list.take(index, rest);
+                write_block(handle, allocator, inode, block)?;
+            }
+            return Ok(());
+        }
+    }
+    if let Some(value) = value {
+        let goes_on =
+            block.get_or_insert(AttributeBlock { number: 0, list: AttributeList::default(), references: 1 });
+        goes_on.list.put(index, rest, value);
+        write_block(handle, allocator, inode, goes_on)?;
+    } else if let Some(block) = block.as_mut().filter(|_| in_block) {
+        block.list.take(index, rest);
+        write_block(handle, allocator, inode, block)?;
+    }
+    if let Some(list) = body.as_mut().filter(|_| in_body) {
+        list.take(index, rest);
+        list.write_to_inode(inode.body()).map_err(|Full| wrong(inode, None))?;
+    }
+    Ok(())
+}
+
+/// Writes a changed list to its block: a new one (number 0), a copy of one that others have too, or none if it is empty.
+fn write_block(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    block: &mut AttributeBlock,
+) -> Result<(), Error> {
+    if block.list.is_empty() {
+        return release_block(handle, allocator, inode, block);
+    }
+    let mut content = vec![0; handle.volume().block_bytes()];
+    let shared = block.references > 1;
+    if block.number != 0 && !shared {
+        let written = block.list.write_to_block(handle.superblock(), block.number, 1, &mut content);
+        written.map_err(|Full| Error::NoSpace)?;
+        handle.edit(block.number)?.copy_from_slice(&content);
+        return Ok(());
+    }
+    // Whether it fits is known before a block is taken for it.
+    block.list.write_to_block(handle.superblock(), 0, 1, &mut content).map_err(|Full| Error::NoSpace)?;
+    let want =
+        Want { ino: inode.ino(), goal: None, blocks: 1, reservation: None, metadata: true, node: false };
+    let number = allocator.blocks(handle, want)?.start;
+    let written = block.list.write_to_block(handle.superblock(), number, 1, &mut content);
+    written.map_err(|Full| Error::NoSpace)?;
+    handle.create(number)?.copy_from_slice(&content);
+    let superblock = handle.superblock().clone();
+    if shared {
+        set_references(&superblock, block.number, block.references - 1, handle.edit(block.number)?);
+    } else {
+        inode.set_blocks(&superblock, inode.blocks(&superblock) + 1);
+    }
+    inode.set_attribute_block(number);
+    Ok(())
+}
+
+/// `inode` has its block of attributes no more; whoever was the last to have it frees it.
+fn release_block(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    block: &AttributeBlock,
+) -> Result<(), Error> {
+    let superblock = handle.superblock().clone();
+    if block.references > 1 {
+        set_references(&superblock, block.number, block.references - 1, handle.edit(block.number)?);
+    } else {
+        handle.forget(block.number);
+        allocator.free_blocks(handle, block.number..block.number + 1)?;
+    }
+    let blocks = inode.blocks(&superblock).checked_sub(1);
+    let blocks = blocks.ok_or_else(|| Corruption::new(Defect::BlockCount).in_inode(inode.ino()))?;
+    inode.set_blocks(&superblock, blocks);
+    inode.set_attribute_block(0);
+    Ok(())
+}
+
+/// Whether the attributes of an inode could be [released](release): to be asked before its last name is taken away.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the value of one has an inode of its own; damage, or the device.
+pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+    let body = body_list(inode)?.unwrap_or_default();
+    let block = block_of(handle, inode)?;
+    // The values of a block that others have stay.
+    let last = block.filter(|block| block.references == 1);
+    if body.has_value_inodes() || last.is_some_and(|block| block.list.has_value_inodes()) {
+        return Err(value_inode());
+    }
+    Ok(())
+}
+
+/// Takes all attributes from `inode`, which is being deleted. The caller [stores](Handle::store_inode) it.
+///
+/// # Errors
+/// As [`check_releasable`].
+pub fn release(handle: &mut Handle<'_>, allocator: &Allocator, inode: &mut InodeEdit) -> Result<(), Error> {
+    check_releasable(handle, inode)?;
+    if let Some(block) = block_of(handle, inode)? {
+        release_block(handle, allocator, inode, &block)?;
+    }
+    if inode.extra_bytes() != 0 {
+        inode.body().fill(0);
+    }
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! Which blocks a file has: giving, taking, and what they are.
+
+use std::ops::Range;
+
+use super::tree::{Level, Tree};
+use super::{Progress, block_map};
+use crate::alloc::Allocator;
+use crate::format::MappedExtent;
+use crate::format::edit::{InodeEdit, NodeEdit, max_blocks};
+use crate::format::extents::LOGICAL_BLOCKS;
+use crate::format::inode::flags;
+use crate::format::journal::fast_commit::Change;
+use crate::journal::{Handle, Rule, is_broken};
+use crate::{Corruption, Defect, Error, FileType};
+
+/// No block of a file has this number or a higher one (EXT_MAX_BLOCKS).
+pub const MAX_LOGICAL: u32 = u32::MAX;
+/// Where the root of a file's tree says how many entries it has (`eh_entries`).
+const ROOT_ENTRIES: Range<usize> = 2..4;
+/// Extents that are freed in one change at most, however few blocks it changes for that: it holds up all others.
+pub(super) const MAX_FREED: usize = 1024;
+
+/// The end of a range of a file's blocks: [`MAX_LOGICAL`] means all that there are, though they should not be.
+fn end_of(range: &Range<u32>) -> u64 {
+    if range.end == MAX_LOGICAL { LOGICAL_BLOCKS } else { u64::from(range.end) }
+}
+
+/// A part of `extent`, of which both ends are in it.
+fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
+    MappedExtent {
+        logical: logical.start as u32,
+        blocks: (logical.end - logical.start) as u32,
+        physical: extent.physical + (logical.start - u64::from(extent.logical)),
+        unwritten: extent.unwritten,
+    }
+}
+
+/// How much a change has to write: blocks that it changed, and blocks that must not be replayed any more.
+pub(super) fn weight(handle: &Handle<'_>) -> usize {
+    handle.changes().blocks.len() + handle.changes().forgotten.len()
+}
+
+/// Gives `extent`, whose blocks were allocated, to the file of `inode`; it has nothing there yet. `i_blocks` is kept, `i_size` is the caller's,
+/// and the inode is to be stored by it.
+///
+/// # Errors
+/// [`Error::NoSpace`] for nodes of the tree; [`Error::FileTooBig`]; [`Error::Unsupported`] for files without extents; [`Error::Invalid`] if it has
+/// blocks there; damage.
+pub fn insert(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    extent: MappedExtent,
+) -> Result<(), Error> {
+    let superblock = handle.superblock();
+    if extent.end() > u64::from(MAX_LOGICAL) {
+        return Err(Error::FileTooBig);
+    }
+    if !superblock.holds(extent.physical, u64::from(extent.blocks)) {
+        return Err(Corruption::new(Defect::BlockPointer).in_inode(inode.ino()).into());
+    }
+    let mut tree = Tree::of(handle, allocator, inode)?;
+    tree.count(i64::from(extent.blocks));
+    tree.insert(&extent)?;
+    record(handle, inode, &extent);
+    Ok(())
+}
+
+/// That `extent` is what the file of `inode` has there now, for fast commits.
+fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
+    let (ino, first, blocks) = (inode.ino(), extent.logical, extent.blocks);
+    let range = Change::AddRange { ino, first, blocks, at: extent.physical, unwritten: extent.unwritten };
+    record_range(handle, inode, range);
+}
+
+/// That `range` is what was done to where the blocks of `inode` are, for fast commits: if all of that is in
+/// the inode. The nodes of a larger tree e2fsck 1.47.0 frees when it replays one range of it, and takes
+/// blocks for the new ones that it believes to be free: those that a later range gives to a file as well.
+/// (A tree that has grown out of its inode, or back into it, has taken or given up a block for that.)
+fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
+    let is_in_inode = NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0);
+    if is_in_inode || is_broken(Rule::TreeInInode) {
+        handle.record(range);
+    } else {
+        handle.fast_ineligible();
+    }
+}
+
+impl Tree<'_, '_> {
+    /// Puts `extent` into the tree, in as many pieces as it takes.
+    fn insert(&mut self, extent: &MappedExtent) -> Result<(), Error> {
+        let longest = u64::from(max_blocks(extent.unwritten));
+        let mut from = u64::from(extent.logical);
+        while from < extent.end() {
+            let end = extent.end().min(from + longest);
+            self.insert_piece(&part(extent, from..end))?;
+            from = end;
+        }
+        Ok(())
+    }
+
+    fn insert_piece(&mut self, piece: &MappedExtent) -> Result<(), Error> {
+        // Each turn but the last makes room on one level: no more than twice as many as there are levels.
+        loop {
+            let path = self.descend(u64::from(piece.logical))?;
+            let Some((leaf, at)) = path.last().map(|leaf| (leaf, leaf.slot)) else { return Ok(()) };
+            let before = at.checked_sub(1).map_or(0, |before| leaf.node.extent(before).end());
+            let behind = if at < leaf.node.len() { u64::from(leaf.node.first(at)) } else { leaf.range.end };
+            if before > u64::from(piece.logical) || behind < piece.end() {
+                return Err(Error::Invalid("the file has blocks there already"));
+            }
+            let first = leaf.node.len().checked_sub(1).map(|_| leaf.node.first(0));
+            let now = self.edit(leaf.block, |node| node.put(at, piece).then(|| node.first(0)))?;
+            match now {
+                Some(now) if Some(now) == first => return Ok(()),
+                Some(now) => return self.set_first(&path, path.len() - 1, now),
+                None if self.make_room(&path, piece)? => return Ok(()),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Takes blocks `range` of the file from it, those at the end first; [`MAX_LOGICAL`] is an end beyond all there are. They are freed, and so are
+/// the nodes of the tree that lead to nothing then. `i_blocks` is kept; the inode is to be stored by the caller.
+///
+/// Once this has added `budget` blocks to what `handle` changes, it ends with [`Progress::More`]: to be called again for the same range in another
+/// change. Each one leaves a file that is sound.
+///
+/// # Errors
+/// [`Error::NoSpace`], which is possible only where an extent is cut in two; damage.
+pub fn remove(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    range: Range<u32>,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let end = end_of(&range);
+    if range.is_empty() {
+        return Ok(Progress::Done);
+    }
+    // What the journal may have of blocks of metadata must not be replayed over what they will hold next.
+    let metadata = inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::EA_INODE != 0;
+    if inode.flags() & flags::INLINE_DATA != 0 {
+        return Err(Error::Invalid("the inode's content is not in blocks"));
+    }
+    if inode.flags() & flags::EXTENTS == 0 {
+        return block_map::remove(handle, allocator, inode, u64::from(range.start)..end, metadata, budget);
+    }
+    let mut removal = Removal {
+        metadata,
+        tree: Tree::of(handle, allocator, inode)?,
+        range: u64::from(range.start)..end,
+        limit: 0,
+        freed: 0,
+    };
+    removal.limit = weight(removal.tree.handle) + budget.max(1);
+    let mut progress = Progress::Done;
+    while removal.leaf()? {
+        if removal.is_spent() {
+            progress = removal.rest()?;
+            break;
+        }
+    }
+    let any = removal.freed > 0;
+    removal.tree.collapse()?;
+    if progress == Progress::More {
+        // What is left is behind the file's end, maybe.
+        handle.fast_ineligible();
+    } else if any && inode.block_area()[ROOT_ENTRIES] == [0; 2] {
+        // e2fsck 1.47.0 makes a broken tree of what comes after that, unless it is at the file's beginning.
+        handle.fast_ineligible();
+    } else if any {
+        let blocks = (end - u64::from(range.start)).min(u64::from(u32::MAX - range.start)) as u32;
+        let gone = Change::DelRange { ino: inode.ino(), first: range.start, blocks };
+        record_range(handle, inode, gone);
+    }
+    Ok(progress)
+}
+
+struct Removal<'t, 'h> {
+    tree: Tree<'t, 'h>,
+    range: Range<u64>,
+    metadata: bool,
+    /// The weight that ends it.
+    limit: usize,
+    freed: usize,
+}
+
+impl Removal<'_, '_> {
+    fn is_spent(&self) -> bool {
+        self.freed >= MAX_FREED || weight(self.tree.handle) >= self.limit
+    }
+
+    /// Whether the file still has anything of the range.
+    fn rest(&self) -> Result<Progress, Error> {
+        let path = self.tree.descend(self.range.end - 1)?;
+        let last = path.last().and_then(|leaf| Some(leaf.node.extent(leaf.slot.checked_sub(1)?)));
+        let left = last.is_some_and(|last| last.end() > self.range.start);
+        Ok(if left { Progress::More } else { Progress::Done })
+    }
+
+    /// Frees what is in the last leaf that has anything of the range; `false`: none has.
+    fn leaf(&mut self) -> Result<bool, Error> {
+        let path = self.tree.descend(self.range.end - 1)?;
+        let Some(leaf) = path.last() else { return Ok(false) };
+        let mut bytes = Vec::from(leaf.node.as_bytes());
+        let mut node = NodeEdit::of(&mut bytes[..]).map_err(Corruption::new)?;
+        let first = (!node.is_empty()).then(|| node.first(0));
+        let (mut slot, mut gone, mut rest) = (leaf.slot, leaf.slot..leaf.slot, None);
+        let mut any = false;
+        while let Some(at) = slot.checked_sub(1) {
+            let extent = node.extent(at);
+            let mut from = self.range.start.max(u64::from(extent.logical));
+            let to = self.range.end.min(extent.end());
+            if from >= to {
+                break;
+            }
+            if any && self.is_spent() {
+                break;
+            }
+            if self.metadata {
+                let left = self.limit.saturating_sub(weight(self.tree.handle)).max(1);
+                from = from.max(to.saturating_sub(left as u64));
+            }
+            self.free(&part(&extent, from..to))?;
+            any = true;
+            let (before, behind) = (u64::from(extent.logical)..from, to..extent.end());
+            match (before.is_empty(), behind.is_empty()) {
+                (true, true) => gone.start = at,
+                (true, false) => node.set_extent(at, &part(&extent, behind)),
+                (false, _) => {
+                    node.set_extent(at, &part(&extent, before));
+                    rest = (!behind.is_empty()).then(|| part(&extent, behind));
+                    // What is left of it is before the range, or for another time.
+                    break;
+                }
+            }
+            slot = at;
+        }
+        if !any {
+            return Ok(false);
+        }
+        // One that was cut at its beginning is behind those that are gone.
+        if gone.start < gone.end {
+            let kept = gone.end - 1;
+            if u64::from(node.first(kept)) >= self.range.end {
+                gone.end = kept;
+            }
+            node.remove(gone);
+        }
+        self.write_back(&path, leaf, first, &bytes)?;
+        if let Some(rest) = rest {
+            self.tree.insert(&rest)?;
+        }
+        Ok(true)
+    }
+
+    fn write_back(
+        &mut self,
+        path: &[Level],
+        leaf: &Level,
+        first: Option<u32>,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let node = NodeEdit::of(bytes).map_err(Corruption::new)?;
+        if node.is_empty() && leaf.block.is_some() {
+            return self.tree.remove_leaf(path);
+        }
+        self.tree.edit(leaf.block, |there| there.copy_from(&node))?;
+        match (!node.is_empty()).then(|| node.first(0)) {
+            Some(now) if Some(now) != first => self.tree.set_first(path, path.len() - 1, now),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees the blocks of `extent`.
+    fn free(&mut self, extent: &MappedExtent) -> Result<(), Error> {
+        let blocks = extent.physical..extent.physical + u64::from(extent.blocks);
+        self.freed += 1;
+        self.tree.allocator.free_blocks(self.tree.handle, blocks.clone())?;
+        if self.metadata {
+            blocks.for_each(|block| self.tree.handle.forget(block));
+        }
+        self.tree.count(-i64::from(extent.blocks));
+        Ok(())
+    }
+}
+
+/// Has what the file has of blocks `range` hold data, or (`written` is false) be unwritten and read as zeroes; holes stay holes. The inode is to be
+/// stored by the caller.
+///
+/// # Errors
+/// As [`insert`].
+pub fn set_written(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    range: Range<u32>,
+    written: bool,
+) -> Result<(), Error> {
+    let end = end_of(&range);
+    let mut tree = Tree::of(handle, allocator, inode)?;
+    let mut from = u64::from(range.start);
+    let mut converted = Vec::new();
+    while from < end {
+        from = tree.convert(from..end, written, &mut converted)?;
+    }
+    tree.collapse()?;
+    if !has_room(inode) && !converted.is_empty() {
+        handle.fast_ineligible();
+    }
+    converted.iter().for_each(|piece| record(handle, inode, piece));
+    Ok(())
+}
+
+/// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it joins them again.
+fn has_room(inode: &InodeEdit) -> bool {
+    // Of a deeper tree, all is well only if no leaf is full: that is not looked for.
+    NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
+}
+
+impl Tree<'_, '_> {
+    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go on. What it is now goes into `converted`.
+    fn convert(
+        &mut self,
+        range: Range<u64>,
+        written: bool,
+        converted: &mut Vec<MappedExtent>,
+    ) -> Result<u64, Error> {
+        let path = self.descend(range.start)?;
+        let Some(leaf) = path.last() else { return Ok(range.end) };
+        let before = leaf.slot.checked_sub(1).filter(|at| leaf.node.extent(*at).end() > range.start);
+        let at = before.unwrap_or(leaf.slot);
+        if at >= leaf.node.len() {
+            return Ok(leaf.range.end);
+        }
+        let extent = leaf.node.extent(at);
+        let from = range.start.max(u64::from(extent.logical));
+        if from >= range.end || extent.unwritten != written {
+            return Ok(extent.end());
+        }
+        let to = range.end.min(extent.end()).min(from + u64::from(max_blocks(!written)));
+        let piece = MappedExtent { unwritten: !written, ..part(&extent, from..to) };
+        converted.push(piece);
+        let (ahead, behind) = (u64::from(extent.logical)..from, to..extent.end());
+        if ahead.is_empty() && behind.is_empty() {
+            // No room is needed, and none may be: this is how data that were written become visible.
+            let now = self.edit(leaf.block, |node| {
+                node.remove(at..at + 1);
+                node.put(at, &piece);
+                node.first(0)
+            })?;
+            if now != leaf.node.first(0) {
+                self.set_first(&path, path.len() - 1, now)?;
+            }
+            return Ok(to);
+        }
+        let kept = part(&extent, if ahead.is_empty() { behind.clone() } else { ahead.clone() });
+        self.edit(leaf.block, |node| node.set_extent(at, &kept))?;
+        if ahead.is_empty() && at == 0 {
+            self.set_first(&path, path.len() - 1, kept.logical)?;
+        }
+        self.insert(&piece)?;
+        if !ahead.is_empty() && !behind.is_empty() {
+            self.insert(&part(&extent, behind))?;
+        }
+        Ok(to)
+    }
+}

@@ -1,0 +1,334 @@
+//! Fast commits carried out on the disk, when it is mounted for writing: what they made of inodes, files and directories ([`Outcome`]) as one change of
+//! the metadata, with the bitmaps and counts that go with it, none of which a fast commit says.
+//!
+//! All that is taken away is taken away before anything is taken: what one file gave up, another may have. What the trees and directories need besides is
+//! not found among the blocks that fast commits give to files, if the caller holds those ([`given`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::{Progress, attributes, directory, extents, orphans};
+use crate::FileType;
+use crate::alloc::Allocator;
+use crate::error::{Corruption, Defect, Error, Unsupported};
+use crate::format::edit::InodeEdit;
+use crate::format::edit::dirent::NewEntry;
+use crate::format::inode::{BLOCK_AREA_BYTES, flags};
+use crate::format::journal::fast_commit::{Names, Outcome};
+use crate::format::{ExtentMap, MappedExtent, ROOT_INO, Run, RunState};
+use crate::journal::Handle;
+
+/// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth 0.
+const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
+
+/// A file whose inode is known, and what its blocks are to be.
+struct Pending {
+    inode: InodeEdit,
+    is_new: bool,
+    /// Blocks that it has not got yet.
+    added: Vec<MappedExtent>,
+    /// Blocks that it has, and that are to hold data, or none.
+    converted: Vec<MappedExtent>,
+}
+
+fn corrupt(defect: Defect, ino: u32) -> Error {
+    Corruption::new(defect).in_inode(ino).into()
+}
+
+fn unsupported(what: &str, ino: u32) -> Error {
+    Unsupported {
+        what: format!("replaying a fast commit that {what} (inode {ino})"),
+        advice: "run e2fsck -p, or mount it once with the kernel",
+    }
+    .into()
+}
+
+/// The blocks that `outcome` says belong to files, in order and none twice: nobody else is to get them.
+pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
+    let extents = outcome.maps.values().flat_map(|map| map.extents());
+    let mut all: Vec<_> =
+        extents.map(|extent| extent.physical..extent.physical + u64::from(extent.blocks)).collect();
+    all.sort_unstable_by_key(|range| range.start);
+    all.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        if touches {
+            last.end = last.end.max(next.end);
+        }
+        touches
+    });
+    all
+}
+
+/// Makes of the file system that `handle` changes what `outcome` says, which was made of the same.
+///
+/// # Errors
+/// What cannot be carried out: blocks that are in use already, inodes that cannot be; [`Error::Unsupported`] for what no kernel says; [`Error::NoSpace`]
+/// for trees and directories; damage, or the device.
+pub fn carry_out(handle: &mut Handle<'_>, allocator: &Allocator, outcome: &Outcome) -> Result<(), Error> {
+    let listed: BTreeSet<u32> = orphans::list(handle)?.into_iter().collect();
+    let mut pending = BTreeMap::new();
+    for (ino, bytes) in &outcome.inodes {
+        let taken = *ino == ROOT_INO || allocator.is_inode_taken(handle, *ino)?;
+        let now = InodeEdit::of(*ino, bytes);
+        let lives = now.links() > 0 && now.file_type().is_some();
+        match (taken, lives) {
+            (true, false) => lose(handle, *ino)?,
+            // Made and taken away again.
+            (false, false) => {}
+            (true, true) if outcome.gone.contains(ino) => {
+                strip(handle, allocator, *ino, &listed)?;
+                pending.insert(*ino, fresh(handle, outcome, now)?);
+            }
+            (true, true) => {
+                let known = known(handle, allocator, outcome, now, &listed)?;
+                pending.insert(*ino, known);
+            }
+            (false, true) => {
+                pending.insert(*ino, fresh(handle, outcome, now)?);
+            }
+        }
+    }
+    for file in pending.values_mut() {
+        give(handle, allocator, file)?;
+    }
+    for file in pending.values_mut().filter(|file| file.is_new) {
+        if file.inode.file_type() == Some(FileType::Directory) {
+            let names = outcome.names.get(&file.inode.ino());
+            let parent = names.and_then(|names| names.get(&b".."[..]).copied().flatten());
+            let (parent, _) = parent.ok_or_else(|| corrupt(Defect::DirectoryParent, file.inode.ino()))?;
+            directory::create(handle, allocator, &mut file.inode, parent)?;
+            handle.store_inode(&file.inode, true)?;
+        }
+    }
+    for (dir, names) in &outcome.names {
+        if handle.load_inode(*dir)?.links() > 0 {
+            rename(handle, allocator, *dir, names)?;
+        }
+    }
+    Ok(())
+}
+
+/// Inode `ino` has lost its last name: as an orphan it is deleted when the mount begins.
+fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
+    let mut inode = handle.load_inode(ino)?;
+    if inode.links() == 0 {
+        // An orphan, then.
+        return Ok(());
+    }
+    inode.set_links(0);
+    inode.set_changed(handle.now());
+    orphans::add(handle, &mut inode)?;
+    handle.store_inode(&inode, true)
+}
+
+/// Takes from inode `ino` all that it has, the inode itself too: it was deleted, and is to be something else.
+fn strip(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    ino: u32,
+    listed: &BTreeSet<u32>,
+) -> Result<(), Error> {
+    let mut inode = handle.load_inode(ino)?;
+    if inode.parsed(handle.superblock())?.has_blocks() {
+        remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL)?;
+    }
+    attributes::release(handle, allocator, &mut inode)?;
+    if listed.contains(&ino) {
+        orphans::remove(handle, &mut inode)?;
+    }
+    handle.store_inode(&inode, true)?;
+    allocator.free_inode(handle, ino, inode.file_type() == Some(FileType::Directory))
+}
+
+fn remove(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    range: Range<u32>,
+) -> Result<(), Error> {
+    while extents::remove(handle, allocator, inode, range.clone(), usize::MAX / 2)? == Progress::More {}
+    Ok(())
+}
+
+/// The new inode `inode`, with what it is to have.
+fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result<Pending, Error> {
+    let ino = inode.ino();
+    let superblock = handle.superblock();
+    if inode.attribute_block(superblock) != 0 {
+        return Err(unsupported("makes a file with a block of attributes", ino));
+    }
+    inode.set_deletion_time(0);
+    let mut added = Vec::new();
+    if inode.flags() & flags::EXTENTS != 0 {
+        let area = inode.block_area_mut();
+        area.fill(0);
+        area[..EMPTY_TREE.len()].copy_from_slice(&EMPTY_TREE);
+        // What a new directory has is made anew.
+        if inode.file_type() != Some(FileType::Directory)
+            && let Some(map) = outcome.maps.get(&ino)
+        {
+            added.extend_from_slice(map.extents());
+        }
+    } else if inode.parsed(superblock)?.has_blocks() && *inode.block_area() != [0; BLOCK_AREA_BYTES] {
+        return Err(unsupported("makes a file without extents", ino));
+    }
+    inode.set_blocks(superblock, 0);
+    Ok(Pending { inode, is_new: true, added, converted: Vec::new() })
+}
+
+/// Inode `now`, which was there before, without the blocks that it is not to have any more.
+fn known(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    outcome: &Outcome,
+    mut now: InodeEdit,
+    listed: &BTreeSet<u32>,
+) -> Result<Pending, Error> {
+    let ino = now.ino();
+    let before = handle.load_inode(ino)?;
+    let superblock = handle.superblock();
+    if before.generation() != now.generation() || before.file_type() != now.file_type() {
+        return Err(corrupt(Defect::InodeField("generation"), ino));
+    }
+    if before.attribute_block(superblock) != now.attribute_block(superblock) {
+        return Err(unsupported("changes a block of attributes", ino));
+    }
+    let has_extents = now.flags() & flags::EXTENTS != 0;
+    if has_extents != (before.flags() & flags::EXTENTS != 0) {
+        return Err(unsupported("gives a file extents", ino));
+    }
+    let map = outcome.maps.get(&ino);
+    let is_directory = now.file_type() == Some(FileType::Directory);
+    let keeps_blocks = is_directory || !has_extents;
+    if keeps_blocks && now.parsed(superblock)?.has_blocks() {
+        let same = map.map_or(Ok(true), |map| same_blocks(handle, &before, map))?;
+        let same_area = has_extents || before.block_area() == now.block_area();
+        if !same || !same_area {
+            return Err(unsupported("moves blocks of a directory, or of a file without extents", ino));
+        }
+    }
+    if has_extents {
+        *now.block_area_mut() = *before.block_area();
+    }
+    now.set_blocks(superblock, before.blocks(superblock));
+    // In the list of orphans it is the next one.
+    now.set_deletion_time(if listed.contains(&ino) { before.deletion_time() } else { 0 });
+    let mut file = Pending { inode: now, is_new: false, added: Vec::new(), converted: Vec::new() };
+    let Some(map) = map.filter(|_| !keeps_blocks) else { return Ok(file) };
+    let old = handle.volume().extent_map(&before.parsed(handle.superblock())?)?;
+    for (piece, _) in split(&old, map).filter(|(piece, run)| !is_same_place(piece, run)).collect::<Vec<_>>() {
+        let end = u32::try_from(piece.end()).unwrap_or(extents::MAX_LOGICAL);
+        remove(handle, allocator, &mut file.inode, piece.logical..end)?;
+    }
+    for (piece, run) in split(map, &old) {
+        if !is_same_place(&piece, &run) {
+            join(&mut file.added, piece);
+        } else if (run.state == RunState::Unwritten) != piece.unwritten {
+            join(&mut file.converted, piece);
+        }
+    }
+    Ok(file)
+}
+
+/// Whether `map` has the blocks of the file of `inode` where they are.
+fn same_blocks(handle: &Handle<'_>, inode: &InodeEdit, map: &ExtentMap) -> Result<bool, Error> {
+    let old = handle.volume().extent_map(&inode.parsed(handle.superblock())?)?;
+    let same = |(piece, run): (MappedExtent, Run)| {
+        is_same_place(&piece, &run) && (run.state == RunState::Unwritten) == piece.unwritten
+    };
+    Ok(split(&old, map).all(same) && split(map, &old).all(same))
+}
+
+/// The extents of `of` in pieces for each of which `by` has one answer, and that.
+fn split(of: &ExtentMap, by: &ExtentMap) -> impl Iterator<Item = (MappedExtent, Run)> {
+    of.extents().iter().flat_map(move |extent| {
+        let mut at = u64::from(extent.logical);
+        std::iter::from_fn(move || {
+            if at >= extent.end() {
+                return None;
+            }
+            let into = at - u64::from(extent.logical);
+            let run = by.run_at(at).unwrap_or(Run { physical: 0, blocks: u64::MAX, state: RunState::Hole });
+            let blocks = run.blocks.clamp(1, extent.end() - at);
+            // Both are within the extent.
+            let piece = MappedExtent {
+                logical: at as u32,
+                blocks: blocks as u32,
+                physical: extent.physical + into,
+                unwritten: extent.unwritten,
+            };
+            at += blocks;
+            Some((piece, run))
+        })
+    })
+}
+
+fn is_same_place(piece: &MappedExtent, run: &Run) -> bool {
+    run.state != RunState::Hole && run.physical == piece.physical
+}
+
+/// Adds `piece` to `pieces`, which are in order.
+fn join(pieces: &mut Vec<MappedExtent>, piece: MappedExtent) {
+    if let Some(last) = pieces.last_mut()
+        && last.end() == u64::from(piece.logical)
+        && last.physical + u64::from(last.blocks) == piece.physical
+        && last.unwritten == piece.unwritten
+        && let Some(blocks) = last.blocks.checked_add(piece.blocks)
+    {
+        last.blocks = blocks;
+        return;
+    }
+    pieces.push(piece);
+}
+
+/// Gives `file` what it has not got yet, and stores its inode.
+fn give(handle: &mut Handle<'_>, allocator: &Allocator, file: &mut Pending) -> Result<(), Error> {
+    let inode = &mut file.inode;
+    if file.is_new {
+        allocator.take_inode(handle, inode.ino(), inode.file_type() == Some(FileType::Directory))?;
+    }
+    for extent in &file.added {
+        allocator.take_exactly(handle, extent.physical..extent.physical + u64::from(extent.blocks))?;
+        extents::insert(handle, allocator, inode, *extent)?;
+    }
+    for piece in &file.converted {
+        let end = u32::try_from(piece.end()).unwrap_or(extents::MAX_LOGICAL);
+        extents::set_written(handle, allocator, inode, piece.logical..end, !piece.unwritten)?;
+    }
+    if inode.file_type() == Some(FileType::Regular) {
+        orphans::note_size(handle, inode.size())?;
+    }
+    handle.store_inode(inode, true)
+}
+
+/// Has the names in directory `dir` be what `names` says of them.
+fn rename(handle: &mut Handle<'_>, allocator: &Allocator, dir: u32, names: &Names) -> Result<(), Error> {
+    let mut inode = handle.load_inode(dir)?;
+    let mut changed = false;
+    for (name, now) in names.iter().filter(|(name, _)| *name != b"." && *name != b"..") {
+        let before = handle.volume().lookup(&inode.parsed(handle.superblock())?, name)?;
+        let before = before.map(|(ino, _)| ino);
+        if before == now.map(|(ino, _)| ino) {
+            continue;
+        }
+        changed = true;
+        let Some((ino, _)) = *now else {
+            directory::remove(handle, &inode, name)?;
+            continue;
+        };
+        // What it leads to is in use, whatever fast commits say.
+        let target = handle.volume().linked_inode(ino)?;
+        let entry = NewEntry { ino, file_type: Some(target.file_type()), name };
+        if before.is_some() {
+            directory::replace(handle, &inode, entry)?;
+        } else {
+            directory::add(handle, allocator, &mut inode, entry)?;
+        }
+    }
+    if changed {
+        inode.set_modified(handle.now());
+        inode.set_changed(handle.now());
+        handle.store_inode(&inode, true)?;
+    }
+    Ok(())
+}

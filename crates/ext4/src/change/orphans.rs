@@ -1,0 +1,355 @@
+//! Inodes that are to be deleted, or truncated: whoever finds them after a crash goes on with it.
+//!
+//! They are in the file of orphans, if the file system has one and there is room in it (kernel documentation: `filesystems/ext4/orphan.rst`), or
+//! else in the list that begins in the superblock and goes on through `i_dtime`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Progress, attributes, extents, truncate};
+use crate::alloc::Allocator;
+use crate::format::checksum::crc32c;
+use crate::format::edit::InodeEdit;
+use crate::format::features::{compat, ro_compat};
+use crate::format::{Inode, RunState};
+use crate::journal::{Handle, OrphanPlace};
+use crate::{Corruption, Defect, Error, FileType};
+
+/// At the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
+const MAGIC: u32 = 0x0B10_CA04;
+/// `struct ext4_orphan_block_tail`: magic number and checksum.
+const TAIL_BYTES: usize = 8;
+
+/// The superblock says that there is a file of 2 GiB or more, once there is one: `size` is a file's, in bytes.
+///
+/// # Errors
+/// As [`Handle::edit`].
+pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
+    if size <= i32::MAX as u64 {
+        return Ok(());
+    }
+    let mut superblock = handle.load_superblock()?;
+    if superblock.has_ro_compat(ro_compat::LARGE_FILE) {
+        return Ok(());
+    }
+    superblock.set_ro_compat(ro_compat::LARGE_FILE);
+    handle.fast_ineligible();
+    handle.store_superblock(&superblock)
+}
+
+/// The file of orphans says whether anybody may have put something into it: for as long as the file system is mounted for writing (`present`),
+/// and that it is empty when that ends. Nothing if there is no such file.
+///
+/// # Errors
+/// As [`Handle::edit`].
+pub fn set_present(handle: &mut Handle<'_>, present: bool) -> Result<(), Error> {
+    let mut superblock = handle.load_superblock()?;
+    let has_file = handle.superblock().features().has_compat(compat::ORPHAN_FILE);
+    if !has_file || superblock.has_ro_compat(ro_compat::ORPHAN_PRESENT) == present {
+        return Ok(());
+    }
+    if present {
+        superblock.set_ro_compat(ro_compat::ORPHAN_PRESENT);
+    } else {
+        superblock.clear_ro_compat(ro_compat::ORPHAN_PRESENT);
+    }
+    handle.store_superblock(&superblock)
+}
+
+/// The file of orphans.
+struct OrphanFile {
+    inode: Inode,
+    blocks: u64,
+}
+
+/// A block of it, checked.
+struct OrphanBlock {
+    block: u64,
+    content: Arc<[u8]>,
+}
+
+impl OrphanBlock {
+    fn entries(&self) -> impl Iterator<Item = u32> + '_ {
+        let bytes = &self.content[..self.content.len() - TAIL_BYTES];
+        bytes.as_chunks().0.iter().map(|entry| u32::from_le_bytes(*entry))
+    }
+}
+
+impl OrphanFile {
+    /// That of the file system, if it has one.
+    fn of(handle: &Handle<'_>) -> Result<Option<Self>, Error> {
+        if !handle.superblock().features().has_compat(compat::ORPHAN_FILE) {
+            return Ok(None);
+        }
+        let inode = handle.volume().inode(handle.load_superblock()?.raw().orphan_file_inum.get())?;
+        let blocks = inode.size() / u64::from(handle.superblock().block_bytes());
+        Ok(Some(Self { inode, blocks }))
+    }
+
+    fn checksum(&self, block: u64, content: &[u8]) -> [u8; 4] {
+        let state = crc32c(self.inode.checksum_seed(), &block.to_le_bytes());
+        crc32c(state, &content[..content.len() - TAIL_BYTES]).to_le_bytes()
+    }
+
+    fn block(&self, handle: &Handle<'_>, logical: u64) -> Result<OrphanBlock, Error> {
+        let volume = handle.volume();
+        let wrong = Corruption::new(Defect::OrphanList).in_inode(self.inode.ino());
+        let run = volume.run_at(&self.inode, logical)?;
+        if run.state != RunState::Written {
+            return Err(wrong.into());
+        }
+        let content = handle.block(run.physical)?;
+        let (_, tail) = content.split_at(content.len() - TAIL_BYTES);
+        let sound = tail[..4] == MAGIC.to_le_bytes()
+            && (!handle.superblock().has_checksums() || tail[4..] == self.checksum(run.physical, &content));
+        if sound {
+            Ok(OrphanBlock { block: run.physical, content })
+        } else {
+            Err(wrong.in_block(run.physical).into())
+        }
+    }
+
+    /// Puts `ino` where the first entry of `instead` is in block `logical`; `false`: there is none.
+    fn replace(&self, handle: &mut Handle<'_>, logical: u64, instead: u32, ino: u32) -> Result<bool, Error> {
+        let found = self.block(handle, logical)?;
+        let Some(at) = found.entries().position(|entry| entry == instead) else { return Ok(false) };
+        let has_checksums = handle.superblock().has_checksums();
+        let content = handle.edit(found.block)?;
+        content[4 * at..4 * at + 4].copy_from_slice(&ino.to_le_bytes());
+        if has_checksums {
+            let right = self.checksum(found.block, content);
+            let end = content.len();
+            content[end - 4..].copy_from_slice(&right);
+        }
+        Ok(true)
+    }
+
+    /// Puts `ino` where there is room; in which block; `None`: there is none.
+    fn put(&self, handle: &mut Handle<'_>, ino: u32) -> Result<Option<u64>, Error> {
+        let first = handle.orphans().room();
+        for logical in first..self.blocks {
+            if self.replace(handle, logical, 0, ino)? {
+                handle.orphans().no_room_before(logical);
+                return Ok(Some(logical));
+            }
+        }
+        handle.orphans().no_room_before(self.blocks);
+        Ok(None)
+    }
+
+    /// Its orphans, each with the block that it is in.
+    fn list(&self, handle: &Handle<'_>) -> Result<Vec<(u32, u64)>, Error> {
+        let mut all = Vec::new();
+        for logical in 0..self.blocks {
+            let block = self.block(handle, logical)?;
+            all.extend(block.entries().filter(|ino| *ino != 0).map(|ino| (ino, logical)));
+        }
+        Ok(all)
+    }
+}
+
+/// Makes `inode` an orphan, unless it is one: because it is being truncated. The caller stores it.
+///
+/// # Errors
+/// Damage, or the device.
+pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+    handle.fast_ineligible();
+    let ino = inode.ino();
+    // Once more would make the list a circle.
+    if contains(handle, ino)? {
+        return Ok(());
+    }
+    if let Some(file) = OrphanFile::of(handle)?
+        && let Some(logical) = file.put(handle, ino)?
+    {
+        handle.set_orphan(ino, Some(OrphanPlace::File { logical }));
+        return Ok(());
+    }
+    let mut superblock = handle.load_superblock()?;
+    let next = superblock.last_orphan();
+    inode.set_deletion_time(next);
+    superblock.set_last_orphan(ino);
+    if next != 0 {
+        handle.set_orphan(next, Some(OrphanPlace::List { before: ino }));
+    }
+    handle.set_orphan(ino, Some(OrphanPlace::List { before: 0 }));
+    handle.store_superblock(&superblock)
+}
+
+/// `inode` is no orphan any more. The caller stores it; other inodes that it holds for later must have been stored, for they may be in the list
+/// too.
+///
+/// # Errors
+/// [`Defect::OrphanList`] if it was none; the device.
+pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+    handle.fast_ineligible();
+    learn(handle)?;
+    let ino = inode.ino();
+    let wrong = || Err(Corruption::new(Defect::OrphanList).in_inode(ino).into());
+    let before = match handle.orphan(ino) {
+        Some(OrphanPlace::List { before }) => before,
+        Some(OrphanPlace::File { logical }) => {
+            handle.set_orphan(ino, None);
+            return match OrphanFile::of(handle)? {
+                Some(file) if file.replace(handle, logical, ino, 0)? => Ok(()),
+                _ => wrong(),
+            };
+        }
+        None => return wrong(),
+    };
+    let next = inode.deletion_time();
+    inode.set_deletion_time(0);
+    handle.set_orphan(ino, None);
+    if next != 0 {
+        handle.set_orphan(next, Some(OrphanPlace::List { before }));
+    }
+    if before == 0 {
+        let mut superblock = handle.load_superblock()?;
+        if superblock.last_orphan() != ino {
+            return wrong();
+        }
+        superblock.set_last_orphan(next);
+        return handle.store_superblock(&superblock);
+    }
+    let mut other = handle.load_inode(before)?;
+    if other.deletion_time() != ino {
+        return wrong();
+    }
+    other.set_deletion_time(next);
+    handle.store_inode(&other, false)
+}
+
+/// What [`walk`] finds.
+#[derive(Default)]
+struct Walk {
+    /// All orphans, and where: those of the list, then those of the file.
+    orphans: Vec<(u32, OrphanPlace)>,
+    /// Entries of the file, each with the block that it is in, whose inodes were deleted: e2fsck -p, when it has only the journal to recover, deletes orphans and leaves
+    /// their entries.
+    stale: Vec<(u32, u64)>,
+}
+
+/// The orphans on the disk.
+fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
+    let mut found = Walk::default();
+    let mut listed = HashSet::new();
+    // `None`: it is free.
+    let mut check = |ino: u32| -> Result<Option<Inode>, Error> {
+        let wrong = Corruption::new(Defect::OrphanList).in_inode(ino);
+        let superblock = handle.superblock();
+        if superblock.is_reserved(ino) || ino < superblock.first_ino() || !listed.insert(ino) {
+            return Err(wrong.into());
+        }
+        let inode = handle.volume().inode(ino)?;
+        let (group, bit) =
+            ((ino - 1) / superblock.inodes_per_group(), (ino - 1) % superblock.inodes_per_group());
+        let bitmap = handle.volume().inode_bitmap(group)?;
+        let byte = bitmap.and_then(|bitmap| bitmap.get(bit as usize / 8).copied()).unwrap_or(0);
+        Ok((byte & 1 << (bit % 8) != 0).then_some(inode))
+    };
+    let (mut before, mut ino) = (0, handle.load_superblock()?.last_orphan());
+    while ino != 0 {
+        let free = || Corruption::new(Defect::OrphanList).in_inode(ino);
+        let inode = check(ino)?.ok_or_else(free)?;
+        found.orphans.push((ino, OrphanPlace::List { before }));
+        (before, ino) = (ino, inode.deletion_time());
+    }
+    if let Some(file) = OrphanFile::of(handle)? {
+        for (ino, logical) in file.list(handle)? {
+            match check(ino)? {
+                Some(_) => found.orphans.push((ino, OrphanPlace::File { logical })),
+                None => found.stale.push((ino, logical)),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// From now on it is known where the orphans are, without a walk. (Whatever is changed of them asks first: so the disk has them as they were before
+/// `handle`.)
+fn learn(handle: &Handle<'_>) -> Result<(), Error> {
+    if !handle.orphans().is_known() {
+        handle.orphans().learn(walk(handle)?.orphans.into_iter().collect());
+    }
+    Ok(())
+}
+
+/// All orphans: those of the list, then those of the file.
+///
+/// # Errors
+/// [`Defect::OrphanList`] if the list goes in circles, or an inode is in it that is not in use, or the file system's own; the device.
+pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
+    Ok(walk(handle)?.orphans.into_iter().map(|(ino, _)| ino).collect())
+}
+
+/// Takes entries out of the file of orphans whose inodes were deleted, before their numbers are given to others.
+///
+/// # Errors
+/// As [`list`].
+pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
+    let stale = walk(handle)?.stale;
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let Some(file) = OrphanFile::of(handle)? else { return Ok(()) };
+    for (ino, logical) in stale {
+        file.replace(handle, logical, ino, 0)?;
+    }
+    handle.fast_ineligible();
+    Ok(())
+}
+
+/// Whether inode `ino` is an orphan.
+///
+/// # Errors
+/// As [`list`].
+pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
+    learn(handle)?;
+    Ok(handle.orphan(ino).is_some())
+}
+
+/// Goes on with what is to be done with orphan `ino`, which nobody has open: one without links is deleted, another one loses its blocks beyond its size. Once it has
+/// added about `budget` blocks to what `handle` changes it ends with [`Progress::More`], to be called again in another change; in the end, the inode
+/// is no orphan any more.
+///
+/// # Errors
+/// Damage, or the device.
+pub fn finish(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    ino: u32,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let mut inode = handle.load_inode(ino)?;
+    if !contains(handle, ino)? {
+        return Err(Corruption::new(Defect::OrphanList).in_inode(ino).into());
+    }
+    let has_blocks = inode.parsed(handle.superblock())?.has_blocks();
+    if inode.links() != 0 {
+        let progress = match has_blocks {
+            true => truncate::remove_behind(handle, allocator, &mut inode, budget)?,
+            false => Progress::Done,
+        };
+        if progress == Progress::Done {
+            remove(handle, &mut inode)?;
+        }
+        handle.store_inode(&inode, true)?;
+        return Ok(progress);
+    }
+    if has_blocks {
+        inode.set_size(0);
+        let progress = extents::remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL, budget)?;
+        if progress == Progress::More {
+            handle.store_inode(&inode, true)?;
+            return Ok(progress);
+        }
+    }
+    attributes::release(handle, allocator, &mut inode)?;
+    remove(handle, &mut inode)?;
+    inode.set_deletion_time(handle.now().seconds as u32);
+    inode.set_changed(handle.now());
+    let directory = inode.file_type() == Some(FileType::Directory);
+    handle.store_inode(&inode, true)?;
+    allocator.free_inode(handle, ino, directory)?;
+    Ok(Progress::Done)
+}

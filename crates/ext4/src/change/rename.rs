@@ -1,0 +1,275 @@
+//! Names moved (kernel: `vfs_rename`, `ext4_rename`, `ext4_cross_rename`).
+
+use std::collections::HashSet;
+
+use super::names::{
+    Unlinked, change_directory, change_inode, check_may_count, check_may_go, check_may_lose, check_old_name,
+    count_subdirectory, discount_subdirectory, entry_for, is_directory, load_parent, look_up, lose_name,
+};
+use super::{directory, new_inode};
+use crate::alloc::Allocator;
+use crate::error::{Corruption, Defect, Error};
+use crate::format::ROOT_INO;
+use crate::format::edit::InodeEdit;
+use crate::format::journal::fast_commit::Change;
+use crate::journal::Handle;
+use crate::{FileType, NewNode, RenameFlags};
+
+/// A name of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// The directory.
+    pub parent: u32,
+    /// What it is called there.
+    pub name: &'a [u8],
+}
+
+/// What a [`rename`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renamed {
+    /// The inode that has the new name now.
+    pub ino: u32,
+    /// The inode that had the new name before.
+    pub replaced: Option<Unlinked>,
+    /// The inode that was exchanged for it: it has the old name now.
+    pub exchanged: Option<u32>,
+    /// The whiteout that has the old name now.
+    pub whiteout: Option<u32>,
+}
+
+/// What is to be moved, and what is where it is to go.
+struct Ends<'a> {
+    old: Name<'a>,
+    new: Name<'a>,
+    source: InodeEdit,
+    target: Option<InodeEdit>,
+}
+
+/// Whether directory `dir` is directory `above`, or somewhere in it.
+fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool, Error> {
+    let volume = handle.volume();
+    let mut seen = HashSet::new();
+    let mut at = dir;
+    while at != above {
+        let bad = || Corruption::new(Defect::DirectoryParent).in_inode(at);
+        if at == ROOT_INO {
+            return Ok(false);
+        }
+        if !seen.insert(at) {
+            return Err(bad().into());
+        }
+        let (parent, _) = volume.lookup(&volume.linked_inode(at)?, b"..")?.ok_or_else(bad)?;
+        at = parent;
+    }
+    Ok(true)
+}
+
+impl<'a> Ends<'a> {
+    /// Looks at everything before anything is changed; `None`: both names are the same inode's, and stay.
+    fn find(
+        handle: &Handle<'_>,
+        old: Name<'a>,
+        new: Name<'a>,
+        flags: RenameFlags,
+    ) -> Result<Option<Self>, Error> {
+        check_old_name(old.name)?;
+        check_old_name(new.name)?;
+        let old_dir = load_parent(handle, old.parent)?;
+        let new_dir = load_parent(handle, new.parent)?;
+        let source = look_up(handle, &old_dir, old.name)?.ok_or(Error::NotFound)?;
+        let target = look_up(handle, &new_dir, new.name)?;
+        if flags.no_replace && target.is_some() {
+            return Err(Error::Exists);
+        }
+        if flags.exchange && target.is_none() {
+            return Err(Error::NotFound);
+        }
+        let other_parent = old.parent != new.parent;
+        if other_parent {
+            let holds = |inode: &InodeEdit, dir: u32| match is_directory(inode) {
+                true => is_within(handle, dir, inode.ino()),
+                false => Ok(false),
+            };
+            if holds(&source, new.parent)? {
+                return Err(Error::Invalid("a directory cannot be moved into itself"));
+            }
+            if let Some(target) = &target
+                && (flags.exchange || !is_directory(&source))
+                && holds(target, old.parent)?
+            {
+                let exchange = Error::Invalid("a directory cannot be moved into itself");
+                return Err(if flags.exchange { exchange } else { Error::NotEmpty });
+            }
+        }
+        if target.as_ref().is_some_and(|target| target.ino() == source.ino()) {
+            return Ok(None);
+        }
+        check_may_lose(&old_dir)?;
+        check_may_go(&source)?;
+        if let Some(target) = &target {
+            check_may_lose(&new_dir)?;
+            check_may_go(target)?;
+            if !flags.exchange {
+                match (is_directory(&source), is_directory(target)) {
+                    (true, false) => return Err(Error::NotDirectory),
+                    (false, true) => return Err(Error::IsDirectory),
+                    (true, true) if !directory::is_empty(handle, &target.parsed(handle.superblock())?)? => {
+                        return Err(Error::NotEmpty);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if other_parent {
+            let is_counted = |inode: Option<&InodeEdit>| inode.is_some_and(is_directory);
+            if is_directory(&source) && !is_counted(target.as_ref()) {
+                check_may_count(handle, &new_dir)?;
+            }
+            if flags.exchange && is_counted(target.as_ref()) && !is_directory(&source) {
+                check_may_count(handle, &old_dir)?;
+            }
+        }
+        Ok(Some(Self { old, new, source, target }))
+    }
+
+    fn has_other_parent(&self) -> bool {
+        self.old.parent != self.new.parent
+    }
+
+    /// `inode`, which was moved, knows: when, and if it is a directory, where it is now.
+    fn moved(&self, handle: &mut Handle<'_>, inode: &InodeEdit, parent: u32) -> Result<(), Error> {
+        let has_parent = is_directory(inode) && self.has_other_parent();
+        change_inode(handle, inode.ino(), |handle, inode| {
+            if has_parent { directory::set_parent(handle, inode, parent) } else { Ok(()) }
+        })
+    }
+
+    /// The two change places.
+    fn exchange(&self, handle: &mut Handle<'_>, target: &InodeEdit) -> Result<(), Error> {
+        let (source, old, new) = (&self.source, self.old, self.new);
+        let recount = |dir: &mut InodeEdit, comes: &InodeEdit, goes: &InodeEdit| match (
+            self.has_other_parent(),
+            is_directory(comes),
+            is_directory(goes),
+        ) {
+            (true, true, false) => count_subdirectory(dir),
+            (true, false, true) => discount_subdirectory(dir),
+            _ => {}
+        };
+        change_directory(handle, new.parent, |handle, dir| {
+            recount(dir, source, target);
+            directory::replace(handle, dir, entry_for(source, new.name))
+        })?;
+        change_directory(handle, old.parent, |handle, dir| {
+            recount(dir, target, source);
+            directory::replace(handle, dir, entry_for(target, old.name))
+        })?;
+        self.moved(handle, source, new.parent)?;
+        self.moved(handle, target, old.parent)
+    }
+
+    /// The new name leads to the source, whatever it led to before.
+    fn put(&self, handle: &mut Handle<'_>, allocator: &Allocator) -> Result<Option<Unlinked>, Error> {
+        let (source, name) = (&self.source, self.new.name);
+        let counts = is_directory(source) && self.has_other_parent();
+        change_directory(handle, self.new.parent, |handle, dir| {
+            let entry = entry_for(source, name);
+            match &self.target {
+                None => {
+                    if counts {
+                        count_subdirectory(dir);
+                    }
+                    directory::add(handle, allocator, dir, entry)
+                }
+                Some(target) => {
+                    // One directory comes and one goes; if the other one comes from beside it, there is one less.
+                    if is_directory(target) && !counts {
+                        discount_subdirectory(dir);
+                    }
+                    directory::replace(handle, dir, entry).map(|_| ())
+                }
+            }
+        })?;
+        self.target.as_ref().map(|target| lose_name(handle, target.ino())).transpose()
+    }
+
+    /// The old name leads nowhere any more, or to a whiteout.
+    fn leave(&self, handle: &mut Handle<'_>, whiteout: Option<&InodeEdit>) -> Result<(), Error> {
+        let counts = is_directory(&self.source) && self.has_other_parent();
+        change_directory(handle, self.old.parent, |handle, dir| {
+            if counts {
+                discount_subdirectory(dir);
+            }
+            let old = match whiteout {
+                Some(whiteout) => directory::replace(handle, dir, entry_for(whiteout, self.old.name)),
+                None => directory::remove(handle, dir, self.old.name),
+            }?;
+            if old == self.source.ino() {
+                Ok(())
+            } else {
+                Err(Corruption::new(Defect::DirectoryEntry).in_inode(dir.ino()).into())
+            }
+        })
+    }
+}
+
+/// Moves what has the name `old` to the name `new`, as `renameat2(2)` does; what had that name loses it. `owner` is that of a whiteout.
+///
+/// # Errors
+/// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`], [`Error::NotDirectory`]; [`Error::Invalid`] for flags that
+/// contradict one another, and a directory that would be in itself; as [`create`](super::names::create); for what is replaced, as
+/// [`unlink`](super::names::unlink).
+pub fn rename(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    old: Name<'_>,
+    new: Name<'_>,
+    flags: RenameFlags,
+    owner: &NewNode,
+) -> Result<Renamed, Error> {
+    if flags.exchange && (flags.no_replace || flags.whiteout) {
+        return Err(Error::Invalid("what is exchanged is there, and leaves nothing"));
+    }
+    let Some(ends) = Ends::find(handle, old, new, flags)? else {
+        let ino = look_up(handle, &load_parent(handle, new.parent)?, new.name)?.ok_or(Error::NotFound)?.ino();
+        return Ok(Renamed { ino, replaced: None, exchanged: None, whiteout: None });
+    };
+    let ino = ends.source.ino();
+    if flags.exchange {
+        let target = ends.target.as_ref().ok_or(Error::NotFound)?;
+        ends.exchange(handle, target)?;
+        return Ok(Renamed { ino, replaced: None, exchanged: Some(target.ino()), whiteout: None });
+    }
+    let whiteout = match flags.whiteout {
+        true => Some(new_whiteout(handle, allocator, old.parent, owner)?),
+        false => None,
+    };
+    let replaced = ends.put(handle, allocator)?;
+    ends.leave(handle, whiteout.as_ref())?;
+    ends.moved(handle, &ends.source, new.parent)?;
+    if !flags.whiteout && !is_directory(&ends.source) {
+        if let Some(target) = &ends.target {
+            let name = new.name.to_vec();
+            handle.record(Change::Unlink { parent: new.parent, ino: target.ino(), name });
+        }
+        handle.record(Change::Link { parent: new.parent, ino, name: new.name.to_vec() });
+        handle.record(Change::Unlink { parent: old.parent, ino, name: old.name.to_vec() });
+        handle.fast_eligible();
+    }
+    Ok(Renamed { ino, replaced, exchanged: None, whiteout: whiteout.map(|inode| inode.ino()) })
+}
+
+/// What an overlay takes for nothing: character device 0:0.
+fn new_whiteout(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    parent: u32,
+    owner: &NewNode,
+) -> Result<InodeEdit, Error> {
+    let dir = load_parent(handle, parent)?;
+    let new = NewNode { mode: 0, ..*owner };
+    let mut inode = new_inode::make(handle, allocator, &dir, FileType::Character, &new)?;
+    inode.set_links(1);
+    handle.store_inode(&inode, true)?;
+    Ok(inode)
+}

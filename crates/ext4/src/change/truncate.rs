@@ -1,0 +1,140 @@
+//! The size of a file.
+
+use super::{Progress, extents, orphans};
+use crate::alloc::Allocator;
+use crate::format::RunState;
+use crate::format::block_map::{DIRECT, span};
+use crate::format::edit::InodeEdit;
+use crate::format::extents::LOGICAL_BLOCKS;
+use crate::format::features::ro_compat;
+use crate::format::inode::flags;
+use crate::journal::Handle;
+use crate::{Error, FileType, Unsupported};
+
+/// How large the file of `inode` can be, in bytes.
+pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
+    let superblock = handle.superblock();
+    let block_bytes = u64::from(superblock.block_bytes());
+    let most = u64::from(extents::MAX_LOGICAL);
+    let blocks = if inode.flags() & flags::EXTENTS == 0 {
+        let map: u64 = (1..=3).map(|level| span(block_bytes / 4, level)).sum();
+        most.min(DIRECT as u64 + map)
+    } else {
+        most
+    };
+    // `i_blocks` counts units of 512 bytes, and without that feature it has 32 bits.
+    let counted = if superblock.features().has_ro_compat(ro_compat::HUGE_FILE) { 48 } else { 32 };
+    let limit = ((1u64 << counted) - 1) >> (superblock.block_bits() - 9);
+    blocks.min(limit) * block_bytes
+}
+
+/// The inode of a file whose content can be changed.
+///
+/// # Errors
+/// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; as [`Handle::load_inode`].
+pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Error> {
+    let inode = handle.load_inode(ino)?;
+    inode.parsed(handle.superblock())?.check_supported()?;
+    match inode.file_type() {
+        Some(FileType::Regular) => {}
+        Some(FileType::Directory) => return Err(Error::IsDirectory),
+        _ => return Err(Error::Special),
+    }
+    if inode.flags() & flags::INLINE_DATA != 0 {
+        return Err(Unsupported {
+            what: format!("changing a file whose content is in its inode (inode {ino})"),
+            advice: "copy it with Linux on a file system without inline_data",
+        }
+        .into());
+    }
+    Ok(inode)
+}
+
+/// Frees what the file has behind its size.
+pub(super) fn remove_behind(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let blocks = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
+    let from = u32::try_from(blocks).unwrap_or(extents::MAX_LOGICAL);
+    extents::remove(handle, allocator, inode, from..extents::MAX_LOGICAL, budget)
+}
+
+/// File `ino` has `size` bytes from now on. If it had as many or more, blocks behind that are freed, even those that were set aside; once that has
+/// added about `budget` blocks to what `handle` changes, it ends with [`Progress::More`], and [`go_on`] is to be called in other changes, until
+/// it is done. (The inode is an orphan until then.) What the last block has behind the size is the caller's to zero.
+///
+/// # Errors
+/// [`Error::FileTooBig`]; [`Error::IsDirectory`], [`Error::Special`]; [`Error::Unsupported`]; damage, or the device.
+pub fn set_size(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    ino: u32,
+    size: u64,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let mut inode = load_file(handle, ino)?;
+    if size > max_size(handle, &inode) {
+        return Err(Error::FileTooBig);
+    }
+    let before = inode.size();
+    inode.set_size(size);
+    inode.set_modified(handle.now());
+    inode.set_changed(handle.now());
+    orphans::note_size(handle, size)?;
+    let mut progress = Progress::Done;
+    if size <= before {
+        progress = remove_behind(handle, allocator, &mut inode, budget)?;
+    }
+    // One without a name is an orphan already; so is one whose truncation failed half-way.
+    if progress == Progress::More && inode.links() != 0 && !orphans::contains(handle, ino)? {
+        orphans::add(handle, &mut inode)?;
+    }
+    handle.store_inode(&inode, true)?;
+    handle.fast_eligible();
+    Ok(progress)
+}
+
+/// Whether the file has data behind its size: it is being cut off there, and has to stay an orphan until it is. (What was only set aside there may stay.)
+///
+/// # Errors
+/// Damage, or the device.
+pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<bool, Error> {
+    if inode.flags() & (flags::EXTENTS | flags::INLINE_DATA) != flags::EXTENTS {
+        return Ok(false);
+    }
+    let parsed = inode.parsed(handle.superblock())?;
+    let volume = handle.volume();
+    let mut from = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
+    while from < LOGICAL_BLOCKS {
+        let run = volume.run_at(&parsed, from)?;
+        if run.state == RunState::Written {
+            return Ok(true);
+        }
+        from = from.saturating_add(run.blocks.max(1));
+    }
+    Ok(false)
+}
+
+/// Goes on with the truncation that [`set_size`] began, whether the file still has names or not: the inode itself stays. The same must be said
+/// of what it returns.
+///
+/// # Errors
+/// Damage, or the device.
+pub fn go_on(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    ino: u32,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let mut inode = load_file(handle, ino)?;
+    let progress = remove_behind(handle, allocator, &mut inode, budget)?;
+    // One that has lost its last name meanwhile stays an orphan; one that has got its first is none any more.
+    if progress == Progress::Done && inode.links() != 0 && orphans::contains(handle, ino)? {
+        orphans::remove(handle, &mut inode)?;
+    }
+    handle.store_inode(&inode, true)?;
+    Ok(progress)
+}

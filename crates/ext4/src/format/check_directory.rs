@@ -1,0 +1,125 @@
+//! A whole directory checked: every block, every name where its hash says (e2fsprogs: `e2fsck/pass2.c`).
+
+use std::collections::HashSet;
+
+use super::directory::{Block, Directory};
+use super::dirent::Dirents;
+use super::htree::{IndexNode, is_between};
+use super::inode::Inode;
+use super::source::Source;
+use super::volume::Volume;
+use crate::error::{Defect, Error};
+
+/// A part of the tree that is yet to be gone through.
+struct Subtree {
+    /// Block of the directory.
+    logical: u32,
+    /// How many levels of nodes are beneath the root's entry that led here, this one's included; 0: a leaf.
+    levels: usize,
+    /// Hashes from here on, up to
+    low: u32,
+    /// here; the lowest bit is set if that one itself may be here, too. `None`: all.
+    high: Option<u32>,
+}
+
+impl<S: Source> Volume<S> {
+    /// Checks directory `dir` whole: that each block can be read and is whole, that it begins with `.` and `..`, and, if it has a hash tree, that the tree's
+    /// entries are in order, that it leads to each block once, and each name is where its hash is looked for.
+    ///
+    /// # Errors
+    /// The first defect; [`Error::NotDirectory`], or the device.
+    pub fn check_index(&self, dir: &Inode) -> Result<(), Error> {
+        let ino = dir.ino();
+        let dir = Directory::open(self, dir)?;
+        if dir.blocks == 0 || self.replayed().names(ino).is_some() {
+            // In its inode, or with names that are in no block: it is read whole.
+            self.entries(dir.inode, 0)?;
+            return Ok(());
+        }
+        let first = dir.block(0)?.map_err(|_| dir.corrupt(Defect::DirectoryEntry, None))?;
+        let mut dots = Dirents::new(&first.bytes, dir.shape);
+        for name in [&b"."[..], b".."] {
+            let entry = dots
+                .next()
+                .and_then(Result::ok)
+                .filter(|entry| entry.name == name && entry.ino != 0 && (name == b".." || entry.ino == ino));
+            entry.ok_or_else(|| dir.corrupt(Defect::DirectoryEntry, Some(first.number)))?;
+        }
+        if dir.is_indexed { check_tree(&dir) } else { check_blocks(&dir) }
+    }
+}
+
+/// The names of a block, each of which `is_right` says is in its place.
+fn check_names<S: Source>(
+    dir: &Directory<'_, S>,
+    block: &Block,
+    is_right: impl Fn(&[u8]) -> bool,
+) -> Result<(), Error> {
+    for entry in Dirents::new(&block.bytes, dir.shape) {
+        let entry = entry.map_err(|defect| dir.corrupt(defect, Some(block.number)))?;
+        if entry.ino != 0 && !is_right(entry.name) {
+            return Err(dir.corrupt(Defect::HashTree, Some(block.number)));
+        }
+    }
+    Ok(())
+}
+
+fn check_blocks<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
+    for logical in 0..dir.blocks {
+        let block = dir.block(logical)?.map_err(|_| dir.corrupt(Defect::DirectoryEntry, None))?;
+        check_names(dir, &block, |_| true)?;
+    }
+    Ok(())
+}
+
+fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
+    let (root, number) = dir.root()?;
+    let kind = dir.hash_kind(root.hash_version).ok_or_else(|| dir.corrupt(Defect::HashTree, Some(number)))?;
+    let mut seen = HashSet::from([0]);
+    let mut left = Vec::new();
+    push_children(
+        dir,
+        &root.node,
+        number,
+        &Subtree { logical: 0, levels: root.levels + 1, low: 0, high: None },
+        &mut left,
+    )?;
+    while let Some(subtree) = left.pop() {
+        let bad = |number| dir.corrupt(Defect::HashTree, number);
+        if subtree.logical >= dir.blocks || !seen.insert(subtree.logical) {
+            return Err(bad(None));
+        }
+        let block = dir.block(subtree.logical)?.map_err(|_| bad(None))?;
+        if subtree.levels == 0 {
+            if block.is_index {
+                return Err(bad(Some(block.number)));
+            }
+            let Subtree { low, high, .. } = subtree;
+            check_names(dir, &block, |name| is_between(dir.hash(kind, name), low, high))?;
+        } else {
+            let number = block.number;
+            let node = IndexNode::parse(block.bytes, dir.shape).map_err(|_| bad(Some(number)))?;
+            push_children(dir, &node, number, &subtree, &mut left)?;
+        }
+    }
+    if seen.len() == dir.blocks as usize { Ok(()) } else { Err(dir.corrupt(Defect::HashTree, None)) }
+}
+
+/// The children of `node`, which `subtree` led to, in order.
+fn push_children<S: Source>(
+    dir: &Directory<'_, S>,
+    node: &IndexNode,
+    number: u64,
+    subtree: &Subtree,
+    left: &mut Vec<Subtree>,
+) -> Result<(), Error> {
+    for index in 0..node.count() {
+        let low = if index == 0 { subtree.low } else { node.hash(index) };
+        let high = if index + 1 < node.count() { Some(node.hash(index + 1)) } else { subtree.high };
+        if high.is_some_and(|high| high < low) {
+            return Err(dir.corrupt(Defect::HashTree, Some(number)));
+        }
+        left.push(Subtree { logical: node.child(index), levels: subtree.levels - 1, low, high });
+    }
+    Ok(())
+}

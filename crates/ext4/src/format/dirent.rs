@@ -1,0 +1,294 @@
+//! Entries of a directory in one block (kernel documentation: `filesystems/ext4/directory.rst`; `struct ext4_dir_entry_2`).
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::checksum::crc32c;
+use super::features::incompat;
+use super::superblock::Superblock;
+use crate::FileType;
+use crate::error::Defect;
+
+/// The longest name, in bytes (`EXT4_NAME_LEN`).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Size of the checksummed tail of a block.
+pub(super) const TAIL_BYTES: usize = 12;
+/// The smallest entry: a name of one to four bytes.
+pub(super) const ENTRY_BYTES_MIN: usize = 12;
+/// The file type that the tail claims to have.
+pub(super) const TAIL_FILE_TYPE: u8 = 0xde;
+
+/// What comes before an entry's name (`struct ext4_dir_entry_2`).
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header {
+    inode: U32,
+    rec_len: U16,
+    name_len: u8,
+    /// The high byte of `name_len` in file systems without the feature `filetype`.
+    file_type: u8,
+}
+
+/// The end of a block with a checksum (`struct ext4_dir_entry_tail`).
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Tail {
+    reserved_zero1: U32,
+    rec_len: U16,
+    reserved_zero2: u8,
+    reserved_ft: u8,
+    checksum: U32,
+}
+
+const _: () = assert!(size_of::<Header>() == 8 && size_of::<Tail>() == TAIL_BYTES);
+
+/// What has to be known of a file system to read its directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryShape {
+    /// Block size, in bytes.
+    pub block_bytes: usize,
+    /// Entries have file types (feature `filetype`).
+    pub file_types: bool,
+    /// Blocks end with a checksum (feature `metadata_csum`).
+    pub checksums: bool,
+    /// Indices may have a level more (feature `large_dir`).
+    pub large: bool,
+    /// How many inodes there are.
+    pub inodes: u32,
+}
+
+impl DirectoryShape {
+    /// That of the directories of the file system with `superblock`.
+    pub fn of(superblock: &Superblock) -> Self {
+        let features = superblock.features();
+        Self {
+            block_bytes: superblock.block_bytes() as usize,
+            file_types: features.has_incompat(incompat::FILETYPE),
+            checksums: superblock.has_checksums(),
+            large: features.has_incompat(incompat::LARGEDIR),
+            inodes: superblock.inodes(),
+        }
+    }
+
+    /// How many levels of nodes there may be between root and leaves (`ext4_dir_htree_level`).
+    pub fn levels_max(self) -> usize {
+        if self.large { 2 } else { 1 }
+    }
+}
+
+/// An entry, checked: it lies within its block, and its name within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dirent<'a> {
+    /// Where it begins in the block, in bytes.
+    pub offset: usize,
+    /// How long it is with what is unused behind it, in bytes.
+    pub bytes: usize,
+    /// Its inode; 0: the entry is not in use.
+    pub ino: u32,
+    /// What the inode is, if the entry says so.
+    pub file_type: Option<FileType>,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+/// The length of an entry, of which a block of 64 KiB needs one bit more than there is (`ext4_rec_len_from_disk`).
+pub(super) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
+    let raw = usize::from(rec_len);
+    if block_bytes < 1 << 16 {
+        raw
+    } else if raw == 0 || raw == 0xffff {
+        block_bytes
+    } else {
+        // Lengths are multiples of four: the two lowest bits are free to be the highest.
+        raw & 0xfffc | (raw & 3) << 16
+    }
+}
+
+/// The type that an entry's `file_type` (`EXT4_FT_*`) says; `None` for 0 and what is not known.
+fn file_type(raw: u8) -> Option<FileType> {
+    Some(match raw {
+        1 => FileType::Regular,
+        2 => FileType::Directory,
+        3 => FileType::Character,
+        4 => FileType::Block,
+        5 => FileType::Fifo,
+        6 => FileType::Socket,
+        7 => FileType::Symlink,
+        _ => return None,
+    })
+}
+
+/// The entries in `area`, used or not, one after another. After a defect nothing more comes.
+#[derive(Debug, Clone)]
+pub struct Dirents<'a> {
+    area: &'a [u8],
+    offset: usize,
+    shape: DirectoryShape,
+}
+
+impl<'a> Dirents<'a> {
+    /// Those in a whole block, or in the part of an inode that is a small directory.
+    pub fn new(area: &'a [u8], shape: DirectoryShape) -> Self {
+        Self { area, offset: 0, shape }
+    }
+
+    /// What `ext4_check_dir_entry` demands, and that a name could be one.
+    fn parse(&self) -> Option<Dirent<'a>> {
+        let rest = self.area.get(self.offset..)?;
+        let (header, after) = Header::ref_from_prefix(rest).ok()?;
+        let bytes = record_bytes(header.rec_len.get(), self.shape.block_bytes);
+        let name_bytes = usize::from(header.name_len);
+        let left_bytes = rest.len().checked_sub(bytes)?;
+        let ino = header.inode.get();
+        if bytes < ENTRY_BYTES_MIN
+            || !bytes.is_multiple_of(4)
+            || bytes < (8 + name_bytes).next_multiple_of(4)
+            || left_bytes != 0 && left_bytes < ENTRY_BYTES_MIN
+            || ino > self.shape.inodes
+        {
+            return None;
+        }
+        let name = after.get(..name_bytes)?;
+        if ino != 0 && (name.is_empty() || name.iter().any(|byte| matches!(byte, 0 | b'/'))) {
+            return None;
+        }
+        let file_type = if self.shape.file_types { file_type(header.file_type) } else { None };
+        Some(Dirent { offset: self.offset, bytes, ino, file_type, name })
+    }
+}
+
+impl<'a> Iterator for Dirents<'a> {
+    type Item = Result<Dirent<'a>, Defect>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.offset >= self.area.len() {
+            return None;
+        }
+        match self.parse() {
+            Some(entry) => {
+                self.offset += entry.bytes;
+                Some(Ok(entry))
+            }
+            None => {
+                self.offset = self.area.len();
+                Some(Err(Defect::DirectoryEntry))
+            }
+        }
+    }
+}
+
+/// Finds `name` among the entries of `area`.
+///
+/// # Errors
+/// A defect before it was found.
+pub fn find(
+    area: &[u8],
+    shape: DirectoryShape,
+    name: &[u8],
+) -> Result<Option<(u32, Option<FileType>)>, Defect> {
+    for entry in Dirents::new(area, shape) {
+        let entry = entry?;
+        if entry.ino != 0 && entry.name == name {
+            return Ok(Some((entry.ino, entry.file_type)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the checksum in the tail of `block` is right; `seed` is the directory's (`ext4_dirblock_csum_verify`). A block without a tail is not.
+pub fn leaf_checksum_is_right(block: &[u8], seed: u32) -> bool {
+    let Some(content_bytes) = block.len().checked_sub(TAIL_BYTES) else { return false };
+    let (content, tail) = block.split_at(content_bytes);
+    let Ok(tail) = Tail::ref_from_bytes(tail) else { return false };
+    tail.reserved_zero1.get() == 0
+        && usize::from(tail.rec_len.get()) == TAIL_BYTES
+        && tail.reserved_zero2 == 0
+        && tail.reserved_ft == TAIL_FILE_TYPE
+        && tail.checksum.get() == crc32c(seed, content)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) const SHAPE: DirectoryShape =
+        DirectoryShape { block_bytes: 1024, file_types: true, checksums: true, large: false, inodes: 100 };
+
+    /// Appends an entry, of `bytes` in all.
+    pub(in super::super) fn put(area: &mut Vec<u8>, ino: u32, bytes: u16, file_type: u8, name: &[u8]) {
+        let end = area.len() + usize::from(bytes);
+        area.extend(ino.to_le_bytes());
+        area.extend(bytes.to_le_bytes());
+        area.extend([u8::try_from(name.len()).unwrap(), file_type]);
+        area.extend(name);
+        area.resize(end, 0);
+    }
+
+    fn block() -> Vec<u8> {
+        let mut area = Vec::new();
+        put(&mut area, 2, 12, 2, b".");
+        put(&mut area, 2, 12, 2, b"..");
+        put(&mut area, 0, 16, 1, b"gone");
+        put(&mut area, 11, 1024 - 40 - 12, 7, b"link");
+        put(&mut area, 0, 12, 0xde, b"");
+        let sum = crc32c(7, &area[..1012]);
+        area[1020..].copy_from_slice(&sum.to_le_bytes());
+        // The tail has no name, and the name's length in `put` is what says so.
+        area
+    }
+
+    #[test]
+    fn entries_one_after_another() {
+        let block = block();
+        let all: Vec<_> = Dirents::new(&block, SHAPE).map(Result::unwrap).collect();
+        assert_eq!(all.iter().map(|entry| entry.ino).collect::<Vec<_>>(), [2, 2, 0, 11, 0]);
+        assert_eq!(all[3].name, b"link");
+        assert_eq!(all[3].file_type, Some(FileType::Symlink));
+        assert_eq!(all[3].offset, 40);
+        assert_eq!(find(&block, SHAPE, b"link"), Ok(Some((11, Some(FileType::Symlink)))));
+        assert_eq!(find(&block, SHAPE, b"gone"), Ok(None));
+        assert!(leaf_checksum_is_right(&block, 7));
+        assert!(!leaf_checksum_is_right(&block, 8));
+        for at in 0..block.len() {
+            let mut other = block.clone();
+            other[at] ^= 0x10;
+            assert!(!leaf_checksum_is_right(&other, 7), "byte {at}");
+        }
+        assert!(!leaf_checksum_is_right(&block[..8], 7));
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_defect_and_the_end() {
+        let spoil: [(&str, usize, &[u8]); 7] = [
+            ("length 0", 4, &[0, 0]),
+            ("length no multiple of 4", 4, &[13, 0]),
+            ("shorter than its name", 6, &[9]),
+            ("beyond the end", 44, &[0xff, 0xff]),
+            ("an inode that is not", 0, &[101, 0]),
+            ("no name", 6, &[0]),
+            ("a slash in it", 8, b"/"),
+        ];
+        for (what, at, bytes) in spoil {
+            let mut block = block();
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+            let seen: Vec<_> = Dirents::new(&block, SHAPE).collect();
+            assert_eq!(seen.last(), Some(&Err(Defect::DirectoryEntry)), "{what}");
+            assert_eq!(seen.iter().filter(|entry| entry.is_err()).count(), 1, "{what}");
+        }
+        // Eight bytes that no entry could have.
+        let mut area = Vec::new();
+        put(&mut area, 2, 16, 2, b".");
+        area.extend([0; 8]);
+        assert_eq!(Dirents::new(&area, SHAPE).next(), Some(Err(Defect::DirectoryEntry)));
+    }
+
+    #[test]
+    fn lengths_in_blocks_of_64_kib() {
+        let cases = [(12, 12), (0xffff, 65_536), (0, 65_536), (0xfffc, 65_532), (0x0005, 0x10004)];
+        for (raw, bytes) in cases {
+            assert_eq!(record_bytes(raw, 65_536), bytes, "{raw:#x}");
+        }
+        assert_eq!(record_bytes(0xffff, 32_768), 0xffff);
+        assert_eq!(record_bytes(0, 4_096), 0);
+    }
+}

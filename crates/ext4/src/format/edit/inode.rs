@@ -1,0 +1,326 @@
+//! Inodes that are being changed.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::super::features::{incompat, ro_compat};
+use super::super::inode::{BLOCK_AREA_BYTES, Inode, RawInode, RawInodeExtra, flags};
+use super::super::superblock::Superblock;
+use crate::{Corruption, FileType, Timestamp};
+
+const GOOD_OLD_BYTES: usize = size_of::<RawInode>();
+/// `i_extra_isize` of new inodes, as far as there is room (`s_want_extra_isize` of mke2fs).
+const EXTRA_BYTES: u16 = size_of::<RawInodeExtra>() as u16;
+
+/// The bytes of one inode, as they are to be on the disk, but for their checksum.
+#[derive(Debug, Clone)]
+pub struct InodeEdit {
+    ino: u32,
+    bytes: Box<[u8]>,
+}
+
+/// The two words of a time (`ext4_encode_extra_time`): seconds, and two more bits of them with the nanoseconds.
+fn words(time: Timestamp) -> (u32, u32) {
+    let epoch = ((time.seconds - i64::from(time.seconds as i32)) >> 32) as u32 & 3;
+    (time.seconds as u32, epoch | time.nanoseconds << 2)
+}
+
+impl InodeEdit {
+    /// Inode `ino`, whose checked `bytes` these are.
+    pub fn of(ino: u32, bytes: &[u8]) -> Self {
+        Self { ino, bytes: bytes.into() }
+    }
+
+    /// A new inode: all zeroes, but for its generation and the size of its newer part.
+    pub fn new(superblock: &Superblock, ino: u32, generation: u32) -> Self {
+        let mut edit = Self { ino, bytes: vec![0; superblock.inode_bytes() as usize].into() };
+        edit.raw().generation = U32::new(generation);
+        let room = edit.bytes.len() - GOOD_OLD_BYTES;
+        if let Some(extra) = edit.extra() {
+            extra.extra_isize = U16::new(EXTRA_BYTES.min(room as u16));
+        }
+        edit
+    }
+
+    /// Its number.
+    pub fn ino(&self) -> u32 {
+        self.ino
+    }
+
+    /// As it would be read.
+    ///
+    /// # Errors
+    /// A field has a value that cannot be.
+    pub fn parsed(&self, superblock: &Superblock) -> Result<Inode, Corruption> {
+        Inode::parse(superblock, self.ino, &self.bytes)
+    }
+
+    /// Its bytes for the disk, with their checksum.
+    pub fn sealed(&self, superblock: &Superblock) -> Box<[u8]> {
+        let mut bytes = self.bytes.clone();
+        Inode::set_checksum(superblock, self.ino, &mut bytes);
+        bytes
+    }
+
+    fn raw_ref(&self) -> &RawInode {
+        // Inodes have 128 bytes at least: the superblock was checked.
+        RawInode::ref_from_prefix(&self.bytes).expect("128 bytes").0
+    }
+
+    fn raw(&mut self) -> &mut RawInode {
+        RawInode::mut_from_prefix(&mut self.bytes).expect("128 bytes").0
+    }
+
+    fn extra(&mut self) -> Option<&mut RawInodeExtra> {
+        RawInodeExtra::mut_from_prefix(&mut self.bytes[GOOD_OLD_BYTES..]).ok().map(|(extra, _)| extra)
+    }
+
+    /// `i_extra_isize`, in bytes.
+    pub fn extra_bytes(&self) -> usize {
+        let extra = RawInodeExtra::ref_from_prefix(&self.bytes[GOOD_OLD_BYTES..]);
+        extra.map_or(0, |(extra, _)| usize::from(extra.extra_isize.get()))
+    }
+
+    /// The newer part, if it reaches to `end` bytes.
+    fn extra_to(&mut self, end: usize) -> Option<&mut RawInodeExtra> {
+        if self.extra_bytes() < end {
+            return None;
+        }
+        self.extra()
+    }
+
+    /// What follows the fields: where extended attributes are kept.
+    pub fn body(&mut self) -> &mut [u8] {
+        let at = (GOOD_OLD_BYTES + self.extra_bytes()).min(self.bytes.len());
+        &mut self.bytes[at..]
+    }
+
+    /// `i_mode`, type and permissions.
+    pub fn mode(&self) -> u16 {
+        self.raw_ref().mode.get()
+    }
+
+    /// Sets `i_mode`, type and permissions.
+    pub fn set_mode(&mut self, mode: u16) {
+        self.raw().mode = U16::new(mode);
+    }
+
+    /// What it is, as its mode says; `None`: nothing yet.
+    pub fn file_type(&self) -> Option<FileType> {
+        Some(match self.mode() >> 12 {
+            0x1 => FileType::Fifo,
+            0x2 => FileType::Character,
+            0x4 => FileType::Directory,
+            0x6 => FileType::Block,
+            0x8 => FileType::Regular,
+            0xA => FileType::Symlink,
+            0xC => FileType::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The owner: user and group.
+    pub fn owner(&self) -> (u32, u32) {
+        let raw = self.raw_ref();
+        let wide = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
+        (wide(raw.uid, raw.uid_high), wide(raw.gid, raw.gid_high))
+    }
+
+    /// Sets the owner.
+    pub fn set_owner(&mut self, uid: u32, gid: u32) {
+        let raw = self.raw();
+        (raw.uid, raw.uid_high) = (U16::new(uid as u16), U16::new((uid >> 16) as u16));
+        (raw.gid, raw.gid_high) = (U16::new(gid as u16), U16::new((gid >> 16) as u16));
+    }
+
+    /// Size of the content, in bytes.
+    pub fn size(&self) -> u64 {
+        let raw = self.raw_ref();
+        u64::from(raw.size_lo.get()) | u64::from(raw.size_high.get()) << 32
+    }
+
+    /// Sets the size of the content, in bytes. Who makes a file of 2 GiB or more sees to it that the superblock has `large_file`.
+    pub fn set_size(&mut self, bytes: u64) {
+        let raw = self.raw();
+        (raw.size_lo, raw.size_high) = (U32::new(bytes as u32), U32::new((bytes >> 32) as u32));
+    }
+
+    /// `i_links_count`.
+    pub fn links(&self) -> u16 {
+        self.raw_ref().links_count.get()
+    }
+
+    /// Sets `i_links_count`.
+    pub fn set_links(&mut self, links: u16) {
+        self.raw().links_count = U16::new(links);
+    }
+
+    /// `i_flags`.
+    pub fn flags(&self) -> u32 {
+        self.raw_ref().flags.get()
+    }
+
+    /// Sets `i_flags`.
+    pub fn set_flags(&mut self, flags: u32) {
+        self.raw().flags = U32::new(flags);
+    }
+
+    /// `i_generation`.
+    pub fn generation(&self) -> u32 {
+        self.raw_ref().generation.get()
+    }
+
+    /// What the checksums of its blocks start from.
+    pub fn checksum_seed(&self, superblock: &Superblock) -> u32 {
+        super::super::checksum::inode_seed(superblock.seed(), self.ino, self.generation())
+    }
+
+    /// `i_blocks` in blocks of the file system: those of its content, of its trees and of its attributes.
+    pub fn blocks(&self, superblock: &Superblock) -> u64 {
+        let raw = self.raw_ref();
+        let mut blocks = u64::from(raw.blocks_lo.get());
+        if superblock.features().has_ro_compat(ro_compat::HUGE_FILE) {
+            blocks |= u64::from(raw.blocks_high.get()) << 32;
+            if raw.flags.get() & flags::HUGE_FILE != 0 {
+                return blocks;
+            }
+        }
+        blocks >> (superblock.block_bits() - 9)
+    }
+
+    /// Sets `i_blocks`, in blocks of the file system.
+    pub fn set_blocks(&mut self, superblock: &Superblock, blocks: u64) {
+        let sectors = blocks << (superblock.block_bits() - 9);
+        let huge = sectors >> 48 != 0;
+        let words = if huge { blocks } else { sectors };
+        let raw = self.raw();
+        (raw.blocks_lo, raw.blocks_high) = (U32::new(words as u32), U16::new((words >> 32) as u16));
+        let others = raw.flags.get() & !flags::HUGE_FILE;
+        raw.flags = U32::new(others | if huge { flags::HUGE_FILE } else { 0 });
+    }
+
+    /// `i_block`: the root of the extent tree or block map, a short link's target, a device's numbers.
+    pub fn block_area(&self) -> &[u8; BLOCK_AREA_BYTES] {
+        &self.raw_ref().block
+    }
+
+    /// The same, to be changed.
+    pub fn block_area_mut(&mut self) -> &mut [u8; BLOCK_AREA_BYTES] {
+        &mut self.raw().block
+    }
+
+    /// Sets the numbers of a device, in the form that is old if they are small (`new_encode_dev`, `old_encode_dev`); `false`: there is no room
+    /// for such.
+    pub fn set_device(&mut self, (major, minor): (u32, u32)) -> bool {
+        if major >= 1 << 12 || minor >= 1 << 20 {
+            return false;
+        }
+        let small = major < 256 && minor < 256;
+        let old = if small { major << 8 | minor } else { 0 };
+        let new = if small { 0 } else { minor & 0xFF | major << 8 | (minor & !0xFF) << 12 };
+        let area = &mut self.raw().block;
+        area[..4].copy_from_slice(&old.to_le_bytes());
+        area[4..8].copy_from_slice(&new.to_le_bytes());
+        true
+    }
+
+    /// The block of its extended attributes; 0: none.
+    pub fn attribute_block(&self, superblock: &Superblock) -> u64 {
+        let raw = self.raw_ref();
+        let high = u64::from(raw.file_acl_high.get()) << 32;
+        let bit64 = superblock.features().has_incompat(incompat::BIT64);
+        u64::from(raw.file_acl_lo.get()) | if bit64 { high } else { 0 }
+    }
+
+    /// Sets the block of its extended attributes; 0: none.
+    pub fn set_attribute_block(&mut self, block: u64) {
+        let raw = self.raw();
+        (raw.file_acl_lo, raw.file_acl_high) = (U32::new(block as u32), U16::new((block >> 32) as u16));
+    }
+
+    /// `i_dtime`: when it was deleted, in seconds since 1970, or the next orphan.
+    pub fn deletion_time(&self) -> u32 {
+        self.raw_ref().dtime.get()
+    }
+
+    /// Sets `i_dtime`.
+    pub fn set_deletion_time(&mut self, seconds: u32) {
+        self.raw().dtime = U32::new(seconds);
+    }
+
+    /// Sets the time of the last read.
+    pub fn set_accessed(&mut self, time: Timestamp) {
+        let (seconds, more) = words(time);
+        self.raw().atime = U32::new(seconds);
+        if let Some(extra) = self.extra_to(16) {
+            extra.atime_extra = U32::new(more);
+        }
+    }
+
+    /// Sets the time of the last change of the content.
+    pub fn set_modified(&mut self, time: Timestamp) {
+        let (seconds, more) = words(time);
+        self.raw().mtime = U32::new(seconds);
+        if let Some(extra) = self.extra_to(12) {
+            extra.mtime_extra = U32::new(more);
+        }
+    }
+
+    /// Sets the time of the last change of the inode.
+    pub fn set_changed(&mut self, time: Timestamp) {
+        let (seconds, more) = words(time);
+        self.raw().ctime = U32::new(seconds);
+        if let Some(extra) = self.extra_to(8) {
+            extra.ctime_extra = U32::new(more);
+        }
+    }
+
+    /// Sets the time it was made, if there is room for it.
+    pub fn set_created(&mut self, time: Timestamp) {
+        let (seconds, more) = words(time);
+        if let Some(extra) = self.extra_to(24) {
+            (extra.crtime, extra.crtime_extra) = (U32::new(seconds), U32::new(more));
+        }
+    }
+
+    /// Sets the project, if there is room for it.
+    pub fn set_project(&mut self, project: u32) {
+        if let Some(extra) = self.extra_to(32) {
+            extra.projid = U32::new(project);
+        }
+    }
+
+    /// All its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_parsed() {
+        let superblock = super::super::super::superblock::tests::example();
+        let mut edit = InodeEdit::new(&superblock, 12, 77);
+        let time = |seconds| Timestamp { seconds, nanoseconds: 999_999_999 };
+        edit.set_mode(0x8000 | 0o644);
+        edit.set_owner(70_000, 80_000);
+        edit.set_size(5 << 32 | 7);
+        edit.set_links(3);
+        edit.set_accessed(time(-1));
+        edit.set_modified(time(0x8000_0000));
+        edit.set_changed(time(0x3_7FFF_FFFF));
+        edit.set_created(time(0));
+        edit.set_blocks(&superblock, 9);
+        let inode = edit.parsed(&superblock).unwrap();
+        let told = inode.metadata();
+        assert_eq!((told.uid, told.gid, told.size, told.links), (70_000, 80_000, 5 << 32 | 7, 3));
+        assert_eq!((told.accessed, told.modified), (time(-1), time(0x8000_0000)));
+        assert_eq!((told.changed, told.created), (time(0x3_7FFF_FFFF), Some(time(0))));
+        assert_eq!(told.blocks_512, 9 * u64::from(superblock.block_bytes()) / 512);
+        assert_eq!((edit.blocks(&superblock), told.generation), (9, 77));
+        assert!(Inode::checksum_is_right(&superblock, 12, &edit.sealed(&superblock)));
+    }
+}

@@ -1,0 +1,144 @@
+//! Group descriptors (kernel documentation: `filesystems/ext4/group_descr.rst`; e2fsprogs: `struct ext4_group_desc`).
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum::{crc16, crc32c};
+use super::features::ro_compat;
+use super::superblock::Superblock;
+use crate::{Corruption, Defect};
+
+/// The first 32 bytes of a descriptor: all of it without `64bit`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawGroup {
+    pub(super) block_bitmap_lo: U32,
+    pub(super) inode_bitmap_lo: U32,
+    pub(super) inode_table_lo: U32,
+    pub(super) free_blocks_count_lo: U16,
+    pub(super) free_inodes_count_lo: U16,
+    pub(super) used_dirs_count_lo: U16,
+    pub(super) flags: U16,
+    pub(super) exclude_bitmap_lo: U32,
+    pub(super) block_bitmap_csum_lo: U16,
+    pub(super) inode_bitmap_csum_lo: U16,
+    pub(super) itable_unused_lo: U16,
+    pub(super) checksum: U16,
+}
+
+/// Bytes 32 to 64 of a descriptor, with `64bit`.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawGroupHigh {
+    pub(super) block_bitmap_hi: U32,
+    pub(super) inode_bitmap_hi: U32,
+    pub(super) inode_table_hi: U32,
+    pub(super) free_blocks_count_hi: U16,
+    pub(super) free_inodes_count_hi: U16,
+    pub(super) used_dirs_count_hi: U16,
+    pub(super) itable_unused_hi: U16,
+    pub(super) exclude_bitmap_hi: U32,
+    pub(super) block_bitmap_csum_hi: U16,
+    pub(super) inode_bitmap_csum_hi: U16,
+    pub(super) reserved: U32,
+}
+
+const CHECKSUM_AT: usize = std::mem::offset_of!(RawGroup, checksum);
+
+const _: () = {
+    assert!(size_of::<RawGroup>() == 32);
+    assert!(CHECKSUM_AT == 0x1E);
+    assert!(size_of::<RawGroupHigh>() == 32);
+    assert!(std::mem::offset_of!(RawGroupHigh, block_bitmap_csum_hi) == 0x18);
+};
+
+/// `bg_flags`: the inode bitmap and table were never written.
+pub(super) const INODE_UNINIT: u16 = 1;
+/// `bg_flags`: the block bitmap was never written.
+pub(super) const BLOCK_UNINIT: u16 = 2;
+
+/// A group whose descriptor is sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    /// Where its block bitmap is.
+    pub block_bitmap: u64,
+    /// Where its inode bitmap is.
+    pub inode_bitmap: u64,
+    /// Where its inode table begins.
+    pub inode_table: u64,
+    /// Free clusters (blocks, without `bigalloc`).
+    pub free_clusters: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Directories.
+    pub directories: u32,
+    /// Inodes at the end of the table that were never used.
+    pub unused_inodes: u32,
+    /// Its inodes were never used, its inode bitmap was never written.
+    pub inode_uninit: bool,
+    /// Its block bitmap was never written.
+    pub block_uninit: bool,
+    /// Checksum of the block bitmap, as far as [`checksum_mask`](Self::checksum_mask) goes.
+    pub block_bitmap_checksum: u32,
+    /// Checksum of the inode bitmap, as far as [`checksum_mask`](Self::checksum_mask) goes.
+    pub inode_bitmap_checksum: u32,
+    /// Which bits of the bitmaps' checksums the descriptor has room for.
+    pub checksum_mask: u32,
+}
+
+/// The checksum that `bytes`, a descriptor, should have; `None`: descriptors have none here.
+pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
+    let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
+    let number = number.to_le_bytes();
+    if superblock.has_checksums() {
+        let state = crc32c(crc32c(superblock.seed(), &number), before);
+        // The field itself counts as zero.
+        return Some(crc32c(crc32c(state, &[0; 2]), after) as u16);
+    }
+    let gdt_csum = superblock.features.has_ro_compat(ro_compat::GDT_CSUM);
+    gdt_csum.then(|| crc16(crc16(crc16(crc16(!0, &superblock.raw.uuid), &number), before), after))
+}
+
+impl Group {
+    /// Whether the checksum of descriptor `number`, `bytes`, is right; where there are none it is.
+    pub fn checksum_is_right(superblock: &Superblock, number: u32, bytes: &[u8]) -> bool {
+        let Ok((raw, _)) = RawGroup::read_from_prefix(bytes) else { return false };
+        checksum(superblock, number, bytes).is_none_or(|checksum| checksum == raw.checksum.get())
+    }
+
+    /// Reads descriptor `number` of `bytes`, as many as a descriptor has. Its checksum is
+    /// [something else](Self::checksum_is_right).
+    ///
+    /// # Errors
+    /// [`Defect::GroupPointer`].
+    pub fn parse(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Self, Corruption> {
+        let wrong = || Corruption::new(Defect::GroupPointer).in_block(u64::from(number));
+        let (raw, rest) = RawGroup::read_from_prefix(bytes).map_err(|_| wrong())?;
+        let high = RawGroupHigh::read_from_prefix(rest).ok().map(|(high, _)| high);
+        let checksum_mask = if high.is_some() { u32::MAX } else { 0xFFFF };
+        let high = high.unwrap_or_default();
+        let block = |low: U32, high: U32| u64::from(low.get()) | u64::from(high.get()) << 32;
+        let count = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
+        // Flags and counts of unused inodes mean something only where a checksum guards them.
+        let guarded = superblock.features.ro_compat & (ro_compat::GDT_CSUM | ro_compat::METADATA_CSUM) != 0;
+        let flag = |flag| guarded && raw.flags.get() & flag != 0;
+        let group = Self {
+            block_bitmap: block(raw.block_bitmap_lo, high.block_bitmap_hi),
+            inode_bitmap: block(raw.inode_bitmap_lo, high.inode_bitmap_hi),
+            inode_table: block(raw.inode_table_lo, high.inode_table_hi),
+            free_clusters: count(raw.free_blocks_count_lo, high.free_blocks_count_hi),
+            free_inodes: count(raw.free_inodes_count_lo, high.free_inodes_count_hi),
+            directories: count(raw.used_dirs_count_lo, high.used_dirs_count_hi),
+            unused_inodes: if guarded { count(raw.itable_unused_lo, high.itable_unused_hi) } else { 0 },
+            inode_uninit: flag(INODE_UNINIT),
+            block_uninit: flag(BLOCK_UNINIT),
+            block_bitmap_checksum: count(raw.block_bitmap_csum_lo, high.block_bitmap_csum_hi),
+            inode_bitmap_checksum: count(raw.inode_bitmap_csum_lo, high.inode_bitmap_csum_hi),
+            checksum_mask,
+        };
+        let inside = superblock.holds(group.block_bitmap, 1)
+            && superblock.holds(group.inode_bitmap, 1)
+            && superblock.holds(group.inode_table, superblock.inode_table_blocks());
+        if inside { Ok(group) } else { Err(wrong()) }
+    }
+}

@@ -1,0 +1,421 @@
+//! Blocks of the journal (kernel documentation: `filesystems/ext4/journal.rst`; `linux/jbd2.h`, e2fsprogs: `kernel-jbd.h`). All of it is big-endian.
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::super::checksum::crc32c;
+use crate::error::{Defect, Error, Unsupported};
+
+/// What every block of the journal begins with that is no copy (`JBD2_MAGIC_NUMBER`).
+pub(super) const MAGIC: u32 = 0xc03b_3998;
+
+/// Kinds of block (`JBD2_*_BLOCK`).
+pub(super) const DESCRIPTOR: u32 = 1;
+pub(super) const COMMIT: u32 = 2;
+const SUPERBLOCK_V1: u32 = 3;
+pub(super) const SUPERBLOCK_V2: u32 = 4;
+pub(super) const REVOKE: u32 = 5;
+
+pub(super) const COMPAT_CHECKSUM: u32 = 0x1;
+pub(super) const INCOMPAT_REVOKE: u32 = 0x1;
+pub(super) const INCOMPAT_64BIT: u32 = 0x2;
+pub(super) const INCOMPAT_ASYNC_COMMIT: u32 = 0x4;
+pub(super) const INCOMPAT_CSUM_V2: u32 = 0x8;
+pub(super) const INCOMPAT_CSUM_V3: u32 = 0x10;
+pub(super) const INCOMPAT_FAST_COMMIT: u32 = 0x20;
+/// Those above, and REVOKE.
+const INCOMPAT_KNOWN: u32 = 0x3f;
+
+/// Of a tag: the copy began like a journal block, and its first four bytes are zeroes instead.
+pub(super) const TAG_ESCAPED: u32 = 0x1;
+pub(super) const TAG_SAME_UUID: u32 = 0x2;
+pub(super) const TAG_LAST: u32 = 0x8;
+
+/// `JBD2_CRC32C_CHKSUM`
+pub(super) const CHECKSUM_CRC32C: u8 = 4;
+/// `JBD2_CRC32_CHKSUM`
+const CHECKSUM_CRC32: u8 = 1;
+/// Without fast commits' own number (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
+const FAST_COMMIT_BLOCKS: u32 = 256;
+/// The log has at least so many blocks besides those of fast commits (`JBD2_MIN_JOURNAL_BLOCKS`).
+const LOG_BLOCKS_MIN: u32 = 1024;
+/// The checksum at the end of descriptor and revoke blocks (`struct jbd2_journal_block_tail`).
+pub(super) const TAIL_BYTES: usize = 4;
+
+/// `struct journal_header_s`
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Header {
+    pub magic: U32,
+    pub blocktype: U32,
+    pub sequence: U32,
+}
+
+/// `struct journal_superblock_s`; up to `errno` is all that version 1 has.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct RawSuperblock {
+    pub header: Header,
+    pub blocksize: U32,
+    pub maxlen: U32,
+    pub first: U32,
+    pub sequence: U32,
+    pub start: U32,
+    pub errno: U32,
+    pub feature_compat: U32,
+    pub feature_incompat: U32,
+    pub feature_ro_compat: U32,
+    pub uuid: [u8; 16],
+    pub nr_users: U32,
+    pub dynsuper: U32,
+    pub max_transaction: U32,
+    pub max_trans_data: U32,
+    pub checksum_type: u8,
+    pub padding2: [u8; 3],
+    pub num_fc_blks: U32,
+    pub head: U32,
+    pub padding: [U32; 40],
+    pub checksum: U32,
+    pub users: [u8; 16 * 48],
+}
+
+pub(super) const SUPERBLOCK_BYTES: usize = 1024;
+pub(super) const CHECKSUM_OFFSET: usize = 0xfc;
+
+/// `struct commit_header`
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct RawCommit {
+    pub header: Header,
+    pub chksum_type: u8,
+    pub chksum_size: u8,
+    pub padding: [u8; 2],
+    pub chksum: [U32; 8],
+    pub commit_sec: U64,
+    pub commit_nsec: U32,
+}
+
+/// `struct journal_block_tag3_s`
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct Tag3 {
+    pub blocknr: U32,
+    pub flags: U32,
+    pub blocknr_high: U32,
+    pub checksum: U32,
+}
+
+/// `struct journal_block_tag_s`, without `blocknr_high`, which only 64-bit journals have.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct Tag {
+    pub blocknr: U32,
+    pub checksum: U16,
+    pub flags: U16,
+}
+
+const _: () = assert!(
+    size_of::<Header>() == 12
+        && size_of::<RawSuperblock>() == SUPERBLOCK_BYTES
+        && std::mem::offset_of!(RawSuperblock, checksum) == CHECKSUM_OFFSET
+        && size_of::<RawCommit>() == 60
+        && size_of::<Tag3>() == 16
+        && size_of::<Tag>() == 8
+);
+
+/// A journal's superblock, checked: the log it describes lies within the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Superblock {
+    /// Block size, in bytes.
+    pub block_bytes: usize,
+    /// The first block of the log.
+    pub first: u32,
+    /// The block behind the last of the log; those of fast commits follow.
+    pub last: u32,
+    /// All blocks, those of fast commits included.
+    pub blocks: u32,
+    /// The first transaction that is in the log.
+    pub sequence: u32,
+    /// Its first block; 0: the log is empty.
+    pub start: u32,
+    /// What the file system failed with, if it did.
+    pub errno: i32,
+    /// There may be fast commits.
+    pub fast_commits: bool,
+    /// Commit blocks may have been written without waiting for what they commit.
+    pub async_commit: bool,
+    /// Commit blocks have a CRC-32 of all that they commit (`COMPAT_CHECKSUM`).
+    pub whole_checksums: bool,
+    /// The way the journal's blocks have checksums of their own, if they have.
+    pub checksums: Checksums,
+    /// Block numbers have 64 bits.
+    pub is_64bit: bool,
+    /// What checksums begin with.
+    pub seed: u32,
+}
+
+/// Whether blocks have checksums (`CSUM_V2`, `CSUM_V3`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checksums {
+    None,
+    /// Tags have the lower half.
+    V2,
+    V3,
+}
+
+/// What is wrong with a superblock.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Refused {
+    Defect(Defect),
+    Unsupported(Unsupported),
+}
+
+impl Superblock {
+    /// Reads the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes; `believe`: whatever its checksum is.
+    pub fn parse(
+        block: &[u8],
+        block_bytes: usize,
+        journal_blocks: u32,
+        believe: bool,
+    ) -> Result<Self, Refused> {
+        let bad = Refused::Defect(Defect::JournalSuperblock);
+        let (raw, _) = RawSuperblock::ref_from_prefix(block).map_err(|_| bad.clone())?;
+        if raw.header.magic.get() != MAGIC {
+            return Err(bad);
+        }
+        let unsupported = |what: String| {
+            Refused::Unsupported(Unsupported {
+                what,
+                advice: "run e2fsck -p, or mount it once with the kernel",
+            })
+        };
+        let (compat, incompat) = match raw.header.blocktype.get() {
+            // What follows the fields of version 1 need not be zeroes.
+            SUPERBLOCK_V1 => (0, 0),
+            SUPERBLOCK_V2 => (raw.feature_compat.get(), raw.feature_incompat.get()),
+            _ => return Err(bad),
+        };
+        let is_v2 = raw.header.blocktype.get() == SUPERBLOCK_V2;
+        if incompat & !INCOMPAT_KNOWN != 0 || is_v2 && raw.feature_ro_compat.get() != 0 {
+            let bits = if incompat & !INCOMPAT_KNOWN != 0 {
+                incompat & !INCOMPAT_KNOWN
+            } else {
+                raw.feature_ro_compat.get()
+            };
+            return Err(unsupported(format!("a journal with unknown features {bits:#x}")));
+        }
+        if is_v2 && raw.nr_users.get() > 1 {
+            return Err(unsupported(format!("a journal that {} file systems share", raw.nr_users.get())));
+        }
+        let has = |bit| incompat & bit != 0;
+        let checksums = match (has(INCOMPAT_CSUM_V2), has(INCOMPAT_CSUM_V3)) {
+            (false, false) => Checksums::None,
+            (true, false) => Checksums::V2,
+            (false, true) => Checksums::V3,
+            (true, true) => return Err(bad),
+        };
+        if checksums != Checksums::None {
+            if raw.checksum_type != CHECKSUM_CRC32C || compat & COMPAT_CHECKSUM != 0 {
+                return Err(bad);
+            }
+            if !believe && with_zeroes(!0, &block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET) != raw.checksum.get()
+            {
+                return Err(Refused::Defect(Defect::JournalChecksum));
+            }
+        }
+        let blocks = raw.maxlen.get();
+        let fast_commits = has(INCOMPAT_FAST_COMMIT);
+        let mut last = blocks;
+        if fast_commits {
+            let count = if raw.num_fc_blks.get() == 0 { FAST_COMMIT_BLOCKS } else { raw.num_fc_blks.get() };
+            if let Some(log_blocks) = blocks.checked_sub(count).filter(|left| *left >= LOG_BLOCKS_MIN) {
+                last = log_blocks;
+            }
+        }
+        let (first, start) = (raw.first.get(), raw.start.get());
+        let is_sound = raw.blocksize.get() as usize == block_bytes
+            && block.len() == block_bytes
+            && blocks <= journal_blocks
+            && first > 0
+            && first < last
+            && (start == 0 || (first..last).contains(&start));
+        if !is_sound {
+            return Err(bad);
+        }
+        Ok(Self {
+            block_bytes,
+            first,
+            last,
+            blocks,
+            sequence: raw.sequence.get(),
+            start,
+            errno: raw.errno.get().cast_signed(),
+            fast_commits,
+            async_commit: has(INCOMPAT_ASYNC_COMMIT),
+            whole_checksums: compat & COMPAT_CHECKSUM != 0,
+            checksums,
+            is_64bit: has(INCOMPAT_64BIT),
+            seed: crc32c(!0, &raw.uuid),
+        })
+    }
+
+    /// Whether a descriptor or revoke block has the checksum it should have, if any.
+    pub fn tail_is_right(&self, block: &[u8]) -> bool {
+        let Some((content, tail)) = block.split_last_chunk::<TAIL_BYTES>() else { return false };
+        self.checksums == Checksums::None
+            || crc32c(crc32c(self.seed, content), &[0; TAIL_BYTES]) == u32::from_be_bytes(*tail)
+    }
+
+    /// Whether a commit block has the checksum it should have, if any (`jbd2_commit_block_csum_verify`). Of one that was torn, whose first sector alone is
+    /// new, the rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
+    pub fn commit_is_right(&self, block: &[u8]) -> bool {
+        if self.checksums == Checksums::None {
+            return true;
+        }
+        let Ok((raw, rest)) = RawCommit::ref_from_prefix(block) else { return false };
+        let stored = raw.chksum[0].get();
+        let torn = || {
+            let mut whole = vec![0; block.len()];
+            let fields = block.len() - rest.len();
+            whole[..fields].copy_from_slice(&block[..fields]);
+            with_zeroes(self.seed, &whole, 16) == stored
+        };
+        with_zeroes(self.seed, block, 16) == stored || torn()
+    }
+
+    /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence` (`jbd2_block_tag_csum_verify`).
+    pub fn copy_is_right(&self, tag: &BlockTag, sequence: u32, block: &[u8]) -> bool {
+        let sum = || crc32c(crc32c(self.seed, &sequence.to_be_bytes()), block);
+        match self.checksums {
+            Checksums::None => true,
+            Checksums::V2 => sum() & 0xffff == tag.checksum,
+            Checksums::V3 => sum() == tag.checksum,
+        }
+    }
+
+    /// How long a tag is without a UUID (`journal_tag_bytes`), in bytes.
+    fn tag_bytes(&self) -> usize {
+        let high_bytes = if self.is_64bit { 4 } else { 0 };
+        match self.checksums {
+            Checksums::None => 8 + high_bytes,
+            // Two bytes that mean nothing: the checksum was to be longer.
+            Checksums::V2 => 10 + high_bytes,
+            Checksums::V3 => 16,
+        }
+    }
+
+    /// What descriptor block `block` says that follows it.
+    pub fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
+        let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
+        let tags = block.get(size_of::<Header>()..block.len().saturating_sub(tail_bytes)).unwrap_or_default();
+        Tags {
+            rest: tags,
+            bytes: self.tag_bytes(),
+            is_v3: self.checksums == Checksums::V3,
+            is_64bit: self.is_64bit,
+        }
+    }
+
+    /// The blocks that revoke block `block` names; `None` if it says that it has more than fit.
+    pub fn revoked<'a>(&self, block: &'a [u8]) -> Option<impl Iterator<Item = u64> + use<'a>> {
+        let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
+        let end = u32::from_be_bytes(block.get(12..16)?.try_into().ok()?) as usize;
+        let records = if end <= block.len().checked_sub(tail_bytes)? {
+            block.get(16..end.max(16))?
+        } else {
+            return None;
+        };
+        let bytes = if self.is_64bit { 8 } else { 4 };
+        Some(
+            records
+                .chunks_exact(bytes)
+                .map(|record| record.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))),
+        )
+    }
+}
+
+/// A checksum of `block` in which its own four bytes at `at` count as zeroes.
+pub(super) fn with_zeroes(seed: u32, block: &[u8], at: usize) -> u32 {
+    let (before, rest) = block.split_at(at);
+    crc32c(crc32c(crc32c(seed, before), &[0; 4]), &rest[4..])
+}
+
+/// A copy that follows a descriptor block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockTag {
+    /// Where in the file system it belongs.
+    pub block: u64,
+    /// `TAG_*`
+    pub flags: u32,
+    /// 16 bits of it, or 32, or none.
+    pub checksum: u32,
+}
+
+/// The tags of a descriptor block.
+pub(super) struct Tags<'a> {
+    rest: &'a [u8],
+    bytes: usize,
+    is_v3: bool,
+    is_64bit: bool,
+}
+
+impl Iterator for Tags<'_> {
+    type Item = BlockTag;
+
+    fn next(&mut self) -> Option<BlockTag> {
+        let (raw, after) = self.rest.split_at_checked(self.bytes)?;
+        let (low, flags, high, checksum) = if self.is_v3 {
+            let (tag, _) = Tag3::ref_from_prefix(raw).ok()?;
+            (tag.blocknr, tag.flags.get(), tag.blocknr_high.get(), tag.checksum.get())
+        } else {
+            let (tag, rest) = Tag::ref_from_prefix(raw).ok()?;
+            let high = U32::ref_from_prefix(rest).map_or(0, |(high, _)| high.get());
+            (tag.blocknr, u32::from(tag.flags.get()), high, u32::from(tag.checksum.get()))
+        };
+        let high = if self.is_64bit { u64::from(high) << 32 } else { 0 };
+        let uuid_bytes = if flags & TAG_SAME_UUID == 0 { 16 } else { 0 };
+        self.rest = if flags & TAG_LAST == 0 { after.get(uuid_bytes..).unwrap_or_default() } else { &[] };
+        Some(BlockTag { block: high | u64::from(low.get()), flags, checksum })
+    }
+}
+
+/// When a commit block was written, in seconds since 1970.
+pub(super) fn commit_seconds(block: &[u8]) -> u64 {
+    RawCommit::ref_from_prefix(block).map_or(0, |(raw, _)| raw.commit_sec.get())
+}
+
+/// Whether a commit block's CRC-32 of its whole transaction is `sum`, or there is none: an older kernel wrote it.
+pub(super) fn whole_checksum_is_right(block: &[u8], sum: u32) -> bool {
+    let Ok((raw, _)) = RawCommit::ref_from_prefix(block) else { return false };
+    let found = (raw.chksum_type, raw.chksum_size, raw.chksum[0].get());
+    found == (CHECKSUM_CRC32, 4, sum) || found == (0, 0, 0)
+}
+
+/// CRC-32 with its highest bit first, neither end inverted (`crc32_be`).
+pub(super) fn crc32_be(sum: u32, bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut index = 0;
+        while index < 256 {
+            let mut sum = (index as u32) << 24;
+            let mut bit = 0;
+            while bit < 8 {
+                sum = if sum & 0x8000_0000 == 0 { sum << 1 } else { sum << 1 ^ 0x04c1_1db7 };
+                bit += 1;
+            }
+            table[index] = sum;
+            index += 1;
+        }
+        table
+    };
+    bytes.iter().fold(sum, |sum, byte| sum << 8 ^ TABLE[(sum >> 24) as usize ^ usize::from(*byte)])
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Defect(defect) => Self::Corrupt(crate::Corruption::new(defect)),
+            Refused::Unsupported(unsupported) => Self::Unsupported(unsupported),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Three passes over the log, as `e2fsck` and the kernel make them (`do_one_pass` of either's `recovery.c`): where it ends, what was revoked, and what
+//! belongs where.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use super::layout::{
+    COMMIT, DESCRIPTOR, Header, MAGIC, REVOKE, Superblock, TAG_ESCAPED, commit_seconds, crc32_be,
+    whole_checksum_is_right,
+};
+use crate::error::{Corruption, Defect, Error};
+
+/// The blocks of a journal, by their number in it.
+pub(super) trait Log {
+    /// Block `index`.
+    fn block(&self, index: u32) -> Result<Arc<[u8]>, Error>;
+
+    /// What to do about the wrong checksum of block `index`, without which it cannot be gone on rightly: an error, or nothing if that was asked for.
+    fn wrong_checksum(&self, index: u32) -> Result<(), Error>;
+
+    /// Block `index` cannot be what it says.
+    fn malformed(&self, index: u32) -> Error;
+}
+
+/// What three passes gave.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Replayed {
+    /// Blocks by their numbers in the file system.
+    pub overlay: BTreeMap<u64, Arc<[u8]>>,
+    /// How many transactions were committed.
+    pub transactions: u32,
+    /// How many blocks were revoked.
+    pub revoked: usize,
+    /// A transaction that was committed, but not as its commit block says: neither it nor those after it were replayed.
+    pub lost: Option<u32>,
+    /// The transaction that would have come next.
+    pub end: u32,
+}
+
+/// Whether transaction `a` came after `b`: numbers go round.
+fn is_later(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
+/// A block that says itself what it is.
+struct Control {
+    /// Which of the journal.
+    index: u32,
+    /// `JBD2_*_BLOCK`
+    kind: u32,
+    block: Arc<[u8]>,
+}
+
+/// A place in the log. It ends when the log has been gone round: a log that leads back into itself is none.
+struct Cursor<'a> {
+    superblock: &'a Superblock,
+    at: u32,
+    left: u32,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(superblock: &'a Superblock) -> Self {
+        Self { superblock, at: superblock.start, left: superblock.last - superblock.first }
+    }
+
+    /// The next block's number, and goes on to the one after.
+    fn step(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        self.at = if at + 1 == self.superblock.last { self.superblock.first } else { at + 1 };
+        Some(at)
+    }
+
+    /// Passes over `count` blocks.
+    fn skip(&mut self, count: usize) -> Option<()> {
+        (0..count).try_for_each(|_| self.step().map(drop))
+    }
+
+    /// The next block, if it is one of transaction `sequence`.
+    fn next_of(&mut self, log: &impl Log, sequence: u32) -> Result<Option<Control>, Error> {
+        let Some(index) = self.step() else { return Ok(None) };
+        let block = log.block(index)?;
+        let Ok((header, _)) = Header::ref_from_prefix(&block) else { return Ok(None) };
+        let is_next = header.magic.get() == MAGIC && header.sequence.get() == sequence;
+        Ok(is_next.then(|| Control { index, kind: header.blocktype.get(), block: Arc::clone(&block) }))
+    }
+}
+
+/// Where the log ends.
+#[derive(Default)]
+struct End {
+    /// The first transaction that is not committed.
+    sequence: u32,
+    lost: Option<u32>,
+}
+
+/// The first pass: up to which transaction there are commit blocks.
+fn scan(log: &impl Log, superblock: &Superblock) -> Result<End, Error> {
+    let mut cursor = Cursor::new(superblock);
+    let mut sequence = superblock.sequence;
+    let mut ended: Option<u32> = None;
+    let mut last_seconds = 0;
+    // A block with a wrong checksum may be what is left of an older round of the log; its commit block's time will tell.
+    let mut suspect = None;
+    let mut whole = !0;
+    while let Some(Control { index, kind, block }) = cursor.next_of(log, sequence)? {
+        match kind {
+            DESCRIPTOR => {
+                if !superblock.tail_is_right(&block) {
+                    suspect.get_or_insert(index);
+                }
+                let count = superblock.tags(&block).count();
+                if superblock.whole_checksums && ended.is_none() {
+                    whole = crc32_be(whole, &block);
+                    for _ in 0..count {
+                        let Some(index) = cursor.step() else { break };
+                        whole = crc32_be(whole, &log.block(index)?);
+                    }
+                } else if cursor.skip(count).is_none() {
+                    break;
+                }
+            }
+            REVOKE => {
+                if !superblock.tail_is_right(&block) {
+                    suspect.get_or_insert(index);
+                }
+            }
+            COMMIT => {
+                let seconds = commit_seconds(&block);
+                let is_stale = seconds < last_seconds;
+                if let Some(index) = suspect.take() {
+                    if is_stale {
+                        break;
+                    }
+                    log.wrong_checksum(index)?;
+                }
+                if let (Some(ended), true) = (ended, superblock.whole_checksums || superblock.async_commit) {
+                    // There was a commit after the one whose blocks are not there: that was no interrupted commit.
+                    return Ok(End { sequence: ended, lost: Some(ended) });
+                }
+                let whole_is_right = !superblock.whole_checksums || whole_checksum_is_right(&block, whole);
+                if !whole_is_right || !superblock.commit_is_right(&block) {
+                    if is_stale {
+                        break;
+                    }
+                    if !superblock.async_commit {
+                        return Ok(End { sequence, lost: Some(sequence) });
+                    }
+                    ended = Some(sequence);
+                }
+                whole = !0;
+                last_seconds = seconds;
+                sequence = sequence.wrapping_add(1);
+            }
+            _ => break,
+        }
+    }
+    Ok(End { sequence: ended.unwrap_or(sequence), lost: None })
+}
+
+/// The second: for each block that was revoked, the last transaction that did so.
+fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<HashMap<u64, u32>, Error> {
+    let mut revoked: HashMap<u64, u32> = HashMap::new();
+    let mut cursor = Cursor::new(superblock);
+    let mut sequence = superblock.sequence;
+    while is_later(end, sequence) {
+        let Some(Control { index, kind, block }) = cursor.next_of(log, sequence)? else { break };
+        match kind {
+            DESCRIPTOR => {
+                let Some(()) = cursor.skip(superblock.tags(&block).count()) else { break };
+            }
+            COMMIT => sequence = sequence.wrapping_add(1),
+            REVOKE => {
+                if !superblock.tail_is_right(&block) {
+                    log.wrong_checksum(index)?;
+                }
+                let records = superblock.revoked(&block).ok_or_else(|| log.malformed(index))?;
+                for number in records {
+                    let last = revoked.entry(number).or_insert(sequence);
+                    if is_later(sequence, *last) {
+                        *last = sequence;
+                    }
+                }
+            }
+            _ => break,
+        }
+    }
+    Ok(revoked)
+}
+
+/// All passes; copies are of a file system of `fs_blocks` blocks.
+pub(super) fn replay(log: &impl Log, superblock: &Superblock, fs_blocks: u64) -> Result<Replayed, Error> {
+    let end = scan(log, superblock)?;
+    let revoked = revocations(log, superblock, end.sequence)?;
+    let mut overlay = BTreeMap::new();
+    let mut cursor = Cursor::new(superblock);
+    let mut sequence = superblock.sequence;
+    while is_later(end.sequence, sequence) {
+        let Some(Control { index: descriptor, kind, block }) = cursor.next_of(log, sequence)? else { break };
+        match kind {
+            DESCRIPTOR => {
+                for tag in superblock.tags(&block) {
+                    let Some(index) = cursor.step() else { return Err(log.malformed(descriptor)) };
+                    if revoked.get(&tag.block).is_some_and(|last| !is_later(sequence, *last)) {
+                        continue;
+                    }
+                    if tag.block >= fs_blocks {
+                        return Err(log.malformed(descriptor));
+                    }
+                    let copy = log.block(index)?;
+                    if !superblock.copy_is_right(&tag, sequence, &copy) {
+                        log.wrong_checksum(index)?;
+                        continue;
+                    }
+                    overlay.insert(tag.block, unescaped(copy, tag.flags));
+                }
+            }
+            COMMIT => sequence = sequence.wrapping_add(1),
+            REVOKE => {}
+            _ => break,
+        }
+    }
+    if sequence != end.sequence {
+        return Err(Corruption::new(Defect::JournalBlock).into());
+    }
+    let transactions = sequence.wrapping_sub(superblock.sequence);
+    Ok(Replayed { overlay, transactions, revoked: revoked.len(), lost: end.lost, end: sequence })
+}
+
+/// A copy as it belongs into the file system.
+fn unescaped(copy: Arc<[u8]>, flags: u32) -> Arc<[u8]> {
+    if flags & TAG_ESCAPED == 0 {
+        return copy;
+    }
+    let mut block = copy.to_vec();
+    if let Some(magic) = block.first_chunk_mut() {
+        *magic = MAGIC.to_be_bytes();
+    }
+    block.into()
+}

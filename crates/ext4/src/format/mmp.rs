@@ -1,0 +1,269 @@
+//! The block of multiple mount protection (kernel documentation: `filesystems/ext4/mmp.rst`; e2fsprogs: `struct mmp_struct`).
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum::crc32c;
+use super::superblock::Superblock;
+use crate::{Corruption, Defect};
+
+/// Size of the structure, in bytes: the rest of its block is not used.
+pub const MMP_BYTES: usize = 1024;
+/// `mmp_magic`.
+const MAGIC: u32 = 0x004D_4D50;
+/// `mmp_seq`: nobody has the file system.
+const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
+/// `mmp_seq`: e2fsck has it.
+const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
+/// The last number of somebody who has it mounted.
+const SEQUENCE_LAST: u32 = 0xE24D_4D4F;
+
+/// How often whoever has it says so, if the superblock does not say how often, in seconds (`EXT4_MMP_UPDATE_INTERVAL`).
+const UPDATE_INTERVAL_S: u16 = 5;
+/// The least and the most that others are told to count with, in seconds (`EXT4_MMP_MIN_CHECK_INTERVAL`, `EXT4_MMP_MAX_CHECK_INTERVAL`), and how many
+/// times the interval of updates it is (`EXT4_MMP_CHECK_MULT`).
+const CHECK_INTERVAL_LEAST_S: u16 = 5;
+const CHECK_INTERVAL_MOST_S: u16 = 300;
+const CHECK_TIMES: u16 = 2;
+/// Nobody waits longer than so much more than an interval, in seconds.
+const WAIT_MORE_MOST_S: u64 = 60;
+
+/// The structure as it is on the disk, unchecked.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "named as in the kernel's documentation, without mmp_")]
+pub struct RawMmp {
+    pub magic: U32,
+    pub seq: U32,
+    pub time: U64,
+    pub nodename: [u8; 64],
+    pub bdevname: [u8; 32],
+    pub check_interval: U16,
+    pub pad1: U16,
+    pub pad2: [U32; 226],
+    pub checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<RawMmp>() == MMP_BYTES);
+    assert!(std::mem::offset_of!(RawMmp, nodename) == 0x10);
+    assert!(std::mem::offset_of!(RawMmp, bdevname) == 0x50);
+    assert!(std::mem::offset_of!(RawMmp, check_interval) == 0x70);
+    assert!(std::mem::offset_of!(RawMmp, checksum) == 0x3FC);
+};
+
+/// Who has the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MmpState {
+    /// Nobody.
+    Clean,
+    /// e2fsck.
+    Checking,
+    /// Somebody has mounted it, or crashed with it; the number changes as long as he lives.
+    InUse(u32),
+}
+
+/// What the block says, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mmp {
+    /// Who has the file system.
+    pub state: MmpState,
+    /// When that was last said, in seconds since 1970, by the clock of whoever said it.
+    pub seconds: u64,
+    /// The name of his host.
+    pub node: Vec<u8>,
+    /// His name of the device.
+    pub device: Vec<u8>,
+    /// In how much time at the latest he says it again, in seconds.
+    pub check_interval_s: u16,
+}
+
+fn until_zero(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().copied().take_while(|byte| *byte != 0).collect()
+}
+
+/// `bytes`, cut off so that there is a zero behind it.
+fn name<const BYTES: usize>(bytes: &[u8]) -> [u8; BYTES] {
+    let mut name = [0; BYTES];
+    let bytes = &bytes[..bytes.len().min(BYTES - 1)];
+    name[..bytes.len()].copy_from_slice(bytes);
+    name
+}
+
+/// The checksum of `raw`, from the file system's `seed` on.
+fn checksum(seed: u32, raw: &RawMmp) -> u32 {
+    crc32c(seed, &raw.as_bytes()[..MMP_BYTES - 4])
+}
+
+impl MmpState {
+    /// The number that follows when somebody who has it mounted says so again.
+    pub fn next(sequence: u32) -> Self {
+        Self::InUse(if sequence >= SEQUENCE_LAST { 1 } else { sequence + 1 })
+    }
+
+    /// A number to begin with, made of `random`.
+    pub fn random(random: u64) -> Self {
+        Self::InUse((random % (u64::from(SEQUENCE_LAST) + 1)) as u32)
+    }
+
+    fn sequence(self) -> u32 {
+        match self {
+            Self::Clean => SEQUENCE_CLEAN,
+            Self::Checking => SEQUENCE_FSCK,
+            Self::InUse(sequence) => sequence,
+        }
+    }
+}
+
+impl Mmp {
+    /// What `block` says, the content of block `number`, where `superblock` has it.
+    ///
+    /// # Errors
+    /// [`Defect::MmpMagic`], [`Defect::MmpChecksum`], [`Defect::MmpField`].
+    pub fn parse(superblock: &Superblock, number: u64, block: &[u8]) -> Result<Self, Corruption> {
+        let wrong = |defect| Corruption::new(defect).in_block(number);
+        let raw = block.get(..MMP_BYTES).and_then(|bytes| RawMmp::ref_from_bytes(bytes).ok());
+        let raw = raw.filter(|raw| raw.magic.get() == MAGIC).ok_or_else(|| wrong(Defect::MmpMagic))?;
+        if superblock.has_checksums() && checksum(superblock.seed(), raw) != raw.checksum.get() {
+            return Err(wrong(Defect::MmpChecksum));
+        }
+        let state = match raw.seq.get() {
+            SEQUENCE_CLEAN => MmpState::Clean,
+            SEQUENCE_FSCK => MmpState::Checking,
+            sequence @ ..=SEQUENCE_LAST => MmpState::InUse(sequence),
+            // (e2fsprogs does not take it either: EXT2_ET_MMP_UNKNOWN_SEQ.)
+            _ => return Err(wrong(Defect::MmpField("sequence"))),
+        };
+        let check_interval_s = raw.check_interval.get();
+        // What Linux begins with at the longest interval of updates. More would have others wait for hours.
+        if check_interval_s > CHECK_TIMES * CHECK_INTERVAL_MOST_S {
+            return Err(wrong(Defect::MmpField("check interval")));
+        }
+        Ok(Self {
+            state,
+            seconds: raw.time.get(),
+            node: until_zero(&raw.nodename),
+            device: until_zero(&raw.bdevname),
+            check_interval_s,
+        })
+    }
+
+    /// Writes it into `block`, the content of its block, with its checksum.
+    ///
+    /// # Errors
+    /// [`Defect::MmpMagic`]: the block is too small.
+    pub fn write(&self, superblock: &Superblock, block: &mut [u8]) -> Result<(), Corruption> {
+        let bytes = block.get_mut(..MMP_BYTES).ok_or(Corruption::new(Defect::MmpMagic))?;
+        let mut raw = RawMmp {
+            magic: MAGIC.into(),
+            seq: self.state.sequence().into(),
+            time: self.seconds.into(),
+            nodename: name(&self.node),
+            bdevname: name(&self.device),
+            check_interval: self.check_interval_s.into(),
+            pad1: 0.into(),
+            pad2: [0.into(); 226],
+            checksum: 0.into(),
+        };
+        if superblock.has_checksums() {
+            raw.checksum = checksum(superblock.seed(), &raw).into();
+        }
+        bytes.copy_from_slice(raw.as_bytes());
+        Ok(())
+    }
+
+    /// How long whoever finds it [in use](MmpState::InUse) waits before he looks whether it has changed, in seconds; `update_interval_s`: how often the
+    /// superblock wants it said.
+    pub fn wait_s(&self, update_interval_s: u16) -> u64 {
+        let interval = self.check_interval_s.max(update_interval_s).max(CHECK_INTERVAL_LEAST_S);
+        let interval = u64::from(interval);
+        (2 * interval + 1).min(interval + WAIT_MORE_MOST_S)
+    }
+}
+
+/// What to tell others to count with, in seconds, when it takes `seconds` from one update to the next.
+pub fn check_interval_s(seconds: u64) -> u16 {
+    let seconds = seconds.saturating_mul(u64::from(CHECK_TIMES));
+    seconds.clamp(u64::from(CHECK_INTERVAL_LEAST_S), u64::from(CHECK_INTERVAL_MOST_S)) as u16
+}
+
+impl Superblock {
+    /// The block of multiple mount protection; `None`: without the feature `mmp`.
+    pub fn mmp_block(&self) -> Option<u64> {
+        self.features().has_incompat(super::features::incompat::MMP).then_some(self.raw.mmp_block.get())
+    }
+
+    /// How often whoever has it mounted says so there, in seconds.
+    pub fn mmp_update_interval_s(&self) -> u16 {
+        match self.raw.mmp_interval.get() {
+            0 => UPDATE_INTERVAL_S,
+            // mke2fs makes none that is longer.
+            seconds => seconds.min(CHECK_INTERVAL_MOST_S),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(state: MmpState) -> Mmp {
+        Mmp { state, seconds: 7, node: b"host".to_vec(), device: b"disk".to_vec(), check_interval_s: 10 }
+    }
+
+    #[test]
+    fn what_is_written_is_read_with_its_checksum() {
+        let superblock = super::super::superblock::tests::checksummed();
+        let mut block = vec![0xAA; 4096];
+        let last = MmpState::InUse(SEQUENCE_LAST);
+        for state in [MmpState::Clean, MmpState::Checking, MmpState::InUse(0), last] {
+            some(state).write(&superblock, &mut block).unwrap();
+            assert_eq!(Mmp::parse(&superblock, 9, &block).unwrap(), some(state));
+        }
+        assert!(block[MMP_BYTES..].iter().all(|byte| *byte == 0xAA));
+        assert_eq!(block[..8], [0x50, 0x4D, 0x4D, 0, 0x4F, 0x4D, 0x4D, 0xE2]);
+        for at in [0x7F, 0x3FC] {
+            let mut damaged = block.clone();
+            damaged[at] ^= 1;
+            let wrong = Mmp::parse(&superblock, 9, &damaged).unwrap_err();
+            assert_eq!((wrong.defect, wrong.block), (Defect::MmpChecksum, Some(9)));
+        }
+        block[0] ^= 1;
+        assert_eq!(Mmp::parse(&superblock, 9, &block).unwrap_err().defect, Defect::MmpMagic);
+        assert_eq!(Mmp::parse(&superblock, 9, &block[..8]).unwrap_err().defect, Defect::MmpMagic);
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_taken() {
+        let superblock = super::super::superblock::tests::checksummed();
+        let mut block = vec![0; 1024];
+        let odd = Mmp { check_interval_s: 601, ..some(MmpState::Clean) };
+        odd.write(&superblock, &mut block).unwrap();
+        let wrong = Mmp::parse(&superblock, 9, &block).unwrap_err();
+        assert_eq!(wrong.defect, Defect::MmpField("check interval"));
+        for sequence in [SEQUENCE_FSCK + 1, SEQUENCE_CLEAN - 1, u32::MAX] {
+            some(MmpState::InUse(sequence)).write(&superblock, &mut block).unwrap();
+            let wrong = Mmp::parse(&superblock, 9, &block).unwrap_err();
+            assert_eq!(wrong.defect, Defect::MmpField("sequence"));
+        }
+        // Names that are too long end with a zero all the same.
+        let long = Mmp { node: vec![b'x'; 100], device: vec![b'y'; 100], ..some(MmpState::Clean) };
+        long.write(&superblock, &mut block).unwrap();
+        let read = Mmp::parse(&superblock, 9, &block).unwrap();
+        assert_eq!((read.node.len(), read.device.len()), (63, 31));
+    }
+
+    #[test]
+    fn times_are_those_of_the_format() {
+        assert_eq!([0, 1, 2, 3, 100, 200, u64::MAX].map(check_interval_s), [5, 5, 5, 6, 200, 300, 300]);
+        let wait_s =
+            |check_interval_s, update| Mmp { check_interval_s, ..some(MmpState::Clean) }.wait_s(update);
+        assert_eq!([wait_s(0, 0), wait_s(5, 1), wait_s(5, 20), wait_s(10, 5)], [11, 11, 41, 21]);
+        assert_eq!([wait_s(59, 5), wait_s(60, 5), wait_s(600, 300)], [119, 120, 660]);
+        assert_eq!(MmpState::next(SEQUENCE_LAST), MmpState::InUse(1));
+        assert_eq!(MmpState::next(1), MmpState::InUse(2));
+        for random in [0, 1, u64::from(SEQUENCE_FSCK), u64::MAX] {
+            assert!(matches!(MmpState::random(random), MmpState::InUse(..=SEQUENCE_LAST)));
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Extended attributes as bytes (kernel documentation: `filesystems/ext4/attributes.rst`; `struct ext2_ext_attr_entry`).
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum::crc32c;
+use crate::error::Defect;
+
+/// What attributes begin with, in an inode and in a block (`EXT4_XATTR_MAGIC`).
+pub(super) const MAGIC: u32 = 0xea02_0000;
+/// The longest value there can be (`XATTR_SIZE_MAX` of the kernel), in bytes.
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// The beginning of a block of attributes (`struct ext4_xattr_header`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct BlockHeader {
+    pub(super) magic: U32,
+    pub(super) refcount: U32,
+    pub(super) blocks: U32,
+    pub(super) hash: U32,
+    pub(super) checksum: U32,
+    pub(super) reserved: [U32; 3],
+}
+
+/// What comes before an attribute's name (`struct ext4_xattr_entry`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct RawEntry {
+    pub(super) name_len: u8,
+    pub(super) name_index: u8,
+    pub(super) value_offs: U16,
+    pub(super) value_inum: U32,
+    pub(super) value_size: U32,
+    pub(super) hash: U32,
+}
+
+pub(super) const BLOCK_HEADER_BYTES: usize = 32;
+pub(super) const ENTRY_BYTES: usize = 16;
+const _: () = assert!(size_of::<BlockHeader>() == BLOCK_HEADER_BYTES && size_of::<RawEntry>() == ENTRY_BYTES);
+
+/// Where a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Beside its name.
+    Here(&'a [u8]),
+    /// In an inode of its own (feature `ea_inode`).
+    Inode {
+        /// Which.
+        ino: u32,
+        /// How long it is, in bytes.
+        bytes: usize,
+    },
+}
+
+/// An attribute, checked: name and value lie within their block or inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawAttribute<'a> {
+    /// What its name begins with (`EXT4_XATTR_INDEX_*`).
+    pub index: u8,
+    /// The rest of its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: Value<'a>,
+    /// The hash of name and value (`e_hash`); 0: none was made, as in inodes.
+    pub hash: u32,
+}
+
+impl RawAttribute<'_> {
+    /// Its whole name as `listxattr` gives it; `None` for those that are not shown (inline data, encryption contexts).
+    pub fn full_name(&self) -> Option<Vec<u8>> {
+        let prefix: &[u8] = match self.index {
+            1 => b"user.",
+            2 => b"system.posix_acl_access",
+            3 => b"system.posix_acl_default",
+            4 => b"trusted.",
+            6 => b"security.",
+            7 if self.name != b"data" => b"system.",
+            8 => b"system.richacl",
+            _ => return None,
+        };
+        // The ACLs are their prefix, whatever follows.
+        let rest = if matches!(self.index, 2 | 3 | 8) { &[] } else { self.name };
+        Some([prefix, rest].concat())
+    }
+
+    /// Whether the value is an ACL, which is not stored as `getxattr` gives it.
+    pub fn is_acl(&self) -> bool {
+        matches!(self.index, 2 | 3)
+    }
+}
+
+/// The attributes in what follows an inode's fields; none if it does not begin like some.
+///
+/// # Errors
+/// [`Defect::Attribute`].
+pub fn in_inode(body: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
+    match U32::ref_from_prefix(body) {
+        Ok((magic, rest)) if magic.get() == MAGIC => list(rest, 0),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The attributes in a block.
+///
+/// # Errors
+/// [`Defect::Attribute`].
+pub fn in_block(block: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
+    let (header, _) = BlockHeader::ref_from_prefix(block).map_err(|_| Defect::Attribute)?;
+    if header.magic.get() != MAGIC || header.blocks.get() != 1 {
+        return Err(Defect::Attribute);
+    }
+    list(block, BLOCK_HEADER_BYTES)
+}
+
+/// Whether the checksum of a block of attributes is right; `seed` is the file system's (`ext4_xattr_block_csum_verify`).
+pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
+    let Ok((header, _)) = BlockHeader::ref_from_prefix(block) else { return false };
+    block_checksum(block, number, seed) == header.checksum.get()
+}
+
+/// The checksum that block `number` of attributes, as long as a header at least, should have.
+pub(super) fn block_checksum(block: &[u8], number: u64, seed: u32) -> u32 {
+    let sum = crc32c(seed, &number.to_le_bytes());
+    let sum = crc32c(sum, &block[..16]);
+    // The field itself counts as zero.
+    let sum = crc32c(sum, &[0; 4]);
+    crc32c(sum, &block[20..])
+}
+
+/// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets of values count from the area's beginning.
+fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
+    let mut raw = Vec::new();
+    let names_end = loop {
+        let rest = area.get(at..).ok_or(Defect::Attribute)?;
+        let first = rest.get(..4).ok_or(Defect::Attribute)?;
+        if first == [0; 4] {
+            break at + 4;
+        }
+        let (entry, after) = RawEntry::ref_from_prefix(rest).map_err(|_| Defect::Attribute)?;
+        let name = after.get(..usize::from(entry.name_len)).ok_or(Defect::Attribute)?;
+        if name.contains(&0) {
+            return Err(Defect::Attribute);
+        }
+        raw.push((entry, name));
+        at += (ENTRY_BYTES + name.len()).next_multiple_of(4);
+    };
+    // Values do not overlap: together they are no longer than what is left. A list that is made up cannot ask for more memory.
+    let mut left_bytes = area.len() - names_end;
+    let value = |entry: &RawEntry, left_bytes: &mut usize| {
+        let bytes = usize::try_from(entry.value_size.get()).ok()?;
+        match entry.value_inum.get() {
+            0 if bytes == 0 => Some(Value::Here(&[])),
+            0 => {
+                *left_bytes = left_bytes.checked_sub(bytes)?;
+                let from = usize::from(entry.value_offs.get());
+                let value = area.get(from..from.checked_add(bytes)?)?;
+                (from >= names_end).then_some(Value::Here(value))
+            }
+            ino => (bytes <= VALUE_BYTES_MAX).then_some(Value::Inode { ino, bytes }),
+        }
+    };
+    let attribute = |(entry, name): (&RawEntry, _)| {
+        let value = value(entry, &mut left_bytes).ok_or(Defect::Attribute)?;
+        Ok(RawAttribute { index: entry.name_index, name, value, hash: entry.hash.get() })
+    };
+    raw.into_iter().map(attribute).collect()
+}
+
+/// The hash of a value that has an inode, which is in that inode's access time (`ext4_xattr_inode_hash`).
+pub fn value_hash(value: &[u8], seed: u32) -> u32 {
+    crc32c(seed, value)
+}
+
+/// An ACL as `getxattr` gives it (`linux/posix_acl_xattr.h`) from one as ext4 stores it (`fs/ext4/acl.h`), where only entries of named users and groups
+/// have an identifier. `None`: it has no entries, and does not count as one.
+///
+/// # Errors
+/// [`Defect::Attribute`].
+pub fn acl_from_disk(stored: &[u8]) -> Result<Option<Vec<u8>>, Defect> {
+    const STORED_VERSION: [u8; 4] = 1_u32.to_le_bytes();
+    const GIVEN_VERSION: [u8; 4] = 2_u32.to_le_bytes();
+    const NOBODY: [u8; 4] = u32::MAX.to_le_bytes();
+    let mut rest = stored.strip_prefix(&STORED_VERSION).ok_or(Defect::Attribute)?;
+    let mut acl = GIVEN_VERSION.to_vec();
+    while let [tag, tag_high, _, _, ..] = *rest {
+        let (entry, after) = rest.split_at(4);
+        acl.extend(entry);
+        rest = match u16::from_le_bytes([tag, tag_high]) {
+            // ACL_USER, ACL_GROUP
+            0x02 | 0x08 => {
+                let (id, after) = after.split_at_checked(4).ok_or(Defect::Attribute)?;
+                acl.extend(id);
+                after
+            }
+            // ACL_USER_OBJ, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER
+            0x01 | 0x04 | 0x10 | 0x20 => {
+                acl.extend(NOBODY);
+                after
+            }
+            _ => return Err(Defect::Attribute),
+        };
+    }
+    match (rest.is_empty(), acl.len() > GIVEN_VERSION.len()) {
+        (false, _) => Err(Defect::Attribute),
+        (true, has_entries) => Ok(has_entries.then_some(acl)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(area: &mut Vec<u8>, index: u8, name: &[u8], offset: u16, inum: u32, bytes: u32) {
+        area.extend([u8::try_from(name.len()).unwrap(), index]);
+        area.extend(offset.to_le_bytes());
+        area.extend(inum.to_le_bytes());
+        area.extend(bytes.to_le_bytes());
+        area.extend([0; 4]);
+        area.extend(name);
+        area.resize(area.len().next_multiple_of(4), 0);
+    }
+
+    fn body() -> Vec<u8> {
+        let mut body = MAGIC.to_le_bytes().to_vec();
+        put(&mut body, 1, b"colour", 88, 0, 4);
+        put(&mut body, 7, b"data", 84, 0, 3);
+        put(&mut body, 6, b"big", 0, 55, 5000);
+        body.resize(4 + 84, 0);
+        body.extend(b"abc\0blue");
+        body
+    }
+
+    #[test]
+    fn attributes_in_an_inode() {
+        let body = body();
+        let found = in_inode(&body).unwrap();
+        assert_eq!(
+            found[0],
+            RawAttribute { index: 1, name: b"colour", value: Value::Here(b"blue"), hash: 0 }
+        );
+        assert_eq!(found[0].full_name().unwrap(), b"user.colour");
+        assert_eq!(found[1].value, Value::Here(b"abc"));
+        assert_eq!(found[1].full_name(), None);
+        assert_eq!(found[2].value, Value::Inode { ino: 55, bytes: 5000 });
+        assert_eq!(found[2].full_name().unwrap(), b"security.big");
+        assert_eq!(in_inode(&[0; 96]), Ok(Vec::new()));
+        assert_eq!(in_inode(&[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        // A name's NUL; a value before the end of the names, beyond the area, too long; no end of the list.
+        for (at, bytes) in
+            [(22, &[0][..]), (6, &[8, 0]), (6, &[90, 0]), (12, &[9, 0]), (12, &[0xff, 0xff, 0xff, 0xff])]
+        {
+            let mut body = body();
+            body[at..at + bytes.len()].copy_from_slice(bytes);
+            assert_eq!(in_inode(&body), Err(Defect::Attribute), "byte {at}");
+        }
+        let body = body();
+        assert_eq!(in_inode(&body[..40]), Err(Defect::Attribute));
+        assert_eq!(in_inode(&body[..5]), Err(Defect::Attribute));
+        // Overlapping values, each within bounds, that would be more than the block together.
+        let mut block = vec![0; 32];
+        block[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        block[8] = 1;
+        for _ in 0..4 {
+            put(&mut block, 1, b"n", 500, 0, 500);
+        }
+        block.resize(1024, 0);
+        assert_eq!(in_block(&block), Err(Defect::Attribute));
+        block[8] = 2;
+        assert_eq!(in_block(&block), Err(Defect::Attribute));
+    }
+
+    #[test]
+    fn acls_are_given_with_an_identifier_each() {
+        let stored = [
+            &[1, 0, 0, 0][..],
+            &[1, 0, 6, 0],
+            &[2, 0, 4, 0, 0xe8, 3, 0, 0],
+            &[4, 0, 4, 0],
+            &[0x10, 0, 4, 0],
+            &[0x20, 0, 4, 0],
+        ];
+        let given = [
+            &[2, 0, 0, 0][..],
+            &[1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff],
+            &[2, 0, 4, 0, 0xe8, 3, 0, 0],
+            &[4, 0, 4, 0, 0xff, 0xff, 0xff, 0xff],
+            &[0x10, 0, 4, 0, 0xff, 0xff, 0xff, 0xff],
+            &[0x20, 0, 4, 0, 0xff, 0xff, 0xff, 0xff],
+        ];
+        assert_eq!(acl_from_disk(&stored.concat()), Ok(Some(given.concat())));
+        assert_eq!(acl_from_disk(&[1, 0, 0, 0]), Ok(None));
+        for bad in [
+            &[][..],
+            &[2, 0, 0, 0],
+            &[1, 0, 0, 0, 1],
+            &[1, 0, 0, 0, 3, 0, 0, 0],
+            &[1, 0, 0, 0, 2, 0, 4, 0, 1],
+        ] {
+            assert_eq!(acl_from_disk(bad), Err(Defect::Attribute), "{bad:?}");
+        }
+    }
+}

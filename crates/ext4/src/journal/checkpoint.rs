@@ -1,0 +1,117 @@
+//! Checkpoints: committed blocks into their places, and the log's beginning behind them (rules 5 to 7 and 10 of `docs/ordering.md`).
+
+use std::sync::PoisonError;
+
+use super::Sequence;
+use super::broken::{Rule, is_broken};
+use super::commit::Committer;
+use super::pending::Pending;
+use super::running::Journal;
+use super::writer::{Writer, flush};
+use crate::Error;
+use crate::lanes::Lane;
+use meantime_process::lock::MutexGuard;
+
+/// How many blocks are written home at a time.
+const BATCH_BLOCKS: usize = 256;
+
+impl Journal {
+    /// What has committed and is not home. Locked after everything else.
+    pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
+        // Whole after each step.
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is enough in the log for a checkpoint to be worth while.
+    pub fn wants_checkpoint(&self) -> bool {
+        self.usable().is_ok() && self.commits.is_half_full()
+    }
+
+    /// Writes home everything that has committed so far, and has the log begin behind it.
+    ///
+    /// Whoever calls has no data of a transaction under way.
+    ///
+    /// # Errors
+    /// The device; nothing can be changed any more, and the log has what was not written.
+    pub(crate) fn checkpoint(&self, lane: &mut Lane) -> Result<(), Error> {
+        let mut writer = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = self.failure.get() {
+            return Err(error.clone());
+        }
+        let result = self.checkpoint_by(&mut writer, lane);
+        if let Err(error) = &result
+            && self.failure.get().is_none()
+        {
+            self.fail(error);
+            self.note_failure(error, &mut self.commits.lead(), lane);
+        }
+        result
+    }
+
+    fn checkpoint_by(&self, writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+        let upto = self.commits.durable();
+        let mut from = 0;
+        loop {
+            let batch = self.pending().send(from, upto, BATCH_BLOCKS);
+            let Some((last, _)) = batch.last() else { break };
+            from = last + 1;
+            let written =
+                writer.write_all(lane, batch.iter().map(|(block, content)| (*block, &**content)), false);
+            if written.is_ok() {
+                self.volume.source().settle(batch.iter().map(|(block, content)| (*block, content)));
+            }
+            let release = self.pending().home(&batch, written.is_ok());
+            if let Some(sequence) = release {
+                self.held.release(sequence);
+            }
+            written?;
+        }
+        if self.volatile && !is_broken(Rule::HomeBeforeTail) {
+            flush(lane)?;
+        }
+        // What was not home when the flush began is not home now for this: it is of later transactions, or was put off by one.
+        let mut lead = self.commits.lead();
+        if let Some(error) = self.failure.get() {
+            return Err(error.clone());
+        }
+        self.move_tail(&mut lead, writer, lane, upto)
+    }
+
+    /// Has the log begin behind the transactions up to `upto` of which everything is home.
+    fn move_tail(
+        &self,
+        committer: &mut Committer,
+        writer: &mut Writer,
+        lane: &mut Lane,
+        upto: Sequence,
+    ) -> Result<(), Error> {
+        let oldest = self.pending().oldest();
+        let past = |sequence: Sequence| sequence <= upto && oldest.is_none_or(|oldest| sequence < oldest);
+        let count = committer.logged.iter().take_while(|logged| past(logged.sequence)).count();
+        if count == 0 {
+            return Ok(());
+        }
+        let (tid, start) = match committer.logged.get(count) {
+            Some(next) => (next.tid, next.start),
+            None => (committer.tid, committer.log.start_if_empty()),
+        };
+        committer.format.set_tail(tid, start)?;
+        if !is_broken(Rule::TailBeforeReuse) {
+            self.write_superblock(committer, writer, lane)?;
+        }
+        let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
+        committer.log.give_back(blocks);
+        Ok(())
+    }
+
+    /// Writes the journal's superblock, durably.
+    pub(super) fn write_superblock(
+        &self,
+        committer: &Committer,
+        writer: &mut Writer,
+        lane: &mut Lane,
+    ) -> Result<(), Error> {
+        let (place, _) = committer.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
+        writer.write_all(lane, std::iter::once((place, committer.format.block())), self.volatile)
+    }
+}

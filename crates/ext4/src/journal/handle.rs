@@ -1,0 +1,292 @@
+//! One change of the metadata: all of it, or nothing.
+//!
+//! A handle has copies of the blocks that it changes; everything read through it sees them. Only when the change is complete do they become
+//! what the file system's metadata are, all at once, as a part of the running transaction. A change that fails, for whatever reason, has changed
+//! nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use super::fast::{self, FastChanges};
+use super::held::Held;
+use super::orphans::{OrphanPlace, Orphans};
+use super::spares::Copies;
+use crate::alloc::SpaceChanges;
+use crate::format::edit::{InodeEdit, SuperblockEdit, superblock_place};
+use crate::format::journal::fast_commit::Change;
+use crate::format::{Source, SourceError, Superblock, Volume};
+use crate::{Corruption, Defect, Error, Timestamp};
+
+/// How an inode was changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// In a way that `fdatasync` has to write (size, blocks), not only times, owner or mode.
+    pub data: bool,
+    /// How many links lead to it now.
+    pub links: u16,
+}
+
+/// What a handle has changed.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// What blocks of metadata are now.
+    pub blocks: BTreeMap<u64, Arc<[u8]>>,
+    /// Blocks that held metadata and were freed: what the journal has of them must not be replayed any more.
+    pub forgotten: BTreeSet<u64>,
+    /// Blocks that were freed, of data or metadata: not to be used before the change has committed.
+    pub freed: Vec<Range<u64>>,
+    /// Inodes that were changed.
+    pub inodes: BTreeMap<u32, Changed>,
+    /// Inodes that became orphans, or are none any more (`None`), or are so in another place.
+    pub orphans: BTreeMap<u32, Option<OrphanPlace>>,
+    /// The same in the words of fast commits, if they have any for it.
+    pub fast: FastChanges,
+    /// What it means for the totals: for [`Allocator::completed`](crate::alloc::Allocator::completed).
+    pub space: SpaceChanges,
+}
+
+/// A change under way.
+pub struct Handle<'a> {
+    volume: Volume<()>,
+    base: &'a (dyn Source + Sync),
+    held: &'a Held,
+    orphans: &'a Orphans,
+    now: Timestamp,
+    changes: Changes,
+    copies: Copies,
+}
+
+impl<'a> Handle<'a> {
+    /// A change, at time `now`, of what `base` has of `volume`; `held` and `orphans` are those of the mount.
+    pub fn new(
+        volume: Volume<()>,
+        base: &'a (dyn Source + Sync),
+        held: &'a Held,
+        orphans: &'a Orphans,
+        now: Timestamp,
+    ) -> Self {
+        Self { volume, base, held, orphans, now, changes: Changes::default(), copies: Copies::default() }
+    }
+
+    /// With `copies` of blocks that may be changed by it.
+    pub fn with_copies(self, copies: Copies) -> Self {
+        Self { copies, ..self }
+    }
+
+    /// The file system as it is with what was changed so far.
+    pub fn volume(&self) -> Volume<&Self> {
+        self.volume.with_source(self)
+    }
+
+    /// The superblock. Its counts of free blocks and inodes, and what else changes while it is mounted, are those of the mount.
+    pub fn superblock(&self) -> &Superblock {
+        self.volume.superblock()
+    }
+
+    /// When the change is made.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Block `block` of metadata, as it is with what was changed so far.
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
+        match self.changes.blocks.get(&block) {
+            Some(changed) => Ok(Arc::clone(changed)),
+            None => self.volume().block(block),
+        }
+    }
+
+    /// Block `block` of metadata, to be changed.
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
+        if !self.changes.blocks.contains_key(&block) {
+            let content = self.block(block)?;
+            self.changes.blocks.insert(block, self.copies.instead_of(content));
+        }
+        let content = self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
+        Ok(Arc::make_mut(content))
+    }
+
+    /// Block `block`, which is to hold metadata from now on: all zeroes, whatever was there.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`] if the file system has no such block.
+    pub fn create(&mut self, block: u64) -> Result<&mut [u8], Error> {
+        if block >= self.volume.block_count() {
+            return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
+        }
+        let zeroes: Arc<[u8]> = std::iter::repeat_n(0, self.volume.block_bytes()).collect();
+        let content = self.changes.blocks.entry(block).or_default();
+        *content = zeroes;
+        Ok(Arc::make_mut(content))
+    }
+
+    /// Block `block` holds metadata no more. (It still has to be [freed](Self::hold).)
+    pub fn forget(&mut self, block: u64) {
+        self.changes.blocks.remove(&block);
+        self.changes.forgotten.insert(block);
+        self.changes.fast.bar();
+    }
+
+    /// `blocks` were marked as free: nobody gets them before the change has committed.
+    pub fn hold(&mut self, blocks: Range<u64>) {
+        self.changes.freed.push(blocks);
+    }
+
+    /// The first blocks among `blocks` that are free, and nobody's to use yet.
+    pub fn first_held_in(&self, blocks: Range<u64>) -> Option<Range<u64>> {
+        let overlaps = |range: &&Range<u64>| range.start < blocks.end && blocks.start < range.end;
+        let own = self.changes.freed.iter().filter(overlaps).min_by_key(|range| range.start);
+        let own = own.map(|range| range.start.max(blocks.start)..range.end.min(blocks.end));
+        let others = self.held.first_in(blocks);
+        match (own, others) {
+            (Some(own), Some(others)) if others.start < own.start => Some(others),
+            (None, others) => others,
+            (own, _) => own,
+        }
+    }
+
+    /// Where orphan `ino` is, with what was changed so far; `None`: it is none. (Only if it [is known](Orphans::is_known).)
+    pub fn orphan(&self, ino: u32) -> Option<OrphanPlace> {
+        self.changes.orphans.get(&ino).copied().unwrap_or_else(|| self.orphans.place(ino))
+    }
+
+    /// Inode `ino` is an orphan in that place from now on, or none (`None`).
+    pub fn set_orphan(&mut self, ino: u32, place: Option<OrphanPlace>) {
+        self.changes.orphans.insert(ino, place);
+    }
+
+    /// What is known of all orphans, by the changes before this one.
+    pub fn orphans(&self) -> &Orphans {
+        self.orphans
+    }
+
+    /// Inode `ino`, to be changed: [`store_inode`](Self::store_inode).
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn load_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
+        // Checked.
+        let (_, table, at) = self.volume().inode_in_table(ino)?;
+        Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
+    }
+
+    /// Writes an inode to its place; `data`: in a way that `fdatasync` has to write (its size, where its blocks are).
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
+        let (block, at) = self.volume().inode_place(inode.ino())?;
+        let bytes = inode.sealed(self.superblock());
+        let is_barred = self.changes.fast.is_barred();
+        let place = &mut self.edit(block)?[at..at + bytes.len()];
+        let known = is_barred || fast::is_sayable(place, &bytes);
+        place.copy_from_slice(&bytes);
+        if !known {
+            self.changes.fast.bar();
+        }
+        self.changes.fast.store(inode.ino(), block, at);
+        let changed = self.changes.inodes.entry(inode.ino()).or_default();
+        *changed = Changed { data: changed.data | data, links: inode.links() };
+        Ok(())
+    }
+
+    /// The superblock as it is on the disk, to be changed: [`store_superblock`](Self::store_superblock).
+    ///
+    /// # Errors
+    /// As [`Volume::block`], [`SuperblockEdit::of`].
+    pub fn load_superblock(&self) -> Result<SuperblockEdit, Error> {
+        let (block, _) = superblock_place(self.superblock());
+        Ok(SuperblockEdit::of(self.superblock(), &self.block(block)?)?)
+    }
+
+    /// Writes the superblock to its place.
+    ///
+    /// # Errors
+    /// As [`Volume::block`].
+    pub fn store_superblock(&mut self, superblock: &SuperblockEdit) -> Result<(), Error> {
+        let (block, at) = superblock_place(self.superblock());
+        let sealed = superblock.sealed();
+        let bytes = sealed.as_bytes();
+        self.edit(block)?[at..at + bytes.len()].copy_from_slice(bytes);
+        self.changes.fast.bar();
+        Ok(())
+    }
+
+    /// What it means for the totals, to be added to.
+    pub(crate) fn space(&mut self) -> &mut SpaceChanges {
+        &mut self.changes.space
+    }
+
+    /// Part of what the change does is `operation` (of inodes that are [stored](Self::store_inode), nothing is to be recorded).
+    pub fn record(&mut self, operation: Change) {
+        self.changes.fast.record(operation);
+    }
+
+    /// The same for a new regular file with its first name, whose inode is stored.
+    pub fn record_create(&mut self, parent: u32, ino: u32, name: &[u8]) {
+        if !self.changes.fast.is_barred() && self.comes_out(ino).unwrap_or(false) {
+            self.record(Change::Create { parent, ino, name: name.to_vec() });
+        } else {
+            self.changes.fast.bar();
+        }
+    }
+
+    /// Whether replay makes inode `ino` what it is now, over what it was before.
+    fn comes_out(&self, ino: u32) -> Result<bool, Error> {
+        let (block, at) = self.volume().inode_place(ino)?;
+        let (new, bytes) = (self.block(block)?, self.superblock().inode_bytes() as usize);
+        let offset = block * self.volume.block_bytes() as u64;
+        let old =
+            self.base.read(offset, self.volume.block_bytes()).map_err(|_| Error::Invalid("no table"))?;
+        Ok(fast::comes_out_of(&new[at..at + bytes], &old[at..at + bytes]))
+    }
+
+    /// All that the change does has been recorded, and is nothing that a replay of fast commits gets wrong ([`FastChanges`]): it can be committed fast. A change of
+    /// which this is not said has the whole transaction committed.
+    pub fn fast_eligible(&mut self) {
+        self.changes.fast.complete();
+    }
+
+    /// The change does something that fast commits have no words for, whoever says what of the rest.
+    pub fn fast_ineligible(&mut self) {
+        self.changes.fast.bar();
+    }
+
+    /// What was changed.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// The change is complete.
+    pub fn into_changes(self) -> Changes {
+        self.changes
+    }
+}
+
+impl Source for Handle<'_> {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.read_table(offset, bytes, 0)
+    }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        let block_bytes = self.volume.block_bytes() as u64;
+        let (block, at) = (offset / block_bytes, (offset % block_bytes) as usize);
+        let Some(changed) = self.changes.blocks.get(&block) else {
+            return self.base.read_table(offset, bytes, end);
+        };
+        match changed.get(at..at + bytes) {
+            Some(all) if all.len() == changed.len() => Ok(Arc::clone(changed)),
+            Some(part) => Ok(part.into()),
+            None => self.base.read(offset, bytes),
+        }
+    }
+}

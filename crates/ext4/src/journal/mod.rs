@@ -1,0 +1,59 @@
+//! How metadata are changed: [handles](Handle), transactions of many of them, and the journal (JBD2) that makes each transaction happen
+//! altogether or not at all. What can go wrong, what is promised then, and why each wait is where it is: `docs/ordering.md`.
+//!
+//! ```text
+//!   change     a Handle, all in memory, one at a time; then in the newest blocks, and in the running transaction
+//!   close      the running transaction becomes the next to be committed; a new one runs
+//!   commit     its blocks into the log, in the places behind the last; its data and they are on the device; then its commit block
+//!   checkpoint committed blocks into their places, flushed; then the log's beginning moves behind them
+//! ```
+//!
+//! Nothing here has a thread of its own: who wants something durable commits, and one for all who want it at a time.
+
+mod broken;
+mod checkpoint;
+mod commit;
+mod counters;
+mod failure;
+pub mod fast;
+mod fast_commit;
+#[cfg(test)]
+mod fast_tests;
+mod handle;
+mod held;
+mod log;
+mod mount;
+mod newest;
+mod ordered;
+mod orphans;
+mod pending;
+mod recover;
+mod running;
+mod spares;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod transaction;
+mod writer;
+
+pub use broken::Rule;
+#[cfg(feature = "broken-rules")]
+pub use broken::break_rule;
+pub(crate) use broken::is_broken;
+pub(crate) use commit::Follow;
+pub use commit::log_piece_blocks;
+pub use counters::JournalCounters;
+pub use handle::{Changed, Changes, Handle};
+pub use held::Held;
+pub(crate) use mount::check;
+pub use newest::{Blocks, Newest};
+pub use ordered::OrderedToken;
+pub use orphans::{OrphanPlace, Orphans};
+pub(crate) use running::time_now;
+pub use running::{Journal, Observe};
+pub(crate) use writer::Writer;
+
+/// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal it has another, of 32 bits.)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sequence(pub u64);

@@ -1,0 +1,361 @@
+//! The first writes of a mount, and the last: recovery, and the marks that say who has the file system (rules 11 to 13 of `docs/ordering.md`).
+
+use std::sync::{Arc, OnceLock};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::broken::{Rule, is_broken};
+use super::commit::{Commits, Committer};
+use super::fast_commit::FastArea;
+use super::held::Held;
+use super::log::{Log, Stretch};
+use super::orphans::Orphans;
+use super::pending::Pending;
+use super::recover::{Overlaid, Replacement, carry_out, look_over};
+use super::running::{Journal, Open, time_now};
+use super::writer::{Writer, flush};
+use crate::error::{Corruption, Defect, Error, Unsupported};
+use crate::format::checksum::crc32c;
+use crate::format::features::{compat, incompat, ro_compat};
+use crate::format::journal::{self, JournalFormat};
+use crate::format::{
+    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Superblock,
+    Volume, VolumeOptions,
+};
+use crate::lanes::{Lane, Lanes};
+use crate::options::CommitOverlap;
+use crate::source::DeviceSource;
+use crate::{FileType, Recovered};
+use meantime_process::lock::{Mutex, Rank};
+
+/// Features that do not hinder reading, and that this implementation keeps right when it writes.
+const KEPT_RIGHT: u32 = ro_compat::SPARSE_SUPER
+    | ro_compat::LARGE_FILE
+    | ro_compat::HUGE_FILE
+    | ro_compat::GDT_CSUM
+    | ro_compat::DIR_NLINK
+    | ro_compat::EXTRA_ISIZE
+    | ro_compat::METADATA_CSUM
+    | ro_compat::VERITY
+    | ro_compat::ORPHAN_PRESENT;
+
+/// The least log, in blocks.
+const LOG_BLOCKS_LEAST: u32 = 256;
+
+/// A transaction has at most a part of the log's blocks (`j_max_transaction_buffers`), and revokes so many.
+const TRANSACTION_PART: u32 = 4;
+const REVOKE_PART: u32 = 32;
+
+const E2FSCK_P: &str = "run e2fsck -p, or mount it once with the kernel";
+const E2FSCK: &str = "run e2fsck -f on it first, or mount it for reading";
+
+fn refused(what: impl Into<String>, advice: &'static str) -> OpenFailure {
+    OpenFailure::Unsupported(Unsupported { what: what.into(), advice })
+}
+
+/// Refuses what could not be kept right, before anything is written.
+pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), OpenFailure> {
+    const READ: &str = "mount it for reading";
+    let superblock = volume.superblock();
+    let features = superblock.features();
+    if volume.is_from_backup() {
+        return Err(refused(
+            "writing by a backup of the superblock",
+            "run e2fsck -b, which repairs the first",
+        ));
+    }
+    if volume.ignored() > 0 || volume.ignores_checksums() {
+        return Err(refused("writing where checksums are ignored", READ));
+    }
+    if !features.has_compat(compat::HAS_JOURNAL) {
+        return Err(refused("writing without a journal", "make one: tune2fs -j"));
+    }
+    if superblock.external_journal().is_some() {
+        return Err(refused("writing with a journal on another device", READ));
+    }
+    let others = features.ro_compat & !KEPT_RIGHT;
+    if others != 0 {
+        let names = crate::format::features::Features { compat: 0, incompat: 0, ro_compat: others };
+        return Err(refused(format!("writing with {}", names.names().join(", ")), READ));
+    }
+    if superblock.info().errors {
+        return Err(refused("writing to a file system that has errors", E2FSCK));
+    }
+    if device_block_bytes > superblock.block_bytes() {
+        return Err(refused(
+            format!(
+                "writing blocks of {} bytes to a device whose own have {device_block_bytes}",
+                superblock.block_bytes()
+            ),
+            READ,
+        ));
+    }
+    Ok(())
+}
+
+/// Where the journal's blocks are, in order.
+fn stretches<S: Source>(volume: &Volume<S>, inode: &Inode, blocks: u32) -> Result<Vec<Stretch>, Error> {
+    let mut found: Vec<Stretch> = Vec::new();
+    let mut at = 0;
+    while at < blocks {
+        let run = volume.run_at(inode, u64::from(at))?;
+        let count = u32::try_from(run.blocks).unwrap_or(u32::MAX).min(blocks - at);
+        let inside =
+            run.physical.checked_add(u64::from(count)).is_some_and(|end| end <= volume.block_count());
+        if run.state != RunState::Written || count == 0 || !inside {
+            return Err(Corruption::new(Defect::JournalSuperblock).in_inode(inode.ino()).into());
+        }
+        match found.last_mut() {
+            Some(last) if last.place + u64::from(last.blocks) == run.physical => last.blocks += count,
+            _ => found.push(Stretch { first: at, blocks: count, place: run.physical }),
+        }
+        at += count;
+    }
+    Ok(found)
+}
+
+/// Writes through a lane that nobody else has, while there is no other.
+pub(super) struct Beginner<'a> {
+    pub(super) lane: &'a mut Lane,
+    pub(super) writer: Writer,
+    pub(super) volatile: bool,
+}
+
+impl Beginner<'_> {
+    /// Writes one block, durably.
+    pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
+        self.writer.write_all(self.lane, std::iter::once((block, content)), self.volatile)
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        if self.volatile { flush(self.lane) } else { Ok(()) }
+    }
+}
+
+/// Has `change` change the superblock in `block`, its block, and makes its checksum.
+fn edit_superblock(
+    superblock: &Superblock,
+    block: &mut [u8],
+    change: impl FnOnce(&mut RawSuperblock),
+) -> Result<(), Error> {
+    let wrong = || Error::from(Corruption::new(Defect::SuperblockMagic));
+    let at = SUPERBLOCK_OFFSET as usize % superblock.block_bytes() as usize;
+    let bytes = block.get_mut(at..at + SUPERBLOCK_BYTES).ok_or_else(wrong)?;
+    let raw = RawSuperblock::mut_from_bytes(bytes).map_err(|_| wrong())?;
+    change(raw);
+    if superblock.has_checksums() {
+        let sum = crc32c(!0, &raw.as_bytes()[..SUPERBLOCK_BYTES - 4]);
+        raw.checksum = sum.into();
+    }
+    Ok(())
+}
+
+/// Refuses what failed before, by what the journal's superblock says.
+fn check_errno(errno: i32) -> Result<(), OpenFailure> {
+    if errno == 0 {
+        return Ok(());
+    }
+    let aborted = Corruption::new(Defect::JournalAborted(errno));
+    Err(refused(format!("writing to a file system that has errors ({aborted})"), E2FSCK))
+}
+
+impl Journal {
+    /// Makes `volume` ready for writing: what is in its journal is written home, the log is emptied, the file system marked as in use. The journal, and
+    /// the volume as it is then; the one before has old contents. Of a commit's waits, those are moved that `overlap` says.
+    ///
+    /// # Errors
+    /// What could not be kept right is refused by name, and nothing was written; damage; the device.
+    pub(crate) fn open_for(
+        lanes: &Arc<Lanes>,
+        volume: Volume<DeviceSource>,
+        overlap: CommitOverlap,
+        fast_commit: bool,
+    ) -> Result<(Self, Volume<DeviceSource>), OpenFailure> {
+        check(&volume, lanes.info().block_bytes)?;
+        let recovery = journal::recover(&volume)?;
+        check_errno(recovery.errno)?;
+        if recovery.lost.is_some() {
+            return Err(refused("writing after a committed transaction was lost", E2FSCK));
+        }
+        let block_bits = volume.superblock().block_bits();
+        let device_bytes = lanes.info().bytes();
+        let recovered = (!recovery.is_empty()).then(|| recovery.summary());
+        let primary = volume.superblock().primary_block();
+        let mut blocks = recovery.overlay;
+        if let Some(block) = blocks.get_mut(&primary) {
+            let mut edited = block.to_vec();
+            edit_superblock(volume.superblock(), &mut edited, |raw| {
+                raw.feature_incompat = (raw.feature_incompat.get() | incompat::RECOVER).into();
+            })?;
+            *block = edited.into();
+        }
+        let replayed = Overlaid { device: volume.source().clone(), block_bits, blocks };
+        let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
+        check(&replayed, lanes.info().block_bytes)?;
+        let (mut format, stretches) = Self::load(&replayed)?;
+        // (The failure may have been that of an unmount's last write, after which there is nothing to recover.)
+        check_errno(format.errno())?;
+        if recovery.end.is_none() && format.start() != 0 {
+            return Err(refused(
+                "writing with a journal that has something, and is said to have nothing",
+                E2FSCK,
+            ));
+        }
+        look_over(&replayed)?;
+        let features = replayed.superblock().features();
+        let converted = (replayed.superblock().has_checksums(), features.has_incompat(incompat::BIT64));
+        // Without checksums, e2fsck 1.47.0 takes groups for ones that were never written when it replays fast commits, the kernel's as well.
+        let fast = fast_commit && features.has_compat(compat::FAST_COMMIT) && converted.0;
+        let mut last = recovery.end.unwrap_or(format.sequence());
+        let replacement = if recovery.fast_commits.count() > 0 {
+            let changes = carry_out(&replayed, recovery.fast_commits)?;
+            let stretches = stretches.clone();
+            let made = Replacement::new(format.clone(), stretches, &changes, last, block_bits, converted)?;
+            let too_small = || refused("replaying fast commits with so small a journal", E2FSCK_P);
+            // That number is used, then.
+            last = last.wrapping_add(1);
+            Some(made.ok_or_else(too_small)?)
+        } else {
+            None
+        };
+        format.set_tail(last, 0)?;
+        format.convert(converted.0, converted.1, fast)?;
+        let straight = format.fast_commits().is_some() && !is_broken(Rule::Straight);
+        let log = Log::new(stretches, format.log()).straight(straight);
+        if log.len() < LOG_BLOCKS_LEAST {
+            return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
+        }
+        let place = log.place(0).ok_or(Error::Invalid("the journal has no first block"))?.0;
+
+        lanes.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
+        let mut lane = lanes.take()?;
+        let volatile = lanes.info().volatile_write_cache;
+        let mut beginner = Beginner { lane: &mut lane, writer: Writer::new(block_bits), volatile };
+
+        // 1. Home with what was committed.
+        let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
+        beginner.writer.write_all(beginner.lane, blocks, false)?;
+        beginner.flush()?;
+        if let Some(replacement) = replacement {
+            replacement.write(&mut beginner)?;
+        }
+
+        // What was read before is old.
+        let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
+
+        // 2. The log is empty, and the next transaction's number is none that may be found in it.
+        beginner.write(place, format.block())?;
+
+        // 3. The file system is in use.
+        let mut block = volume.block(primary)?.to_vec();
+        let now = time_now().seconds;
+        edit_superblock(volume.superblock(), &mut block, |raw| {
+            raw.feature_incompat = (raw.feature_incompat.get() | incompat::RECOVER).into();
+            raw.mnt_count = raw.mnt_count.get().saturating_add(1).into();
+            (raw.mtime, raw.mtime_hi) = ((now as u32).into(), (now >> 32) as u8);
+            (raw.wtime, raw.wtime_hi) = ((now as u32).into(), (now >> 32) as u8);
+        })?;
+        beginner.write(primary, &block)?;
+
+        // 4. And its log begins here.
+        if let Some((place, _)) = format.fast_commits().and_then(|area| log.place(area.start + 1)) {
+            // What the mount before left: e2fsck takes one that is older than the log for an error.
+            beginner.write(place, &vec![0; format.block_bytes()])?;
+        }
+        let tid = last.wrapping_add(1);
+        format.set_tail(tid, log.head())?;
+        beginner.write(place, format.block())?;
+        drop(lane);
+
+        // What is known of the superblock is old again.
+        let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
+        volume.source().activate(block_bits);
+        let (journal_table, _) = volume.inode_place(volume.superblock().journal_ino())?;
+        let (blocks_most, revokes) = (log.len() / TRANSACTION_PART, log.len() / REVOKE_PART);
+        let revoked_most = revokes as usize * format.revoked_most();
+        let area = format.fast_commits().filter(|_| fast).and_then(FastArea::new);
+        let fast = area.is_some();
+        let committer = Committer::new(format, log, tid, block_bits, area);
+        let journal = Self {
+            lanes: Arc::clone(lanes),
+            volume: volume.clone(),
+            held: Held::default(),
+            blocks_most: blocks_most as usize,
+            revoked_most,
+            open: Mutex::new(Rank::JournalOpen, Open::new()),
+            commits: Commits::new(committer),
+            pending: Mutex::new(Rank::JournalPending, Pending::default()),
+            checkpointing: Mutex::new(Rank::Checkpoint, Writer::new(block_bits)),
+            overlap,
+            fast,
+            journal_table,
+            volatile,
+            failure: OnceLock::new(),
+            observer: OnceLock::new(),
+            orphans: Orphans::default(),
+            recovered,
+        };
+        Ok((journal, volume))
+    }
+
+    /// The journal's superblock, and where its blocks are.
+    fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<Stretch>), Error> {
+        let ino = volume.superblock().journal_ino();
+        let inode = volume.inode(ino)?;
+        let wrong = || Error::from(Corruption::new(Defect::JournalSuperblock).in_inode(ino));
+        if inode.file_type() != FileType::Regular || inode.is_free() {
+            return Err(wrong());
+        }
+        let blocks = inode.size() >> volume.superblock().block_bits();
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let first = volume.run_at(&inode, 0)?;
+        if first.state != RunState::Written {
+            return Err(wrong());
+        }
+        let format = JournalFormat::parse(&volume.block(first.physical)?, blocks)?;
+        let used = format.blocks();
+        Ok((format, stretches(volume, &inode, used)?))
+    }
+
+    /// What was replayed when it was mounted, if anything was.
+    pub fn recovered(&self) -> Option<Recovered> {
+        self.recovered
+    }
+
+    /// Ends the mount: everything committed and home, the log empty, the file system marked as clean. Nothing is changed afterwards. After a
+    /// failure nothing is written: what was committed is in the log.
+    ///
+    /// # Errors
+    /// The device, or the earlier failure.
+    pub(crate) fn close(&self, lane: &mut Lane) -> Result<(), Error> {
+        self.commit_all(lane)?;
+        self.checkpoint(lane)?;
+        let mut writer = self.checkpointing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut lead = self.commits.lead();
+        self.usable()?;
+        let result = self.close_by(&mut lead, &mut writer, lane);
+        // Whatever came of it: nothing more.
+        self.end(result.as_ref().err());
+        if let Err(error) = &result {
+            self.note_failure(error, &mut lead, lane);
+        }
+        result
+    }
+
+    fn close_by(&self, committer: &mut Committer, writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+        if !committer.logged.is_empty() || self.pending().len() > 0 {
+            return Err(Error::Busy);
+        }
+        let tid = committer.tid;
+        committer.format.set_tail(tid, 0)?;
+        self.write_superblock(committer, writer, lane)?;
+        let primary = self.volume.superblock().primary_block();
+        let mut block = self.volume.block(primary)?.to_vec();
+        let now = time_now().seconds;
+        edit_superblock(self.volume.superblock(), &mut block, |raw| {
+            raw.feature_incompat = (raw.feature_incompat.get() & !incompat::RECOVER).into();
+            (raw.wtime, raw.wtime_hi) = ((now as u32).into(), (now >> 32) as u8);
+        })?;
+        writer.write_all(lane, std::iter::once((primary, &*block)), self.volatile)
+    }
+}

@@ -1,0 +1,205 @@
+//! Data that have to be on the device before a transaction commits: what it makes reachable must not be what the blocks held before.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::crowd::Crowd;
+use meantime_hw::futex::Futex;
+use meantime_process::lock::{Mutex, Rank, wait_for};
+
+/// How often a waiter looks before it sleeps.
+const LOOKS: u32 = 2_000;
+
+/// The same of one who need not wait.
+const LOOKS_RUNNING: u32 = 100;
+
+/// The longest sleep between two looks, in ns.
+const NAP_NS: u64 = 100_000_000;
+
+/// As long as nothing ends of what is waited for, a commit waits at most so long: longer than any device is given for all its tries. A token ends when it is
+/// dropped, so that only a thread that stands still with one can be why.
+const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+
+/// The data that a transaction waits for.
+#[derive(Debug)]
+pub struct Ordered {
+    under_way: AtomicU32,
+    /// Whether any of them are in the device's volatile cache only.
+    unflushed: AtomicBool,
+    failed: Mutex<Option<Error>>,
+    /// Changes when nothing is under way any more.
+    none_left: Futex,
+}
+
+impl Default for Ordered {
+    fn default() -> Self {
+        Self {
+            under_way: AtomicU32::new(0),
+            unflushed: AtomicBool::new(false),
+            failed: Mutex::new(Rank::OrderedFailure, None),
+            none_left: Futex::default(),
+        }
+    }
+}
+
+/// Some data of a transaction, from the change that gave them blocks until they are on the device. Nothing commits that transaction before.
+///
+/// Between having it and giving it up, a thread waits for nothing but the device: for no lock that a thread in a commit may have. So it takes
+/// its channel by `Lanes::take_leaf`, if it has not got it already.
+#[must_use = "the transaction waits for it"]
+#[derive(Debug)]
+pub struct OrderedToken {
+    ordered: Arc<Ordered>,
+    ended: bool,
+}
+
+impl Ordered {
+    /// One more.
+    pub(super) fn token(self: &Arc<Self>) -> OrderedToken {
+        // Relaxed: the transaction is open, which its lock says.
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        OrderedToken { ordered: Arc::clone(self), ended: false }
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_done(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether any are in the device's volatile cache only. Of use when nothing is under way.
+    pub(super) fn is_unflushed(&self) -> bool {
+        self.unflushed.load(Ordering::Relaxed)
+    }
+
+    /// Whether all of them are on the device; `None`: some are under way.
+    pub(super) fn has_succeeded(&self) -> Option<bool> {
+        self.is_done().then(|| self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_none())
+    }
+
+    /// Waits until nothing is under way, in a transaction that is closed.
+    ///
+    /// # Errors
+    /// The first write that failed; [`Error::Resources`] if nothing ends for a very long time.
+    pub(super) fn wait(&self, crowd: &Crowd) -> Result<(), Error> {
+        wait_for(Rank::OrderedData);
+        self.wait_at_most(crowd, LONGEST_WAIT)
+    }
+
+    /// Waits until nothing is under way, if that is soon, in a transaction to which more may come.
+    pub(super) fn wait_a_little(&self, crowd: &Crowd) {
+        let _ = (1..=LOOKS_RUNNING).find(|look| {
+            let done = self.is_done();
+            if !done {
+                crowd.pause(*look);
+            }
+            done
+        });
+    }
+
+    fn wait_at_most(&self, crowd: &Crowd, longest: Duration) -> Result<(), Error> {
+        let mut looks = 0;
+        let mut left = (0, Instant::now());
+        while !self.is_done() {
+            if looks < LOOKS {
+                looks += 1;
+                crowd.pause(looks);
+                continue;
+            }
+            let word = self.none_left.get();
+            if !self.is_done() {
+                self.none_left.wait(word, NAP_NS);
+            }
+            let under_way = self.under_way.load(Ordering::Acquire);
+            if left.0 != under_way {
+                left = (under_way, Instant::now());
+            } else if under_way > 0 && left.1.elapsed() >= longest {
+                let what = format!("data of a transaction ({under_way} writes) never ended");
+                return Err(Error::Resources(what));
+            }
+        }
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn end(&self, result: Result<(), Error>, durable: bool) {
+        if let Err(error) = result {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+        if !durable {
+            self.unflushed.store(true, Ordering::Relaxed);
+        }
+        // Release: what was told above is seen by whoever sees the count.
+        if self.under_way.fetch_sub(1, Ordering::Release) == 1 {
+            self.none_left.advance();
+        }
+    }
+}
+
+impl OrderedToken {
+    /// The data are on the device (`durable`: not only in its volatile cache, since they were written with FUA), or they are not: then the
+    /// transaction does not commit.
+    pub fn end(mut self, result: Result<(), Error>, durable: bool) {
+        self.ended = true;
+        self.ordered.end(result, durable);
+    }
+}
+
+impl Drop for OrderedToken {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ordered.end(Err(Error::Invalid("data of a transaction were never written")), false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_waits_for_all_its_data() {
+        let ordered = Arc::new(Ordered::default());
+        let (first, second) = (ordered.token(), ordered.token());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| ordered.wait(&Crowd::default()));
+            first.end(Ok(()), true);
+            assert!(!ordered.is_done() && !ordered.is_unflushed());
+            scope.spawn(|| second.end(Ok(()), false));
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+        assert!(ordered.is_unflushed());
+    }
+
+    #[test]
+    fn what_never_ends_is_an_error() {
+        let ordered = Arc::new(Ordered::default());
+        std::mem::forget(ordered.token());
+        let waited = ordered.wait_at_most(&Crowd::default(), Duration::from_millis(1));
+        assert!(matches!(&waited, Err(Error::Resources(what)) if what.contains("never ended")), "{waited:?}");
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_its_data() {
+        let ordered = Arc::new(Ordered::default());
+        let token = ordered.token();
+        let panicked = std::thread::spawn(move || {
+            let _token = token;
+            panic!("while it has a token");
+        });
+        assert!(panicked.join().is_err());
+        assert!(matches!(ordered.wait(&Crowd::default()), Err(Error::Invalid(_))));
+    }
+
+    #[test]
+    fn what_was_not_written_is_an_error() {
+        let ordered = Arc::new(Ordered::default());
+        drop(ordered.token());
+        assert!(matches!(ordered.wait(&Crowd::default()), Err(Error::Invalid(_))));
+        let ordered = Arc::new(Ordered::default());
+        ordered.token().end(Err(Error::NoAttribute), true);
+        ordered.token().end(Err(Error::NotFound), true);
+        assert_eq!(ordered.wait(&Crowd::default()), Err(Error::NoAttribute));
+    }
+}

@@ -1,0 +1,142 @@
+//! What recovery puts onto the disk: the log's whole transactions, and what the fast commits behind them say (rules 13 and 15 of `docs/ordering.md`).
+//!
+//! All of it is made in memory first, over what the disk will be: whatever may have to be refused is known before the first write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Sequence;
+use super::commit::Committer;
+use super::handle::{Changes, Handle};
+use super::held::Held;
+use super::log::{Log, Stretch};
+use super::mount::Beginner;
+use super::orphans::Orphans;
+use super::running::time_now;
+use super::transaction::Transaction;
+use crate::FileType;
+use crate::alloc::Allocator;
+use crate::change::{fast_commits, orphans};
+use crate::error::{Corruption, Defect, Error};
+use crate::format::journal::{FastCommits, JournalFormat};
+use crate::format::{ROOT_INO, Source, SourceError, Volume};
+use crate::options::CommitOverlap;
+use crate::source::DeviceSource;
+
+/// The device as it is when `blocks` are home.
+pub(super) struct Overlaid {
+    pub(super) device: DeviceSource,
+    pub(super) block_bits: u32,
+    pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
+}
+
+impl Source for Overlaid {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        let (block, at) = (offset >> self.block_bits, (offset & ((1 << self.block_bits) - 1)) as usize);
+        // Nothing that is read goes over the end of a block.
+        match self.blocks.get(&block).map(|newer| (newer, newer.get(at..at + bytes))) {
+            Some((newer, Some(part))) if part.len() == newer.len() => Ok(Arc::clone(newer)),
+            Some((_, Some(part))) => Ok(part.into()),
+            _ => self.device.read(offset, bytes),
+        }
+    }
+}
+
+/// Whether `volume`, as it is when everything is home, has what a mount for writing begins with: a root directory, groups whose descriptors are right, a list
+/// of orphans that can be.
+///
+/// # Errors
+/// It has not; the device.
+pub(super) fn look_over(volume: &Volume<Overlaid>) -> Result<(), Error> {
+    if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
+        return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
+    }
+    Allocator::new(volume)?;
+    let (held, known) = (Held::default(), Orphans::default());
+    let handle = Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
+    orphans::list(&handle).map(drop)
+}
+
+/// What `commits` make of the metadata of `volume`, which has what the transactions before them had.
+///
+/// # Errors
+/// What cannot be carried out; damage, or the device.
+pub(super) fn carry_out(volume: &Volume<Overlaid>, commits: FastCommits) -> Result<Changes, Error> {
+    let outcome = commits.outcome(volume)?;
+    let held = Held::default();
+    for blocks in fast_commits::given(&outcome) {
+        held.hold(blocks, Sequence(1));
+    }
+    let (allocator, known) = (Allocator::new(volume)?, Orphans::default());
+    let mut handle = Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
+    fast_commits::carry_out(&mut handle, &allocator, &outcome)?;
+    Ok(handle.into_changes())
+}
+
+/// The one transaction that says all that fast commits said.
+pub(super) struct Replacement {
+    committer: Committer,
+    transaction: Transaction,
+    /// Where the journal's superblock is, and the block before the transaction.
+    superblock: u64,
+    before: (u32, u64),
+}
+
+impl Replacement {
+    /// `changes` as transaction `tid`, the one that the fast commits went on from, in a journal of `format`, which lies in `stretches`. `None`: it does not
+    /// fit into the log.
+    ///
+    /// # Errors
+    /// The journal's superblock cannot be.
+    pub(super) fn new(
+        mut format: JournalFormat,
+        stretches: Vec<Stretch>,
+        changes: &Changes,
+        tid: u32,
+        block_bits: u32,
+        (checksums, is_64bit): (bool, bool),
+    ) -> Result<Option<Self>, Error> {
+        format.set_tail(tid, 0)?;
+        // They count still, and so the log is without their blocks.
+        format.convert(checksums, is_64bit, true)?;
+        let mut log = Log::new(stretches, format.log()).straight(true);
+        let missing = || Error::Invalid("the journal has no such block");
+        let before = (log.head(), log.place(log.head()).ok_or_else(missing)?.0);
+        let superblock = log.place(0).ok_or_else(missing)?.0;
+        log.take(1);
+        let committer = Committer::new(format, log, tid, block_bits, None);
+        let mut transaction = Transaction::new(Sequence(1));
+        transaction.merge(changes);
+        let fits = committer.has_room_for(&transaction);
+        Ok(fits.then_some(Self { committer, transaction, superblock, before }))
+    }
+
+    /// Has it count instead of the fast commits, at once, and writes it home. All transactions before it are home, and flushed. At any moment
+    /// until then the log ends where the fast commits go on.
+    ///
+    /// # Errors
+    /// The device.
+    pub(super) fn write(mut self, beginner: &mut Beginner<'_>) -> Result<(), Error> {
+        let Self { committer, transaction, superblock, before } = &mut self;
+        // The log is empty, and is looked for in one block that will not lead to the transaction.
+        committer.format.set_tail(committer.tid, before.0)?;
+        beginner.write(*superblock, committer.format.block())?;
+        beginner.write(before.1, &vec![0; committer.format.block_bytes()])?;
+        let (tid, start) = (committer.tid, committer.log.head());
+        committer.commit(
+            beginner.lane,
+            transaction,
+            &mut (),
+            CommitOverlap::NONE,
+            beginner.volatile,
+            || (),
+        )?;
+        // Here it does, and they do not.
+        committer.format.set_fast_commits(false)?;
+        committer.format.set_tail(tid, start)?;
+        beginner.write(*superblock, committer.format.block())?;
+        let blocks = transaction.blocks.iter().map(|(block, content)| (*block, &**content));
+        beginner.writer.write_all(beginner.lane, blocks, false)?;
+        beginner.flush()
+    }
+}

@@ -1,0 +1,242 @@
+//! The running transaction, and what changes it.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Sequence;
+use super::broken::{Rule, is_broken};
+use super::commit::Commits;
+use super::handle::{Changes, Handle};
+use super::held::Held;
+use super::ordered::OrderedToken;
+use super::orphans::Orphans;
+use super::pending::Pending;
+use super::spares::{Copies, Spares};
+use super::transaction::Transaction;
+use super::writer::Writer;
+use crate::format::Volume;
+use crate::lanes::Lanes;
+use crate::options::CommitOverlap;
+use crate::source::DeviceSource;
+use crate::{Error, Recovered, Timestamp};
+use meantime_process::lock::{Mutex, MutexGuard};
+
+/// Whoever is told of each change that succeeded, of one after another.
+pub trait Observe: Send + Sync {
+    /// The change is going to be a part of transaction `sequence`. Nobody can see it yet: so whoever has seen it, and wants what he saw to be
+    /// durable, finds that said already.
+    fn coming(&self, changes: &Changes, sequence: Sequence);
+
+    /// It is just becoming visible: readers that look for one state of the metadata wait or look again.
+    /// What was read of its inodes before must count as old from here on. What it returns is dropped
+    /// when the change is visible, since no lock may be taken here that comes before publication.
+    fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>>;
+
+    /// It can be seen. The next change has not begun.
+    fn done(&self, changes: &Changes);
+}
+
+/// The transactions that have not committed.
+pub(super) struct Open {
+    /// Closed ones, the oldest first.
+    pub(super) closed: VecDeque<Transaction>,
+    /// The one that changes go into.
+    pub(super) running: Transaction,
+    /// How many changes there have been.
+    pub(super) changes: u64,
+    /// For the next one.
+    spares: Spares,
+}
+
+/// The journal of a file system that is mounted for writing.
+pub struct Journal {
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) volume: Volume<DeviceSource>,
+    pub(super) held: Held,
+    /// How many blocks a transaction may have at most, and how many it may revoke.
+    pub(super) blocks_most: usize,
+    pub(super) revoked_most: usize,
+    pub(super) open: Mutex<Open>,
+    pub(super) commits: Commits,
+    pub(super) pending: Mutex<Pending>,
+    /// Who writes home has this; locked before the lead of the log.
+    pub(super) checkpointing: Mutex<Writer>,
+    pub(super) overlap: CommitOverlap,
+    /// Whether there are fast commits.
+    pub(super) fast: bool,
+    /// The block of the inode table that has the journal's own inode.
+    pub(super) journal_table: u64,
+    /// Whether the device has a volatile cache.
+    pub(super) volatile: bool,
+    /// Why nothing can be changed any more.
+    pub(super) failure: OnceLock<Error>,
+    pub(super) observer: OnceLock<Box<dyn Observe>>,
+    /// Where the orphans are.
+    pub(super) orphans: Orphans,
+    pub(super) recovered: Option<Recovered>,
+}
+
+impl Journal {
+    /// Has `observer` told of each change that succeeded. Once.
+    pub fn observe(&self, observer: impl Observe + 'static) {
+        let _ = self.observer.set(Box::new(observer));
+    }
+
+    /// Changes metadata by `work`: altogether if that succeeds, not at all if it fails. To which transaction it belongs: after
+    /// `commit` of that it is durable. ([`Sequence`] 0: nothing was changed.)
+    ///
+    /// One at a time: whoever calls has no channel of this mount and no page of a cache locked, and `work` waits for nothing but the device.
+    ///
+    /// # Errors
+    /// Those of `work`; an earlier failure of the journal.
+    pub fn change<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<(T, Sequence), Error> {
+        let (result, sequence, _) = self.change_by(work, false)?;
+        Ok((result, sequence))
+    }
+
+    /// The same, for a change that makes blocks reachable to which data are yet to be written: its transaction does not commit before the token
+    /// has [ended](OrderedToken::end).
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn change_with_data<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<(T, Sequence, OrderedToken), Error> {
+        let (result, sequence, token) = self.change_by(work, true)?;
+        Ok((result, sequence, token.ok_or(Error::Invalid("there is no token"))?))
+    }
+
+    fn change_by<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        with_data: bool,
+    ) -> Result<(T, Sequence, Option<OrderedToken>), Error> {
+        self.usable()?;
+        let mut open = self.opened();
+        let mut handle = Handle::new(
+            self.volume.with_source(()),
+            self.volume.source(),
+            &self.held,
+            &self.orphans,
+            time_now(),
+        )
+        .with_copies(open.spares.take());
+        if !self.fast {
+            handle.fast_ineligible();
+        }
+        let result = work(&mut handle)?;
+        let changes = handle.into_changes();
+        let untouched = changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
+        if untouched && !with_data {
+            return Ok((result, Sequence(0), None));
+        }
+        if changes.blocks.len() > self.blocks_most || changes.forgotten.len() > self.revoked_most {
+            return Err(Error::Resources("the journal is too small for the change".to_owned()));
+        }
+        let running = &open.running;
+        if running.blocks_with(&changes) > self.blocks_most
+            || running.revoked_with(&changes) > self.revoked_most
+        {
+            open.close();
+        }
+        let sequence = open.running.sequence;
+        open.running.merge(&changes);
+        open.changes += 1;
+        let observer = self.observer.get();
+        if let Some(observer) = observer {
+            observer.coming(&changes, sequence);
+        }
+        let newest = self.volume.source().newest();
+        drop(newest.publish(&changes.blocks, &changes.forgotten, || {
+            observer.map(|observer| observer.visible(&changes))
+        }));
+        for freed in changes.freed.iter().filter(|_| !is_broken(Rule::Held)) {
+            self.held.hold(freed.clone(), sequence);
+        }
+        self.orphans.completed(&changes);
+        if let Some(observer) = observer {
+            observer.done(&changes);
+        }
+        open.spares.changed(changes.blocks);
+        let token = with_data.then(|| open.running.ordered.token());
+        let closed = !open.closed.is_empty();
+        drop(open);
+        if closed {
+            self.relieve();
+        }
+        Ok((result, sequence, token))
+    }
+
+    /// Makes the next change quicker, if it is like the last one. Work for the gap.
+    pub(super) fn make_spares(&self) {
+        let wanted = self.opened().spares.wanted();
+        if !wanted.is_empty() {
+            let copies = Copies::of(wanted);
+            self.opened().spares.put(copies);
+        }
+    }
+
+    /// What has not committed.
+    pub(super) fn opened(&self) -> MutexGuard<'_, Open> {
+        // A change that panics has changed nothing; what comes after does not panic.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything can be changed.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`].
+    pub fn usable(&self) -> Result<(), Error> {
+        if self.failure.get().is_some() { Err(Error::Aborted) } else { Ok(()) }
+    }
+
+    /// Why nothing can be changed any more.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.get().cloned()
+    }
+
+    /// The mount has ended, for `error` or well.
+    pub(super) fn end(&self, error: Option<&Error>) {
+        match error {
+            Some(error) => self.fail(error),
+            None => drop(self.failure.set(Error::Aborted)),
+        }
+    }
+
+    /// Nothing can be changed any more: what is in memory can never become durable, or metadata cannot be believed.
+    pub fn fail(&self, error: &Error) {
+        if self.failure.set(error.clone()).is_ok() {
+            tracing::error!(%error, "the journal is aborted: the file system is read only from now on");
+        }
+    }
+}
+
+impl Open {
+    /// No transaction has committed yet.
+    pub(super) fn new() -> Self {
+        Self {
+            closed: VecDeque::new(),
+            running: Transaction::new(Sequence(1)),
+            changes: 0,
+            spares: Spares::default(),
+        }
+    }
+
+    /// Nothing more goes into the running transaction.
+    pub(super) fn close(&mut self) {
+        let next = Transaction::new(Sequence(self.running.sequence.0 + 1));
+        self.closed.push_back(std::mem::replace(&mut self.running, next));
+    }
+}
+
+/// The time of day.
+pub(crate) fn time_now() -> Timestamp {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+}

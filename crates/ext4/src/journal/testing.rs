@@ -1,0 +1,170 @@
+//! An image in memory that handles change at once, for tests of what is done in them.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, RwLock};
+
+use super::{Changes, Handle, Held, Journal, Orphans, Sequence};
+use crate::alloc::Allocator;
+use crate::format::{Source, SourceError, Volume, VolumeOptions};
+use crate::{Error, Timestamp};
+
+/// Ends the mount at `at`. A process that another test is just starting has this one's files until it runs its program: so a mount can be busy
+/// for a moment.
+pub fn unmount(at: &Path) {
+    let ended = || Command::new("umount").arg(at).output().is_ok_and(|output| output.status.success());
+    let waited = || std::thread::sleep(std::time::Duration::from_millis(10));
+    assert!(
+        (0..500).any(|_| ended() || {
+            waited();
+            false
+        }),
+        "{} stays busy",
+        at.display()
+    );
+}
+
+impl Journal {
+    /// The last transaction that is durable.
+    pub(crate) fn durable(&self) -> Sequence {
+        self.commits.durable()
+    }
+}
+
+/// An image; every change is in it as soon as it is complete.
+pub struct Image {
+    bytes: RwLock<Vec<u8>>,
+    /// Never released: what was freed stays unused.
+    held: Held,
+    orphans: Orphans,
+    /// How often something was read.
+    pub reads: AtomicUsize,
+}
+
+impl Source for Image {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.reads.fetch_add(1, Relaxed);
+        let all = self.bytes.read().unwrap();
+        all.get(offset as usize..offset as usize + bytes).map(Arc::from).ok_or(SourceError::OutOfRange)
+    }
+}
+
+impl Image {
+    /// A new file system of `size` (as mke2fs has it), made with `args`; `None` without e2fsprogs.
+    pub fn make(size: &str, args: &[&str]) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).args(args).arg(&path).arg(size).output();
+        let Ok(made) = made else {
+            println!("skipped: e2fsprogs are not installed");
+            return None;
+        };
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Some(Self::load(&path))
+    }
+
+    /// The image in file `path`.
+    pub fn load(path: &Path) -> Self {
+        let bytes = RwLock::new(std::fs::read(path).unwrap());
+        Self { bytes, held: Held::default(), orphans: Orphans::default(), reads: AtomicUsize::new(0) }
+    }
+
+    /// The file system in it.
+    pub fn volume(&self) -> Volume<&Self> {
+        let bytes = self.bytes.read().unwrap().len() as u64;
+        Volume::open(self, bytes, VolumeOptions::default()).unwrap()
+    }
+
+    /// Changes it by `work`, at some time after 2001; not at all if that fails.
+    pub fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        self.change_told(work, |_| {})
+    }
+
+    /// The same, with `allocator` told that it is complete.
+    pub fn change_with<T>(
+        &self,
+        allocator: &Allocator,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.change_told(work, |changes| allocator.completed(changes))
+    }
+
+    /// The same, with `completed` told what was changed.
+    pub fn change_told<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        completed: impl FnOnce(&Changes),
+    ) -> Result<T, Error> {
+        let volume = self.volume();
+        let now = Timestamp { seconds: 1_000_000_000, nanoseconds: 42 };
+        let mut handle = Handle::new(volume.with_source(()), self, &self.held, &self.orphans, now);
+        let result = work(&mut handle)?;
+        let changes = handle.into_changes();
+        self.orphans.completed(&changes);
+        completed(&changes);
+        let block_bytes = volume.block_bytes();
+        let mut all = self.bytes.write().unwrap();
+        for (block, content) in &changes.blocks {
+            let at = *block as usize * block_bytes;
+            all[at..at + block_bytes].copy_from_slice(content);
+        }
+        for range in changes.freed {
+            self.held.hold(range, Sequence(1));
+        }
+        Ok(result)
+    }
+
+    /// All its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.bytes.read().unwrap().clone()
+    }
+
+    /// What was freed may be used again, as after a commit.
+    pub fn commit(&self) {
+        self.held.release(Sequence(1));
+    }
+
+    /// Writes bytes of data.
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        self.bytes.write().unwrap()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+    }
+
+    /// Writes it to file `path`.
+    pub fn save(&self, path: &Path) {
+        std::fs::write(path, &*self.bytes.read().unwrap()).unwrap();
+    }
+
+    /// Runs `e2fsck -fn`, which must have nothing to say.
+    ///
+    /// It may say that the superblock's counts of free blocks and inodes are wrong, since a mount makes them right when it ends.
+    pub fn fsck(&self) {
+        self.fsck_but(|line| {
+            line.contains("Free blocks count wrong (") || line.contains("Free inodes count wrong (")
+        });
+    }
+
+    /// The same after the superblock's counts were written.
+    pub fn fsck_all(&self) {
+        self.fsck_but(|_| false);
+    }
+
+    fn fsck_but(&self, is_allowed: impl Fn(&str) -> bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        self.save(&path);
+        let output = Command::new("e2fsck").args(["-fn"]).arg(&path).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let quiet: Vec<_> = text
+            .lines()
+            .filter(|line| !line.starts_with("Pass ") && !line.trim().is_empty())
+            .filter(|line| !line.contains("files (") && !is_allowed(line))
+            // Trees are as high as they are: the kernel's give it the same ideas.
+            .filter(|line| !(line.contains(" extent tree (at level ") && line.ends_with("Optimize? no")))
+            .filter(|line| {
+                !line.starts_with("Fix? no") && !line.contains("** WARNING: Filesystem still has errors **")
+            })
+            .collect();
+        assert!(quiet.is_empty(), "e2fsck: {text}");
+    }
+}

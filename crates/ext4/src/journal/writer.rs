@@ -1,0 +1,218 @@
+//! Blocks on their way to the device: buffers that are used again, and requests under way.
+
+use std::collections::VecDeque;
+
+use meantime_block::{Rejected, Request, RequestError, SubmitError, Ticket};
+use crate::Error;
+use crate::lanes::Lane;
+use meantime_hw::DmaBuf;
+
+/// How much a buffer takes, in bytes, unless two blocks are more.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// So many buffers there may be; who needs more waits for a request to end.
+const BUFFERS_MOST: usize = 16;
+
+/// So much is made ready for the next time, in bytes: a few blocks.
+const WARM_BYTES: usize = 32 << 10;
+
+/// What is under way on a channel besides a writer's requests, and can be taken in so that there is room: false if there is nothing more.
+pub(super) type Room<'a> = &'a mut dyn FnMut(&mut Lane) -> bool;
+
+/// Writes whole blocks of the file system, with the channel of whoever uses it.
+pub(crate) struct Writer {
+    block_bits: u32,
+    buffer_bytes: usize,
+    /// The one that is used next is the last.
+    free: VecDeque<DmaBuf>,
+    /// How many buffers there are.
+    made: usize,
+    flying: VecDeque<Ticket>,
+    /// The first failure since the last [`finish`](Self::finish).
+    failed: Option<Error>,
+}
+
+impl Writer {
+    /// For blocks of `1 << block_bits` bytes.
+    pub(crate) fn new(block_bits: u32) -> Self {
+        Self {
+            block_bits,
+            buffer_bytes: BUFFER_BYTES.max(4 << block_bits),
+            free: VecDeque::with_capacity(BUFFERS_MOST),
+            made: 0,
+            flying: VecDeque::with_capacity(BUFFERS_MOST),
+            failed: None,
+        }
+    }
+
+    /// How many blocks a buffer takes.
+    pub(super) fn buffer_blocks(&self) -> usize {
+        self.buffer_bytes >> self.block_bits
+    }
+
+    /// A buffer of `blocks` blocks, with anything in it; waits for one if need be.
+    ///
+    /// # Errors
+    /// No memory; what failed of the requests before.
+    pub(super) fn buffer(&mut self, lane: &mut Lane, blocks: usize) -> Result<DmaBuf, Error> {
+        while self.free.is_empty() && self.made >= BUFFERS_MOST && !self.flying.is_empty() {
+            self.land_oldest(lane);
+        }
+        let mut buf = match self.free.pop_back() {
+            Some(buf) => buf,
+            None => {
+                let made = lane.heap.alloc(self.buffer_bytes);
+                let made = made.map_err(|error| Error::Resources(error.to_string()))?;
+                self.made += 1;
+                made
+            }
+        };
+        buf.set_len(blocks << self.block_bits);
+        Ok(buf)
+    }
+
+    /// Has the CPU's cache own what the next transaction is copied to, if that is as small as the last one was. Work for the gap.
+    pub(super) fn warm(&mut self, lane: &Lane) {
+        // One at least that is not under way.
+        if self.free.is_empty()
+            && self.made < BUFFERS_MOST / 2
+            && let Ok(mut buf) = lane.heap.alloc(self.buffer_bytes)
+        {
+            buf.set_len(1 << self.block_bits);
+            self.free.push_back(buf);
+            self.made += 1;
+        }
+        let mut left = WARM_BYTES;
+        for buf in self.free.iter_mut().rev() {
+            let bytes = buf.len().min(left);
+            if bytes == 0 {
+                break;
+            }
+            buf.warm(bytes);
+            left -= bytes;
+        }
+    }
+
+    /// Sends `buf` to block `block` and on; durable when done if `fua`.
+    ///
+    /// # Errors
+    /// It was not taken.
+    pub(super) fn send(
+        &mut self,
+        lane: &mut Lane,
+        block: u64,
+        buf: DmaBuf,
+        fua: bool,
+        room: Room<'_>,
+    ) -> Result<(), Error> {
+        if let Err(error) = lane.may_write() {
+            self.free.push_back(buf);
+            return Err(error);
+        }
+        let lba = (block << self.block_bits) / u64::from(lane.block_bytes);
+        let mut request = Request::write(lba, buf);
+        request.fua = fua;
+        loop {
+            match lane.submit(request) {
+                Ok(ticket) => {
+                    self.flying.push_back(ticket);
+                    return Ok(());
+                }
+                // When one of ours has ended there is room, or one of the others.
+                Err(Rejected { error: SubmitError::Full { .. }, request: back })
+                    if !self.flying.is_empty() || room(lane) =>
+                {
+                    self.land_oldest(lane);
+                    request = back;
+                }
+                Err(rejected) => {
+                    self.free.extend(rejected.request.buf);
+                    return Err(RequestError::from(rejected.error).into());
+                }
+            }
+        }
+    }
+
+    fn land_oldest(&mut self, lane: &mut Lane) {
+        let Some(ticket) = self.flying.pop_front() else { return };
+        let done = lane.wait(ticket);
+        match (done.result, done.buf) {
+            (Ok(()), Some(buf)) => self.free.push_front(buf),
+            (result, buf) => {
+                // Given up with its device, unless it came back.
+                self.made -= usize::from(buf.is_none());
+                self.free.extend(buf);
+                let error = result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into());
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Waits for everything that was sent.
+    ///
+    /// # Errors
+    /// The first of them that failed. (None is under way in any case.)
+    pub(super) fn finish(&mut self, lane: &mut Lane) -> Result<(), Error> {
+        while !self.flying.is_empty() {
+            self.land_oldest(lane);
+        }
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Writes `blocks`, in ascending order, neighbours together, and waits for them.
+    ///
+    /// # Errors
+    /// The first that failed; others may have been written.
+    pub(crate) fn write_all<'a>(
+        &mut self,
+        lane: &mut Lane,
+        blocks: impl Iterator<Item = (u64, &'a [u8])>,
+        fua: bool,
+    ) -> Result<(), Error> {
+        let sent = self.send_all(lane, blocks, fua);
+        let done = self.finish(lane);
+        sent.and(done)
+    }
+
+    fn send_all<'a>(
+        &mut self,
+        lane: &mut Lane,
+        blocks: impl Iterator<Item = (u64, &'a [u8])>,
+        fua: bool,
+    ) -> Result<(), Error> {
+        let most = self.buffer_blocks();
+        let block_bytes = 1usize << self.block_bits;
+        // The first block, the buffer, and how many blocks are in it.
+        let mut current: Option<(u64, DmaBuf, usize)> = None;
+        for (block, content) in blocks {
+            let follows = current
+                .as_ref()
+                .is_some_and(|(first, _, count)| first + *count as u64 == block && *count < most);
+            if !follows {
+                if let Some((first, mut buf, count)) = current.take() {
+                    buf.set_len(count << self.block_bits);
+                    self.send(lane, first, buf, fua, &mut |_| false)?;
+                }
+                current = Some((block, self.buffer(lane, most)?, 0));
+            }
+            if let Some((_, buf, count)) = &mut current {
+                let at = *count << self.block_bits;
+                buf[at..at + block_bytes].copy_from_slice(content);
+                *count += 1;
+            }
+        }
+        if let Some((first, mut buf, count)) = current {
+            buf.set_len(count << self.block_bits);
+            self.send(lane, first, buf, fua, &mut |_| false)?;
+        }
+        Ok(())
+    }
+}
+
+/// Has the device make everything durable that has completed, and waits for it.
+///
+/// # Errors
+/// It did not.
+pub(super) fn flush(lane: &mut Lane) -> Result<(), Error> {
+    Ok(lane.flush()?)
+}

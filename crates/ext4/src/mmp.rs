@@ -1,0 +1,352 @@
+//! Multiple mount protection (feature `mmp`): a block in which whoever has the file system mounted for writing says so again and again, so that a second
+//! host that reaches the same device keeps off. The format is in [`format::mmp`](super::format::mmp).
+//!
+//! Each time the block is read before it is written, past every cache: what we did not write, somebody else did. Then nothing more is written at all, not
+//! even that there was an error: the journal is his.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::background::{Stopping, Worker};
+use super::error::{Corruption, Defect, Error, MountError};
+use super::format::mmp::check_interval_s;
+use super::format::{Mmp, MmpState, Source, Superblock};
+use super::fs::{FileSystem, Mount};
+use super::journal::{Writer, time_now};
+use super::lanes::Lanes;
+use super::source::DeviceSource;
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+
+/// Who found that nobody had it lets so much pass between writing that he has it and looking whether it still says so: somebody else may have found the
+/// same at the same time. (Linux looks at once.)
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// After an update that failed it is tried again soon.
+const RETRY: Duration = Duration::from_millis(500);
+
+const UNMOUNT: &str = "unmount it there first; `meantime fs info` says who has it";
+const FSCK: &str = "wait for it; if it was killed, tune2fs -f -E clear_mmp takes the mark off";
+
+/// The block of a file system on a device.
+struct Place {
+    lanes: Arc<Lanes>,
+    source: DeviceSource,
+    superblock: Superblock,
+    block: u64,
+}
+
+impl Place {
+    /// `None`: the file system of `superblock` has no such block.
+    fn of(
+        lanes: &Arc<Lanes>,
+        source: &DeviceSource,
+        superblock: &Superblock,
+    ) -> Result<Option<Self>, Corruption> {
+        let Some(block) = superblock.mmp_block() else { return Ok(None) };
+        if !superblock.holds(block, 1) {
+            return Err(Corruption::new(Defect::SuperblockField("s_mmp_block")).in_block(block));
+        }
+        let (lanes, source) = (Arc::clone(lanes), source.anew());
+        Ok(Some(Self { lanes, source, superblock: superblock.clone(), block }))
+    }
+
+    /// The block as the device has it now.
+    fn read(&self) -> Result<Vec<u8>, Error> {
+        let bytes = self.superblock.block_bytes();
+        // A source that has kept nothing yet has everything from the device.
+        let read = self.source.anew().read(self.block * u64::from(bytes), bytes as usize)?;
+        Ok(read.to_vec())
+    }
+
+    fn parse(&self, block: &[u8]) -> Result<Mmp, Error> {
+        Ok(Mmp::parse(&self.superblock, self.block, block)?)
+    }
+
+    /// Writes the block, durably.
+    fn write(&self, writer: &mut Writer, content: &[u8]) -> Result<(), Error> {
+        let volatile = self.lanes.info().volatile_write_cache;
+        let mut lane = self.lanes.take_leaf()?;
+        writer.write_all(&mut lane, std::iter::once((self.block, content)), volatile)
+    }
+}
+
+/// `mmp`'s host, device and time, for people.
+fn who(mmp: &Mmp) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).escape_debug().to_string();
+    let (node, device) = (text(&mmp.node), text(&mmp.device));
+    // Seconds, as dumpe2fs has them too: what time that was there is not known here.
+    format!("host {node:?}, device {device:?}, last seen at {} s since 1970", mmp.seconds)
+}
+
+/// The name of this host.
+fn host() -> Vec<u8> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().as_bytes().to_vec()
+}
+
+/// What the device of `uri` is called in short.
+fn short_name(uri: &str) -> &str {
+    let path = uri.split('?').next().unwrap_or(uri);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// What was written last, and when.
+struct Said {
+    mmp: Mmp,
+    /// The whole block.
+    block: Vec<u8>,
+    /// What was to be there instead, and is there or not, since writing it failed.
+    tried: Option<Vec<u8>>,
+    /// When writing it began.
+    since: Instant,
+    writer: Writer,
+}
+
+/// Who is told that somebody else has it.
+#[derive(Default)]
+struct Watch {
+    lost: Option<Error>,
+    mount: Weak<Mount>,
+}
+
+struct Shared {
+    place: Place,
+    interval: Duration,
+    said: Mutex<Said>,
+    watch: Mutex<Watch>,
+}
+
+impl Shared {
+    fn said(&self) -> MutexGuard<'_, Said> {
+        // Whole after each step.
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that it is `state` now, if what is there is what was said before.
+    ///
+    /// # Errors
+    /// [`Error::Taken`] if it is not; the device.
+    fn say(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<(), Error> {
+        let mut said = self.said();
+        let Said { mmp, block, tried, since, writer } = &mut *said;
+        let found = self.place.read()?;
+        if found != *block && tried.as_ref() != Some(&found) {
+            let by = self.place.parse(&found).map_or_else(|error| error.to_string(), |mmp| who(&mmp));
+            return Err(Error::Taken(format!("somebody else has mounted it too ({by})")));
+        }
+        let now = Instant::now();
+        let took = now.duration_since(*since).max(self.interval);
+        let next = Mmp {
+            state: state(mmp.state),
+            seconds: u64::try_from(time_now().seconds).unwrap_or(0),
+            check_interval_s: check_interval_s(took.as_secs()),
+            ..mmp.clone()
+        };
+        let mut bytes = found.clone();
+        next.write(&self.place.superblock, &mut bytes)?;
+        // If that fails, one of the two is there.
+        *block = found;
+        let tried = tried.insert(bytes);
+        self.place.write(writer, tried)?;
+        std::mem::swap(block, tried);
+        (*mmp, *since) = (next, now);
+        said.tried = None;
+        Ok(())
+    }
+
+    /// Says again that we have it.
+    fn update(&self) -> Result<(), Error> {
+        self.say(|state| match state {
+            MmpState::InUse(sequence) => MmpState::next(sequence),
+            other => other,
+        })
+    }
+
+    /// For how long nothing could be said, if that is longer than others were told to count with.
+    fn silent(&self) -> Option<Duration> {
+        let said = self.said();
+        let silent = said.since.elapsed();
+        (silent > Duration::from_secs(u64::from(said.mmp.check_interval_s))).then_some(silent)
+    }
+
+    /// Nothing may be written any more.
+    fn lose(&self, error: Error) {
+        tracing::error!(%error, "nothing more is written");
+        // Not even of what others have begun.
+        self.place.lanes.fence();
+        let mut watch = self.watch();
+        watch.lost.get_or_insert(error.clone());
+        let mount = watch.mount.upgrade();
+        drop(watch);
+        if let Some(writer) = mount.as_ref().and_then(|mount| mount.writer.as_ref()) {
+            writer.journal.fail(&error);
+        }
+    }
+
+    /// What the thread does.
+    fn run(&self, stopping: &Stopping) {
+        let mut pause = self.interval;
+        while !stopping.sleep(pause) {
+            let begun = Instant::now();
+            match self.update() {
+                Ok(()) => pause = self.interval.saturating_sub(begun.elapsed()),
+                Err(error @ Error::Taken(_)) => return self.lose(error),
+                Err(error) => {
+                    tracing::warn!(%error, "multiple mount protection could not be updated");
+                    if let Some(silent) = self.silent() {
+                        let seconds = silent.as_secs();
+                        let why = format!("it could not be updated for {seconds} s ({error})");
+                        return self.lose(Error::Taken(why));
+                    }
+                    pause = RETRY.min(self.interval);
+                }
+            }
+        }
+    }
+}
+
+/// A file system with the feature `mmp` that we have mounted for writing. When it is dropped, it stays marked as in use, as after a crash.
+pub(super) struct Protection {
+    shared: Arc<Shared>,
+    worker: Mutex<Option<Worker>>,
+}
+
+impl Protection {
+    /// Takes the file system of `superblock` on the device of `lanes`, which is called `uri`, for us: it may take a while (as long as
+    /// [`MountOptions::write`](super::MountOptions::write) says), of which `on_wait` is told. `None`: it has no such protection. What was read of it before is old then.
+    ///
+    /// # Errors
+    /// [`MountError::Protected`] if somebody else has it; damage; the device. In these cases nothing was written, or somebody else wrote after us.
+    pub(super) fn take(
+        lanes: &Arc<Lanes>,
+        source: &DeviceSource,
+        superblock: &Superblock,
+        uri: &str,
+        on_wait: Option<fn(Duration)>,
+    ) -> Result<Option<Self>, MountError> {
+        let failed = |error: Error| MountError::Failed { uri: uri.to_owned(), error };
+        let protected = |who, advice| MountError::Protected { uri: uri.to_owned(), who, advice };
+        let place = Place::of(lanes, source, superblock).map_err(|corruption| failed(corruption.into()))?;
+        let Some(place) = place else { return Ok(None) };
+        let read = || place.read().and_then(|block| Ok((place.parse(&block)?, block))).map_err(failed);
+
+        let update_interval_s = superblock.mmp_update_interval_s();
+        let (before, _) = read()?;
+        let wait = match before.state {
+            MmpState::Clean => SETTLE,
+            MmpState::Checking => {
+                return Err(protected(format!("e2fsck is running on it ({})", who(&before)), FSCK));
+            }
+            MmpState::InUse(_) => {
+                let wait = Duration::from_secs(before.wait_s(update_interval_s));
+                let most_s = 2 * wait.as_secs();
+                tracing::info!(device = uri, most_s, "somebody may have the file system mounted: waiting");
+                if let Some(on_wait) = on_wait {
+                    on_wait(2 * wait);
+                }
+                std::thread::sleep(wait);
+                wait
+            }
+        };
+        let taken = |mmp: &Mmp| protected(format!("somebody else has mounted it ({})", who(mmp)), UNMOUNT);
+        let (now, mut block) = read()?;
+        // (Whoever took it since it was clean has waited for nothing, perhaps.)
+        if now.state != before.state {
+            return Err(taken(&now));
+        }
+
+        let mmp = Mmp {
+            state: MmpState::random(RandomState::new().hash_one(Instant::now())),
+            seconds: u64::try_from(time_now().seconds).unwrap_or(0),
+            node: host(),
+            device: short_name(uri).as_bytes().to_vec(),
+            check_interval_s: check_interval_s(u64::from(update_interval_s)),
+        };
+        mmp.write(superblock, &mut block).map_err(|corruption| failed(corruption.into()))?;
+        let mut writer = Writer::new(superblock.block_bits());
+        place.write(&mut writer, &block).map_err(failed)?;
+        std::thread::sleep(wait);
+        let (now, found) = read()?;
+        if found != block {
+            return Err(taken(&now));
+        }
+
+        // The wait was none between updates, and nobody could have taken it in it.
+        let said = Said { mmp, block, tried: None, since: Instant::now(), writer };
+        let shared = Arc::new(Shared {
+            place,
+            interval: Duration::from_secs(u64::from(update_interval_s)),
+            said: Mutex::new(Rank::ProtectionSaid, said),
+            watch: Mutex::new(Rank::ProtectionWatch, Watch::default()),
+        });
+        // At once: that was a while ago.
+        shared.update().map_err(failed)?;
+        let updated = Arc::clone(&shared);
+        let worker = Worker::start("meantime-mmp", move |stopping| updated.run(stopping));
+        let worker = worker.map_err(|error| failed(Error::Resources(error.to_string())))?;
+        Ok(Some(Self { shared, worker: Mutex::new(Rank::ProtectionThread, Some(worker)) }))
+    }
+
+    /// Whether it is still ours.
+    ///
+    /// # Errors
+    /// [`Error::Taken`].
+    pub(super) fn usable(&self) -> Result<(), Error> {
+        self.shared.watch().lost.clone().map_or(Ok(()), Err)
+    }
+
+    /// `mount` can change nothing any more when somebody else has it.
+    ///
+    /// # Errors
+    /// [`Error::Taken`]: somebody has.
+    pub(super) fn watch(&self, mount: &Arc<Mount>) -> Result<(), Error> {
+        self.shared.watch().mount = Arc::downgrade(mount);
+        self.usable()
+    }
+
+    /// Says that nobody has it any more. Everything else is durable.
+    ///
+    /// # Errors
+    /// Somebody else has it; the device.
+    pub(super) fn release(&self) -> Result<(), Error> {
+        self.stop();
+        self.usable()?;
+        self.shared.say(|_| MmpState::Clean)
+    }
+
+    /// Nothing more is said: it stays marked as in use.
+    pub(super) fn stop(&self) {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(worker);
+    }
+}
+
+impl FileSystem {
+    /// Who has the file system mounted for writing, or checks it, as the block of multiple mount protection has it on the device now; `None`: it has no such
+    /// block. A mount for reading takes no part in it.
+    ///
+    /// # Errors
+    /// The block is damaged; the device.
+    pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
+        let mount = &self.mount;
+        let place = Place::of(&mount.lanes, mount.volume.source(), mount.volume.superblock())?;
+        place.map(|place| place.parse(&place.read()?)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_have_short_names() {
+        assert_eq!(short_name("file:/a/b/image?model=null"), "image");
+        assert_eq!(short_name("0000:00:04.0"), "0000:00:04.0");
+        assert_eq!(short_name("mem:1M?image=/x/y"), "mem:1M");
+    }
+}

@@ -1,0 +1,379 @@
+//! Requests for pages of the cache: what a lane has under way, for a read that waits for it or ahead of one.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::super::cache::{Claim, PAGE_BYTES, PageCache};
+use super::super::counters::{Count, Counts};
+use super::super::error::Error;
+use super::super::lanes::Lane;
+use super::direct::Bounce;
+use meantime_block::{BlockChannel, Done, IoError, Request, RequestError, SubmitError, Ticket};
+use meantime_completion::Policy;
+use meantime_hw::{DmaBuf, DmaPages};
+
+/// The most pages of one request: so that a long read is several, of which the first is copied while the others are under way.
+pub(crate) const CHUNK_PAGES: usize = 8;
+
+/// The same for what is read ahead.
+pub(crate) const AHEAD_CHUNK_PAGES: usize = 16;
+
+/// The most pages of any request.
+const REQUEST_PAGES: usize = if CHUNK_PAGES > AHEAD_CHUNK_PAGES { CHUNK_PAGES } else { AHEAD_CHUNK_PAGES };
+
+/// The most requests of a lane that are under way ahead of readers.
+pub(crate) const AHEAD_REQUESTS: usize = 24;
+
+/// What reads use and leave empty, so that they need not allocate.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) bounce: Bounce,
+    /// The requests of the read, in order.
+    pub(crate) flights: VecDeque<Flight>,
+    /// Claims of pages that no request has yet.
+    pub(crate) claims: Vec<Claim>,
+    /// Pages that the cache has, to be copied in the gap.
+    pub(crate) hits: Vec<u64>,
+    /// Emptied ones, to be used again.
+    lists: Vec<DmaPages>,
+    claim_lists: Vec<Vec<Claim>>,
+}
+
+/// Whose the pages of a request are to be.
+enum Claims {
+    One(Claim),
+    Many(Vec<Claim>),
+}
+
+/// A request for pages of a file, from page `first` on.
+pub(crate) struct Flight {
+    ticket: Ticket,
+    claims: Claims,
+    pub(crate) file: u64,
+    pub(crate) first: u64,
+    /// How much was asked for, in bytes: less than whole pages at the end of the file.
+    bytes: usize,
+}
+
+impl Flight {
+    /// Its pages.
+    pub(crate) fn pages(&self) -> Range<u64> {
+        let count = match &self.claims {
+            Claims::One(_) => 1,
+            Claims::Many(claims) => claims.len(),
+        };
+        self.first..self.first + count as u64
+    }
+}
+
+/// Requests ahead of their readers that are still under way.
+#[derive(Default)]
+pub(crate) struct InFlight(VecDeque<Flight>);
+
+impl InFlight {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Why a request was not sent. Its claims were given up.
+#[derive(Debug)]
+pub(crate) enum NotSent {
+    /// There is no room in the queue now.
+    Full,
+    /// There is no page to be had: what is missing has to be read past the cache.
+    NoPage,
+    Failed(Error),
+}
+
+/// The stretch of a file that a request is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) file: u64,
+    /// Its first page.
+    pub(crate) first: u64,
+    /// The byte of the device where that begins.
+    pub(crate) place: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Lane {
+    /// A page for the device to write to.
+    #[inline]
+    pub(crate) fn page(&mut self, cache: &PageCache) -> Option<DmaBuf> {
+        if self.pages.is_empty() {
+            cache.take_pages(1, &mut self.pages);
+        }
+        self.pages.pop()
+    }
+
+    /// Fills the pool up, with pages that were not used yet, or that the cache gives up for it. Work for the gap.
+    #[inline]
+    pub(crate) fn refill(&mut self, cache: &PageCache) {
+        let missing = self.pool_pages.saturating_sub(self.pages.len());
+        // Not one at a time: each turn takes locks.
+        if missing > self.pool_pages / 4 {
+            cache.take_pages(missing, &mut self.pages);
+        }
+    }
+
+    /// Takes a page back that nobody needs.
+    fn keep_page(&mut self, cache: &PageCache, mut page: DmaBuf) {
+        if self.pages.len() < self.pool_pages {
+            page.set_len(PAGE_BYTES);
+            self.pages.push(page);
+        } else {
+            cache.give_pages([page]);
+        }
+    }
+
+    /// The pages of a request that did not do what it should.
+    #[cold]
+    fn take_back(&mut self, cache: &PageCache, buf: DmaBuf) {
+        match DmaPages::from_buf(buf) {
+            Ok(mut list) => {
+                cache.give_pages(list.drain());
+                self.keep_list(list);
+            }
+            Err(page) => self.keep_page(cache, page),
+        }
+    }
+
+    fn keep_list(&mut self, list: DmaPages) {
+        if self.scratch.lists.len() < AHEAD_REQUESTS {
+            self.scratch.lists.push(list);
+        }
+    }
+
+    fn keep_claim_list(&mut self, claims: Vec<Claim>) {
+        debug_assert!(claims.is_empty());
+        if self.scratch.claim_lists.len() < AHEAD_REQUESTS {
+            self.scratch.claim_lists.push(claims);
+        }
+    }
+
+    /// Gives the claims in the scratch up.
+    #[cold]
+    fn abandon_claims(&mut self, cache: &PageCache) {
+        self.scratch.claims.drain(..).for_each(|claim| cache.abandon(claim));
+    }
+
+    /// Sends a request for the pages whose claims are in the scratch, which are those of `stretch`.
+    #[inline]
+    pub(crate) fn send_claimed(
+        &mut self,
+        cache: &PageCache,
+        counts: &Counts,
+        stretch: Stretch,
+        policy: Option<Policy>,
+    ) -> Result<Flight, NotSent> {
+        let Stretch { file, first, place, bytes } = stretch;
+        let block_bytes = u64::from(self.block_bytes);
+        let whole = bytes.next_multiple_of(block_bytes as usize);
+        let buf = match self.buffer(cache, whole) {
+            Ok(buf) => buf,
+            Err(error) => {
+                self.abandon_claims(cache);
+                return Err(error);
+            }
+        };
+        let mut request = Request::read(place / block_bytes, buf);
+        request.policy = policy;
+        match self.submit(request) {
+            Ok(ticket) => {
+                counts.add(Count::Requests, 1);
+                counts.add(Count::RequestedBytes, bytes as u64);
+                let claims = match self.scratch.claims.len() {
+                    1 => self.scratch.claims.pop().map(Claims::One),
+                    _ => None,
+                };
+                let claims = claims.unwrap_or_else(|| {
+                    let empty = self.scratch.claim_lists.pop().unwrap_or_default();
+                    Claims::Many(std::mem::replace(&mut self.scratch.claims, empty))
+                });
+                Ok(Flight { ticket, claims, file, first, bytes })
+            }
+            Err(rejected) => {
+                if let Some(buf) = rejected.request.buf {
+                    self.take_back(cache, buf);
+                }
+                self.abandon_claims(cache);
+                match rejected.error {
+                    SubmitError::Full { .. } => Err(NotSent::Full),
+                    error => Err(NotSent::Failed(RequestError::from(error).into())),
+                }
+            }
+        }
+    }
+
+    /// A buffer of as many pages as there are claims, for `bytes` bytes.
+    #[inline]
+    fn buffer(&mut self, cache: &PageCache, bytes: usize) -> Result<DmaBuf, NotSent> {
+        let count = self.scratch.claims.len();
+        if count == 1 {
+            let mut page = self.page(cache).ok_or(NotSent::NoPage)?;
+            page.set_len(bytes);
+            return Ok(page);
+        }
+        let missing = count.saturating_sub(self.pages.len());
+        if missing > 0 && cache.take_pages(missing, &mut self.pages) < missing {
+            return Err(NotSent::NoPage);
+        }
+        let mut list = match self.scratch.lists.pop() {
+            Some(list) => list,
+            None => DmaPages::with_capacity(&self.heap, REQUEST_PAGES)
+                .map_err(|error| NotSent::Failed(Error::Resources(error.to_string())))?,
+        };
+        for page in self.pages.drain(self.pages.len() - count..) {
+            // All are whole pages of this heap, and fewer than a list takes.
+            if list.push(page).is_err() {
+                return Err(NotSent::Failed(Error::Resources(
+                    "a page that is none of the device's".to_owned(),
+                )));
+            }
+        }
+        list.set_range(0, bytes);
+        Ok(list.into_buf())
+    }
+
+    /// Waits for `flight`, has `seen` look at each of its pages with its number, and puts them into the cache.
+    ///
+    /// # Errors
+    /// The device's; the pages were given up, and `seen` saw none.
+    #[inline]
+    pub(crate) fn land(
+        &mut self,
+        cache: &PageCache,
+        flight: Flight,
+        seen: impl FnMut(u64, &[u8]),
+    ) -> Result<(), Error> {
+        let Flight { ticket, claims, first, bytes, .. } = flight;
+        let done = self.channel.wait(ticket);
+        self.landed(cache, done, claims, (first, bytes), seen)
+    }
+
+    #[inline]
+    fn landed(
+        &mut self,
+        cache: &PageCache,
+        done: Done,
+        claims: Claims,
+        (first, bytes): (u64, usize),
+        mut seen: impl FnMut(u64, &[u8]),
+    ) -> Result<(), Error> {
+        let buf = match (done.result, done.buf) {
+            (Ok(()), Some(buf)) => buf,
+            (result, buf) => return Err(self.failed(cache, result, buf, claims)),
+        };
+        match (DmaPages::from_buf(buf), claims) {
+            (Err(mut page), Claims::One(claim)) => {
+                page.set_len(PAGE_BYTES);
+                if bytes < PAGE_BYTES {
+                    page[bytes..].fill(0);
+                }
+                seen(first, &page);
+                if let Err(page) = cache.publish(claim, page) {
+                    self.keep_page(cache, page);
+                }
+            }
+            (Ok(mut list), Claims::Many(mut claims)) => {
+                let short = bytes % PAGE_BYTES;
+                if short > 0
+                    && let Some(last) = list.pages_mut().last()
+                {
+                    last[short..].fill(0);
+                }
+                for ((index, page), claim) in (first..).zip(list.drain()).zip(claims.drain(..)) {
+                    seen(index, &page);
+                    if let Err(page) = cache.publish(claim, page) {
+                        cache.give_pages([page]);
+                    }
+                }
+                self.keep_list(list);
+                self.keep_claim_list(claims);
+            }
+            // A request comes back as it was sent.
+            (Ok(list), claims) => return Err(self.failed(cache, Ok(()), Some(list.into_buf()), claims)),
+            (Err(page), claims) => return Err(self.failed(cache, Ok(()), Some(page), claims)),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(
+        &mut self,
+        cache: &PageCache,
+        result: Result<(), IoError>,
+        buf: Option<DmaBuf>,
+        claims: Claims,
+    ) -> Error {
+        let claims = match claims {
+            Claims::One(claim) => vec![claim],
+            Claims::Many(claims) => claims,
+        };
+        match buf {
+            Some(buf) => self.take_back(cache, buf),
+            None => cache.lose_pages(claims.len()),
+        }
+        claims.into_iter().for_each(|claim| cache.abandon(claim));
+        result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into())
+    }
+
+    /// Takes `flight` over: it is ahead of its reader.
+    pub(crate) fn leave_ahead(&mut self, flight: Flight) {
+        self.ahead.0.push_back(flight);
+    }
+
+    /// Takes in what was read ahead and has come; what has failed is simply not there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reap_ahead(&mut self, cache: &PageCache, counts: &Counts) {
+        self.channel.poll();
+        for _ in 0..self.ahead.len() {
+            let Some(flight) = self.ahead.0.pop_front() else { return };
+            let Flight { ticket, claims, file, first, bytes } = flight;
+            match self.channel.try_take(ticket) {
+                Ok(done) => {
+                    if self.landed(cache, done, claims, (first, bytes), |_, _| {}).is_err() {
+                        counts.add(Count::Failed, 1);
+                    }
+                    counts.end_ahead();
+                }
+                Err(ticket) => self.ahead.0.push_back(Flight { ticket, claims, file, first, bytes }),
+            }
+        }
+    }
+
+    /// Waits for what was read ahead and has page `index` of `file`, or for the oldest; false: there is none.
+    pub(crate) fn wait_ahead(
+        &mut self,
+        cache: &PageCache,
+        counts: &Counts,
+        page: Option<(u64, u64)>,
+    ) -> bool {
+        let holds = |flight: &Flight| {
+            page.is_none_or(|(file, index)| flight.file == file && flight.pages().contains(&index))
+        };
+        let Some(place) = self.ahead.0.iter().position(holds) else { return false };
+        if let Some(flight) = self.ahead.0.remove(place) {
+            if self.land(cache, flight, |_, _| {}).is_err() {
+                counts.add(Count::Failed, 1);
+            }
+            counts.end_ahead();
+        }
+        true
+    }
+
+    /// The mount ends: what is still under way ends with the channel.
+    pub(crate) fn give_up_ahead(&mut self, cache: &PageCache) {
+        while let Some(Flight { ticket, claims, .. }) = self.ahead.0.pop_front() {
+            self.channel.detach(ticket);
+            match claims {
+                Claims::One(claim) => cache.abandon(claim),
+                Claims::Many(claims) => claims.into_iter().for_each(|claim| cache.abandon(claim)),
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Where a read's bytes go: the caller's buffers, one after another.
+
+use std::io::IoSliceMut;
+
+/// The caller's buffers as one range, of which the part to be read begins at 0.
+pub(crate) struct Target<'a, 'b> {
+    bufs: &'a mut [IoSliceMut<'b>],
+}
+
+impl<'a, 'b> Target<'a, 'b> {
+    pub(crate) fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Self {
+        Self { bufs }
+    }
+
+    /// How many bytes there is room for.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        match &*self.bufs {
+            [one] => one.len(),
+            many => many.iter().fold(0, |sum: usize, buf| sum.saturating_add(buf.len())),
+        }
+    }
+
+    /// Calls `fill` with the parts of bytes `at..at + len` that are contiguous, in order.
+    #[inline]
+    pub(crate) fn each(&mut self, at: usize, len: usize, mut fill: impl FnMut(&mut [u8])) {
+        if let [one] = &mut *self.bufs {
+            return fill(&mut one[at..at + len]);
+        }
+        let (mut skip, mut left) = (at, len);
+        for buf in self.bufs.iter_mut() {
+            if skip >= buf.len() {
+                skip -= buf.len();
+                continue;
+            }
+            let part = left.min(buf.len() - skip);
+            if part == 0 {
+                break;
+            }
+            fill(&mut buf[skip..skip + part]);
+            (skip, left) = (0, left - part);
+        }
+        debug_assert_eq!(left, 0, "the caller's buffers are shorter than what is read");
+    }
+
+    /// As many of bytes `at..at + len` as are contiguous, the first one first.
+    pub(crate) fn stretch(&mut self, at: usize, len: usize) -> &mut [u8] {
+        let mut skip = at;
+        for buf in self.bufs.iter_mut() {
+            if skip < buf.len() {
+                let end = buf.len().min(skip.saturating_add(len));
+                return &mut buf[skip..end];
+            }
+            skip -= buf.len();
+        }
+        &mut []
+    }
+
+    /// Copies `data` to `at`.
+    #[inline]
+    pub(crate) fn put(&mut self, at: usize, data: &[u8]) {
+        let mut rest = data;
+        self.each(at, data.len(), |part| {
+            let (now, later) = rest.split_at(part.len());
+            part.copy_from_slice(now);
+            rest = later;
+        });
+    }
+
+    /// Zeroes `len` bytes from `at` on.
+    pub(crate) fn zero(&mut self, at: usize, len: usize) {
+        self.each(at, len, |part| part.fill(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_buffers_are_one_range() {
+        let (mut a, mut b, mut c) = ([9; 3], [9; 0], [9; 4]);
+        let mut bufs = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b), IoSliceMut::new(&mut c)];
+        let mut target = Target::new(&mut bufs);
+        assert_eq!(target.room(), 7);
+        target.put(1, &[1, 2, 3, 4]);
+        target.zero(5, 2);
+        target.put(7, &[]);
+        assert_eq!((target.stretch(1, 5).len(), target.stretch(7, 1).len()), (2, 0));
+        assert_eq!(target.stretch(3, 3), [3, 4, 0]);
+        assert_eq!((a, c), ([9, 1, 2], [3, 4, 0, 0]));
+    }
+}

@@ -1,0 +1,117 @@
+//! Sending what is read ahead, and what a program says it will need.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::cache::PAGE_BYTES;
+use super::super::counters::Count;
+use super::super::error::Error;
+use super::super::file::File;
+use super::super::lanes::Lane;
+use super::super::options::ReadOptions;
+use super::cached::{PAGE, whole_pages};
+use super::place::{Extents, Finder};
+use super::request::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS, Stretch};
+use meantime_completion::Policy;
+
+impl File {
+    /// A read came to `pages`, of which one has more read ahead.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn go_ahead(&self, pages: &Range<u64>, options: &ReadOptions) {
+        if let Some(window) = self.ahead.next_window(pages) {
+            let _guard = self.keep_blocks();
+            self.send_window(window, options.policy);
+        }
+    }
+
+    /// Has `window` read ahead. The caller [keeps the file's blocks](File::keep_blocks): this does not, for a reader that
+    /// takes them twice waits for itself as soon as somebody wants to take some away in between.
+    pub(super) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
+        // (If it cannot be, its reader will hear of it.)
+        if let Ok(extents) = self.extents_of_pages(&window)
+            && let Ok(mut lane) = self.node().mount.lanes.take()
+        {
+            self.send_ahead(&mut lane, &self.finder(&extents), window, policy);
+        }
+    }
+
+    /// The extents that have `pages`.
+    pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>, Error> {
+        let end = pages.end.saturating_mul(PAGE).min(self.size());
+        if pages.start.saturating_mul(PAGE) >= end {
+            return Ok(Arc::default());
+        }
+        self.extents_of(pages.start * PAGE, end)
+    }
+
+    /// Has the pages of `window` read that are not there, as far as there is room for requests; up to which page.
+    pub(super) fn send_ahead(
+        &self,
+        lane: &mut Lane,
+        finder: &Finder<'_>,
+        window: Range<u64>,
+        policy: Option<Policy>,
+    ) -> u64 {
+        let mount = &*self.node().mount;
+        let (cache, counts) = (mount.lanes.cache(), &mount.counts);
+        if lane.ahead.len() > 0 {
+            lane.reap_ahead(cache, counts);
+        }
+        counts.begin_ahead();
+        let last = window.end.min(self.size().div_ceil(PAGE));
+        let mut next = window.start;
+        while next < last && lane.ahead.len() < AHEAD_REQUESTS {
+            let most = (last - next).min(AHEAD_CHUNK_PAGES as u64);
+            let Some((place, count, bytes)) = whole_pages(lane.block_bytes, finder, self.size(), next, most)
+            else {
+                // Nothing that one request could read: its reader will.
+                next += 1;
+                continue;
+            };
+            let ino = u64::from(self.node().ino());
+            let claimed = cache.claim_run(ino, next, count, &mut lane.scratch.claims);
+            if claimed == 0 {
+                next += 1;
+                continue;
+            }
+            let bytes = bytes.min(claimed * PAGE_BYTES);
+            let stretch = Stretch { file: ino, first: next, place, bytes };
+            match lane.send_claimed(cache, counts, stretch, policy) {
+                Ok(flight) => {
+                    counts.add(Count::Ahead, claimed as u64);
+                    counts.begin_ahead();
+                    lane.leave_ahead(flight);
+                    next += claimed as u64;
+                }
+                Err(_) => break,
+            }
+        }
+        counts.end_ahead();
+        next
+    }
+
+    /// Has the bytes `offset..end` read, without waiting for them: as much as half the cache at most.
+    pub(crate) fn fetch(&self, offset: u64, end: u64) -> Result<(), Error> {
+        if offset >= end {
+            return Ok(());
+        }
+        let mount = &*self.node().mount;
+        let most = mount.lanes.cache().capacity_pages() as u64 / 2;
+        let pages = offset / PAGE..end.div_ceil(PAGE).min(offset / PAGE + most);
+        let _guard = self.keep_blocks();
+        let extents = self.extents_of_pages(&pages)?;
+        let finder = self.finder(&extents);
+        let mut lane = mount.lanes.take()?;
+        let mut next = pages.start;
+        while next < pages.end {
+            let before = next;
+            next = self.send_ahead(&mut lane, &finder, next..pages.end, None);
+            // Every request is under way: there is room when the oldest has come.
+            if next == before && !lane.wait_ahead(mount.lanes.cache(), &mount.counts, None) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,329 @@
+//! What a mount for writing has beside one for reading.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use rustix::thread::CapabilitySet;
+
+use super::alloc::Allocator;
+use super::background::{self, Worker};
+use super::cache::PAGE_BYTES;
+use super::error::Error;
+use super::format::{Superblock, Volume};
+use super::fs::Mount;
+use super::journal::{Changes, Handle, Journal, Observe, OrderedToken, Sequence};
+use super::live::Registry;
+use super::mmp::Protection;
+use super::node::{Known, NODES_KEPT};
+use super::options::{MountOptions, ReservedBlocks};
+use super::source::DeviceSource;
+use super::write::handover::JournalThread;
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+
+/// Everything that changes a file system goes through this.
+pub(super) struct Writer {
+    pub(super) journal: Journal,
+    pub(super) allocator: Arc<Allocator>,
+    seen: Arc<Seen>,
+    /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and address: one that is gone may be here beside the one
+    /// that has its number now, and letting the one go does not let the other one go.
+    dirty: Mutex<BTreeMap<(u32, usize), Arc<Known>>>,
+    /// Dirty pages of all files, and how many there may be before their writers have to wait.
+    dirty_pages: AtomicUsize,
+    pub(super) dirty_most: usize,
+    /// Whether the mount has ended.
+    ended: AtomicBool,
+    background: Mutex<Option<Worker>>,
+    /// Keeps other hosts off, where the file system has the feature `mmp`.
+    protection: Option<Arc<Protection>>,
+    /// Who commits for others, if somebody is to.
+    journal_thread: Mutex<Option<Arc<JournalThread>>>,
+    /// When a commit was last made because it was due, in ns of the mount's clock.
+    committed_ns: AtomicU64,
+}
+
+/// What everybody sees of changes besides the metadata themselves.
+#[derive(Default)]
+struct Seen {
+    registry: Registry,
+    /// The last transaction that anything was changed in.
+    last: AtomicU64,
+}
+
+/// Whoever keeps that, and the allocator's totals, in step with the changes.
+struct Follower {
+    seen: Arc<Seen>,
+    allocator: Arc<Allocator>,
+}
+
+impl Observe for Follower {
+    /// Whoever sees the change, and makes durable what he saw, waits for its transaction.
+    fn coming(&self, changes: &Changes, sequence: Sequence) {
+        self.seen.last.fetch_max(sequence.0, Ordering::AcqRel);
+        for (ino, changed) in &changes.inodes {
+            if let Some(known) = self.seen.registry.find(*ino)
+                && let Some(live) = &known.live
+            {
+                live.touched(sequence, changed.data);
+            }
+        }
+    }
+
+    fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>> {
+        let mut seen: Vec<Arc<dyn Any + Send + Sync>> = Vec::with_capacity(changes.inodes.len());
+        for (ino, changed) in &changes.inodes {
+            let Some(known) = self.seen.registry.changed(*ino) else { continue };
+            known.outdate();
+            if let Some(live) = &known.live {
+                live.set_links(changed.links);
+            }
+            seen.push(known);
+        }
+        seen
+    }
+
+    fn done(&self, changes: &Changes) {
+        self.allocator.completed(changes);
+    }
+}
+
+/// Whether the calling process gets the reserved blocks (kernel: `ext4_has_free_clusters`).
+fn may_use_reserved(superblock: &Superblock) -> bool {
+    let (uid, gid) = superblock.reserved_for();
+    let is_in_group = || {
+        let others = rustix::process::getgroups().unwrap_or_default();
+        rustix::process::getegid().as_raw() == gid || others.iter().any(|other| other.as_raw() == gid)
+    };
+    let is_capable = || {
+        let sets = rustix::thread::capabilities(None);
+        sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+    };
+    rustix::process::geteuid().as_raw() == uid || (gid != 0 && is_in_group()) || is_capable()
+}
+
+/// By what `known` is found among those that are kept.
+fn key(known: &Known) -> (u32, usize) {
+    (known.ino, std::ptr::from_ref(known) as usize)
+}
+
+impl Writer {
+    /// For `volume` with its `journal`, from which `protection` keeps others off.
+    ///
+    /// # Errors
+    /// As [`Allocator::new`].
+    pub(super) fn new(
+        journal: Journal,
+        volume: &Volume<DeviceSource>,
+        options: &MountOptions,
+        protection: Option<Arc<Protection>>,
+    ) -> Result<Self, Error> {
+        let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
+        // Never more than half of the cache: what is dirty cannot leave.
+        let dirty_bytes = if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
+        let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
+        let allocator = Arc::new(Allocator::new(volume)?);
+        allocator.set_privileged(match options.reserved {
+            ReservedBlocks::Use => true,
+            ReservedBlocks::Keep => false,
+            ReservedBlocks::ByProcess => may_use_reserved(volume.superblock()),
+        });
+        let seen = Arc::new(Seen::default());
+        journal.observe(Follower { seen: Arc::clone(&seen), allocator: Arc::clone(&allocator) });
+        Ok(Self {
+            journal,
+            allocator,
+            seen,
+            dirty: Mutex::new(Rank::DirtyNodes, BTreeMap::new()),
+            dirty_pages: AtomicUsize::new(0),
+            dirty_most,
+            ended: AtomicBool::new(false),
+            background: Mutex::new(Rank::Threads, None),
+            protection,
+            journal_thread: Mutex::new(Rank::Threads, None),
+            committed_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// What keeps other hosts off, where there is such a thing.
+    pub(super) fn protection(&self) -> Option<&Protection> {
+        self.protection.as_deref()
+    }
+
+    /// All inodes that somebody has.
+    pub(super) fn registry(&self) -> &Registry {
+        &self.seen.registry
+    }
+
+    /// The last transaction in which anything was changed.
+    pub(super) fn last_sequence(&self) -> Sequence {
+        Sequence(self.seen.last.load(Ordering::Acquire))
+    }
+
+    /// Fails from now on.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether anything can be changed.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] after the end; why the journal has failed.
+    pub(super) fn usable(&self) -> Result<(), Error> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(Error::ReadOnly);
+        }
+        self.journal.usable()
+    }
+
+    /// Whether it is `interval_ns` since this was last so.
+    pub(super) fn commit_is_due(&self, now_ns: u64, interval_ns: u64) -> bool {
+        let is_due = now_ns.saturating_sub(self.committed_ns.load(Ordering::Relaxed)) >= interval_ns;
+        if is_due {
+            self.committed_ns.store(now_ns, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Starts the thread that does what nobody waits for.
+    pub(super) fn start_background(&self, mount: &Arc<Mount>) {
+        let background = background::start(mount);
+        *self.background.lock().unwrap_or_else(PoisonError::into_inner) = background;
+    }
+
+    /// Starts the thread that commits for others.
+    pub(super) fn start_journal_thread(&self, mount: &Arc<Mount>) {
+        let thread = JournalThread::start(mount).map(Arc::new);
+        *self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+
+    /// Who commits for others, if somebody does.
+    pub(super) fn journal_thread(&self) -> Option<Arc<JournalThread>> {
+        self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops them.
+    pub(super) fn stop_background(&self) {
+        drop(self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(background);
+    }
+
+    fn dirty(&self) -> MutexGuard<'_, BTreeMap<(u32, usize), Arc<Known>>> {
+        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `known` is newer than the disk.
+    pub(super) fn keep(&self, known: &Arc<Known>) {
+        self.dirty().entry(key(known)).or_insert_with(|| Arc::clone(known));
+    }
+
+    /// Whether as many are kept as may be for the sake of times alone.
+    pub(super) fn keeps_most(&self) -> bool {
+        self.dirty().len() >= NODES_KEPT
+    }
+
+    /// `known` need not be kept any more.
+    pub(super) fn let_go(&self, known: &Known) -> Option<Arc<Known>> {
+        self.dirty().remove(&key(known))
+    }
+
+    /// Those that are newer than the disk.
+    pub(super) fn kept(&self) -> Vec<Arc<Known>> {
+        self.dirty().values().cloned().collect()
+    }
+
+    /// There are so many more dirty pages.
+    pub(super) fn more_dirty(&self, pages: usize) {
+        self.dirty_pages.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// There are so many fewer dirty pages.
+    pub(super) fn fewer_dirty(&self, pages: usize) {
+        self.dirty_pages.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// How many pages are dirty.
+    pub(super) fn dirty_pages(&self) -> usize {
+        self.dirty_pages.load(Ordering::Relaxed)
+    }
+}
+
+impl Mount {
+    /// What it takes to change anything.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]: it is mounted for reading, or no more; why the journal has failed.
+    pub(super) fn writer(&self) -> Result<&Writer, Error> {
+        let writer = self.writer.as_ref().ok_or(Error::ReadOnly)?;
+        writer.usable()?;
+        Ok(writer)
+    }
+
+    /// What `read` gives: it sees every change altogether, or not at all. (It may be called several times.)
+    pub(super) fn consistent<T>(&self, read: impl FnMut() -> T) -> T {
+        self.volume.source().newest().consistent(read)
+    }
+
+    /// Changes metadata by `work`: altogether, or not at all if it fails.
+    ///
+    /// # Errors
+    /// Those of `work`; the journal's.
+    pub(super) fn change<T>(
+        &self,
+        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.with_room(|writer| {
+            let (result, _) = writer.journal.change(|handle| work(handle, &writer.allocator))?;
+            Ok(result)
+        })
+    }
+
+    /// The same, for a change that makes blocks reachable to which data are yet to be written.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub(super) fn change_with_data<T>(
+        &self,
+        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+    ) -> Result<(T, OrderedToken), Error> {
+        self.with_room(|writer| {
+            let changed = writer.journal.change_with_data(|handle| work(handle, &writer.allocator));
+            let (result, _, token) = changed?;
+            Ok((result, token))
+        })
+    }
+
+    /// Does `change`; if there is no space, and what was freed lately would be some, commits that and does it again.
+    fn with_room<T>(&self, mut change: impl FnMut(&Writer) -> Result<T, Error>) -> Result<T, Error> {
+        let writer = self.writer()?;
+        match change(writer) {
+            Err(Error::NoSpace) if writer.allocator.would_commit_help() => {
+                self.commit_whole(writer.last_sequence())?;
+                change(writer)
+            }
+            done => done,
+        }
+    }
+
+    /// Commits everything up to `sequence`, so that what it freed can be used, and the journal's blocks for fast commits.
+    ///
+    /// # Errors
+    /// As the journal's.
+    pub(super) fn commit_whole(&self, sequence: Sequence) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let mut lane = self.lanes.take()?;
+        writer.journal.commit_whole(sequence, &mut lane, &mut ())
+    }
+
+    /// Makes everything up to `sequence` durable.
+    ///
+    /// # Errors
+    /// As the journal's.
+    pub(super) fn commit(&self, sequence: Sequence) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let mut lane = self.lanes.take()?;
+        writer.journal.commit(sequence, &mut lane, &mut ())
+    }
+}

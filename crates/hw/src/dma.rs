@@ -1,0 +1,447 @@
+//! The DMA heap: memory that a controller may reach, by I/O virtual address.
+//!
+//! A heap grows by chunks of huge pages, each mapped into the controller's address space once. Buffers are ranges
+//! of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation takes a lock and is not for the path of an I/O:
+//! that recycles the buffers it has.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use super::pages::{PageKind, Pages};
+use super::transport::DmaMap;
+use super::{HwError, Result};
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+
+/// The granularity of allocation: one page of the controller's (CC.MPS = 0).
+pub const DMA_PAGE: usize = 4096;
+
+/// The largest single buffer.
+pub const MAX_BUFFER: usize = 1 << 30;
+
+const CHUNK: usize = 8 << 20;
+
+/// What a CPU's cache has or has not of memory, in bytes.
+const LINE_BYTES: usize = 64;
+
+/// As a buffer's capacity: it leads to a list of pages (see `scatter`). Other capacities are whole pages.
+pub(super) const SCATTERED: u32 = 1;
+
+/// With a number of bytes as a buffer's capacity: it stands for so much of a caller's memory (see `user_memory`).
+pub(super) const LENT: u32 = 2;
+
+/// After so many chunks they become twice as large: an IOMMU, or another process, takes a limited number.
+const CHUNKS_OF_A_SIZE: usize = 8;
+
+/// An address as the controller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Iova(pub u64);
+
+/// Memory that one controller may reach. Cloning shares the heap.
+#[derive(Clone)]
+pub struct DmaHeap(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) map: Arc<dyn DmaMap>,
+    state: Mutex<State>,
+    quarantined_bytes: AtomicUsize,
+}
+
+pub(super) struct State {
+    chunks: Vec<Chunk>,
+    pub(super) next_iova: u64,
+    /// Memory of callers that the controller may reach, by where it sees it.
+    pub(super) lent: BTreeMap<u64, Arc<Pages>>,
+}
+
+struct Chunk {
+    pages: Arc<Pages>,
+    iova: u64,
+    /// Whether the controller may reach it.
+    mapped: bool,
+    /// Free ranges: offset → length, neighbours always merged.
+    free: BTreeMap<usize, usize>,
+}
+
+impl DmaHeap {
+    /// An empty heap, whose memory `map` makes known to the other side.
+    pub fn new(map: Arc<dyn DmaMap>) -> Self {
+        let next_iova = map.limits().iova_first;
+        let state = State { chunks: Vec::new(), next_iova, lent: BTreeMap::new() };
+        Self(Arc::new(Inner {
+            map,
+            state: Mutex::new(Rank::Heap, state),
+            quarantined_bytes: AtomicUsize::new(0),
+        }))
+    }
+
+    /// A zeroed buffer of `bytes`.
+    ///
+    /// # Errors
+    /// Without memory, beyond [`MAX_BUFFER`], or when the transport cannot map more.
+    pub fn alloc(&self, bytes: usize) -> Result<DmaBuf> {
+        if bytes == 0 || bytes > MAX_BUFFER {
+            return Err(HwError::TooLarge { bytes, limit: MAX_BUFFER });
+        }
+        let capacity = bytes.next_multiple_of(DMA_PAGE);
+        let (ptr, iova) = self.take(capacity)?;
+        let (len, capacity) = (bytes as u32, capacity as u32);
+        let mut buf = DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity };
+        buf.fill(0);
+        Ok(buf)
+    }
+
+    /// Buffers of a page each, `count` of them, side by side, with whatever was there before in them.
+    ///
+    /// # Errors
+    /// As [`DmaHeap::alloc`] of all of them together.
+    pub fn alloc_pages(&self, count: usize) -> Result<Vec<DmaBuf>> {
+        let limit = MAX_BUFFER;
+        if count == 0 || count > limit / DMA_PAGE {
+            return Err(HwError::TooLarge { bytes: count.saturating_mul(DMA_PAGE), limit });
+        }
+        let (ptr, iova) = self.take(count * DMA_PAGE)?;
+        let page = |at: usize| {
+            let iova = Iova(iova.0 + (at * DMA_PAGE) as u64);
+            let (len, capacity) = (DMA_PAGE as u32, DMA_PAGE as u32);
+            // SAFETY: `take` gave `count` pages from `ptr` on; each goes into one buffer.
+            let ptr = unsafe { ptr.add(at * DMA_PAGE) };
+            DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity }
+        };
+        Ok((0..count).map(page).collect())
+    }
+
+    /// A range of `capacity` bytes, whole pages, that nobody else has.
+    fn take(&self, capacity: usize) -> Result<(NonNull<u8>, Iova)> {
+        let mut state = self.0.lock();
+        let mut found = state.take(capacity);
+        if found.is_none() {
+            self.0.grow(&mut state, capacity)?;
+            found = state.take(capacity);
+        }
+        let (chunk, offset) = found.ok_or(HwError::TooLarge { bytes: capacity, limit: MAX_BUFFER })?;
+        let home = &state.chunks[chunk];
+        // SAFETY: `take` returns ranges inside the chunk.
+        let ptr = unsafe { home.pages.as_ptr().add(offset) };
+        Ok((ptr, Iova(home.iova + offset as u64)))
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    /// Makes sure that `bytes` more can be allocated without growing: for start-up.
+    ///
+    /// # Errors
+    /// As [`DmaHeap::alloc`].
+    pub fn reserve(&self, bytes: usize) -> Result<()> {
+        self.alloc(bytes).map(drop)
+    }
+
+    /// How much memory the controller can reach, in bytes.
+    pub fn mapped_bytes(&self) -> usize {
+        self.0.lock().chunks.iter().map(|chunk| chunk.pages.len()).sum()
+    }
+
+    /// How much is allocated, in bytes.
+    pub fn allocated_bytes(&self) -> usize {
+        let state = self.0.lock();
+        state.chunks.iter().map(|chunk| chunk.pages.len() - chunk.free.values().sum::<usize>()).sum()
+    }
+
+    /// How much was given up because a device that is gone might still write to it, in bytes.
+    pub fn quarantined_bytes(&self) -> usize {
+        self.0.quarantined_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the memory is made of; `None` before the first allocation.
+    pub fn page_kind(&self) -> Option<PageKind> {
+        self.0.lock().chunks.first().map(|chunk| chunk.pages.kind())
+    }
+
+    /// Takes every mapping back from the controller; true if it will touch none of the memory again.
+    /// For a device that is gone: buffers stay valid for the host, but no I/O can use them.
+    pub fn unmap_all(&self) -> bool {
+        let lent = self.take_back_all();
+        let mut state = self.0.lock();
+        // Every chunk is tried, whatever became of the one before.
+        let stuck = state.chunks.iter_mut().filter_map(|chunk| self.0.unmap(chunk).err()).count();
+        lent && stuck == 0
+    }
+}
+
+impl Inner {
+    /// So much is given up because a device that is gone might still write to it.
+    pub(super) fn note_quarantined(&self, bytes: usize) {
+        self.quarantined_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Every update leaves the state consistent at each step, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `chunk` back from the controller, once.
+    fn unmap(&self, chunk: &mut Chunk) -> Result<()> {
+        if chunk.mapped {
+            self.map.unmap_dma(chunk.iova)?;
+            chunk.mapped = false;
+        }
+        Ok(())
+    }
+
+    fn grow(&self, state: &mut State, at_least: usize) -> Result<()> {
+        let limits = self.map.limits();
+        let bytes = at_least.max(CHUNK << (state.chunks.len() / CHUNKS_OF_A_SIZE).min(7));
+        let iova = state.next_iova;
+        let refused = |what: &str| HwError::DmaMap { iova, bytes, what: what.to_owned() };
+        if state.chunks.len() >= limits.max_regions {
+            return Err(refused("it takes no more mappings: use fewer or smaller buffers"));
+        }
+        let pages = Arc::new(Pages::map(bytes, &limits)?);
+        if iova.checked_add(pages.len() as u64 - 1).is_none_or(|last| last > limits.iova_last) {
+            return Err(refused("beyond the addresses that the device can reach"));
+        }
+        self.map.map_dma(iova, &pages)?;
+        // A page between chunks stays unmapped, so that running over the end of one is a fault.
+        state.next_iova = iova + pages.len() as u64 + (2 << 20);
+        let free = BTreeMap::from([(0, pages.len())]);
+        state.chunks.push(Chunk { pages, iova, mapped: true, free });
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut state = self.lock();
+        let chunks = std::mem::take(&mut state.chunks);
+        drop(state);
+        for mut chunk in chunks {
+            if self.unmap(&mut chunk).is_err() {
+                // The controller may still reach it: better lost than reused.
+                std::mem::forget(chunk.pages);
+            }
+        }
+    }
+}
+
+impl State {
+    /// First fit: (chunk, offset).
+    fn take(&mut self, capacity: usize) -> Option<(usize, usize)> {
+        for (index, chunk) in self.chunks.iter_mut().enumerate() {
+            let fit =
+                chunk.free.iter().find(|&(_, &len)| len >= capacity).map(|(&offset, &len)| (offset, len));
+            if let Some((offset, len)) = fit {
+                chunk.free.remove(&offset);
+                if len > capacity {
+                    chunk.free.insert(offset + capacity, len - capacity);
+                }
+                return Some((index, offset));
+            }
+        }
+        None
+    }
+
+    fn give_back(&mut self, iova: Iova, mut len: usize) {
+        // Chunks are few and large, and this is not for the path of an I/O.
+        let holds =
+            |chunk: &&mut Chunk| (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0);
+        let chunk = self.chunks.iter_mut().find(holds).expect("every buffer is of a chunk");
+        let mut offset = (iova.0 - chunk.iova) as usize;
+        let free = &mut chunk.free;
+        if let Some(next) = free.remove(&(offset + len)) {
+            len += next;
+        }
+        if let Some((&before, &before_len)) = free.range(..offset).next_back() {
+            assert!(before + before_len <= offset, "a DMA range was given back twice");
+            if before + before_len == offset {
+                offset = before;
+                len += before_len;
+            }
+        }
+        free.insert(offset, len);
+    }
+}
+
+/// A buffer that the controller can reach: contiguous for both sides, aligned to 4 KiB.
+///
+/// Whoever holds it may read and write it. [`submit`](meantime_block::BlockChannel::submit) takes it away until the
+/// device is done with it. Dropping it gives it back to its heap.
+pub struct DmaBuf {
+    pub(super) heap: Arc<Inner>,
+    /// The first byte; of a scattered one, its list; of a lent one, what counts it.
+    pub(super) ptr: NonNull<u8>,
+    pub(super) iova: Iova,
+    /// 0 of a scattered or lent one: there is nothing to be seen through its slice.
+    pub(super) len: u32,
+    pub(super) capacity: u32,
+}
+
+// It is moved with each request: half a cache line.
+const _: () = assert!(size_of::<Option<DmaBuf>>() == 32 && MAX_BUFFER <= u32::MAX as usize);
+
+// SAFETY: a `DmaBuf` is the only way to its bytes, like a `Box<[u8]>`.
+unsafe impl Send for DmaBuf {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for DmaBuf {}
+
+impl std::fmt::Debug for DmaBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DmaBuf {{ iova: {:#x}, len: {} }}", self.iova.0, self.len)
+    }
+}
+
+impl DmaBuf {
+    /// Where the controller sees the first byte; of a scattered one nothing of use.
+    #[inline(always)]
+    pub fn iova(&self) -> Iova {
+        self.iova
+    }
+
+    /// Sets the length, within the capacity (the next multiple of 4 KiB of what was asked for).
+    ///
+    /// # Panics
+    /// Beyond the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "{len} bytes do not fit a DMA buffer of {}", self.capacity);
+        self.len = len as u32;
+    }
+
+    /// Sets the length to `len`, and has this CPU's cache own the bytes, which are anything then: whoever fills them next does not wait for
+    /// each line, which a device, or another CPU for it, had since. Work for the gap: 4 KiB may take half a microsecond.
+    ///
+    /// # Panics
+    /// Beyond the capacity.
+    pub fn warm(&mut self, len: usize) {
+        self.set_len(len);
+        self.chunks_mut(LINE_BYTES).for_each(|line| line[0] = 0);
+    }
+
+    /// How long the buffer can be, in bytes; 0 of a scattered one.
+    pub fn capacity(&self) -> usize {
+        if self.is_special() { 0 } else { self.capacity as usize }
+    }
+
+    /// Whether this is scattered or lent: nothing is to be seen through its slice.
+    #[inline(always)]
+    pub(super) fn is_special(&self) -> bool {
+        self.capacity & (SCATTERED | LENT) != 0
+    }
+
+    /// Whether the buffer belongs to `heap`, so that that heap's controller can reach it.
+    #[inline(always)]
+    pub fn is_of(&self, heap: &DmaHeap) -> bool {
+        Arc::ptr_eq(&self.heap, &heap.0)
+    }
+
+    /// The raw memory, for rings and lists that the device writes while we look.
+    pub fn as_raw(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// Never reuses this memory: a device that is gone, and cannot be cut off, might still write to it.
+    pub fn quarantine(self) {
+        if self.is_scattered() {
+            return self.quarantine_list();
+        }
+        if self.is_lent() {
+            // Whoever lent the memory finds it missing, and cuts the device off.
+            return std::mem::forget(self);
+        }
+        self.heap.note_quarantined(self.capacity());
+        std::mem::forget(self);
+    }
+}
+
+impl Deref for DmaBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes which only this value leads to; while
+        // a controller may write to them the value is in a request's slot, where nobody dereferences it. (A scattered or lent one has none:
+        // `set_len` refuses any other length, and `ptr` is not null and aligned for bytes.)
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len as usize) }
+    }
+}
+
+impl DerefMut for DmaBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len as usize) }
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        if self.is_special() {
+            return if self.is_lent() { self.drop_lent() } else { self.drop_list() };
+        }
+        self.heap.lock().give_back(self.iova, self.capacity());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::NullTransport;
+    use proptest::prelude::*;
+
+    fn heap() -> DmaHeap {
+        DmaHeap::new(Arc::new(NullTransport::default()))
+    }
+
+    #[test]
+    fn buffers_are_zeroed_aligned_and_recycled() {
+        let heap = heap();
+        let mut first = heap.alloc(5000).unwrap();
+        assert_eq!((first.len(), first.capacity(), first.iova().0 % 4096), (5000, 8192, 0));
+        first.fill(9);
+        let iova = first.iova();
+        drop(first);
+        let again = heap.alloc(100).unwrap();
+        assert_eq!(again.iova(), iova);
+        assert!(again.iter().all(|&byte| byte == 0));
+        assert_eq!(heap.allocated_bytes(), 4096);
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_errors() {
+        assert!(matches!(heap().alloc(0), Err(HwError::TooLarge { .. })));
+        assert!(matches!(heap().alloc(MAX_BUFFER + 1), Err(HwError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn quarantined_memory_is_never_given_out_again() {
+        let heap = heap();
+        let buf = heap.alloc(4096).unwrap();
+        let iova = buf.iova();
+        buf.quarantine();
+        assert_eq!(heap.quarantined_bytes(), 4096);
+        let all: Vec<_> = (0..CHUNK / DMA_PAGE - 1).map(|_| heap.alloc(4096).unwrap()).collect();
+        assert!(all.iter().all(|buf| buf.iova() != iova));
+    }
+
+    proptest! {
+        /// Whatever is allocated and freed in whatever order: no overlap, and everything comes back.
+        #[test]
+        fn never_overlaps(steps in prop::collection::vec((any::<bool>(), 1usize..100_000), 1..200)) {
+            let heap = heap();
+            let mut held: Vec<DmaBuf> = Vec::new();
+            for (take, n) in steps {
+                if take || held.is_empty() {
+                    let buf = heap.alloc(n).unwrap();
+                    let range = |b: &DmaBuf| (b.iova().0, b.iova().0 + b.capacity() as u64);
+                    let (start, end) = range(&buf);
+                    prop_assert!(held.iter().map(range).all(|(s, e)| end <= s || e <= start));
+                    held.push(buf);
+                } else {
+                    held.swap_remove(n % held.len());
+                }
+            }
+            held.clear();
+            prop_assert_eq!(heap.allocated_bytes(), 0);
+        }
+    }
+}

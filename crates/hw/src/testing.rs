@@ -1,0 +1,104 @@
+//! A transport to nowhere, for tests of what lies above it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
+
+use super::{Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
+
+/// Takes every mapping, has doorbells that nobody listens to, and registers that read as 0.
+pub struct NullTransport {
+    doorbells: Arc<Doorbells>,
+    pub(crate) mapped: AtomicUsize,
+    pub(crate) refuse_unmap: bool,
+}
+
+impl Default for NullTransport {
+    fn default() -> Self {
+        Self { doorbells: Arc::new(Doorbells::new(4)), mapped: AtomicUsize::new(0), refuse_unmap: false }
+    }
+}
+
+struct NullPort(Arc<Doorbells>);
+
+// SAFETY: it touches no memory at all.
+unsafe impl SoftPort for NullPort {
+    fn read32(&self, _: u32) -> u32 {
+        0
+    }
+    fn read64(&self, _: u32) -> u64 {
+        0
+    }
+    fn write32(&self, _: u32, _: u32) {}
+    fn write64(&self, _: u32, _: u64) {}
+    fn doorbells(&self) -> Arc<Doorbells> {
+        Arc::clone(&self.0)
+    }
+    fn map_dma(&self, _: DmaRegion) -> std::result::Result<(), SeamError> {
+        Ok(())
+    }
+    fn unmap_dma(&self, _: u64) -> std::result::Result<(), SeamError> {
+        Ok(())
+    }
+    fn vectors(&self) -> u16 {
+        0
+    }
+    fn set_vector(&self, _: u16, _: Option<Interrupt>) -> std::result::Result<(), SeamError> {
+        Ok(())
+    }
+    fn wake(&self) {}
+    fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
+        None
+    }
+}
+
+// SAFETY: it touches no memory at all.
+unsafe impl DmaMap for NullTransport {
+    fn map_dma(&self, _: u64, _: &Arc<Pages>) -> Result<()> {
+        self.mapped.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn unmap_dma(&self, _: u64) -> Result<()> {
+        if self.refuse_unmap {
+            return Err(HwError::Gone);
+        }
+        self.mapped.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn lends(&self) -> bool {
+        true
+    }
+    fn limits(&self) -> DmaLimits {
+        DmaLimits::default()
+    }
+}
+
+// SAFETY: as above; a doorbell holds its own cell.
+unsafe impl Transport for NullTransport {
+    fn describe(&self) -> String {
+        "nowhere".into()
+    }
+    fn read32(&self, _: u32) -> u32 {
+        0
+    }
+    fn read64(&self, _: u32) -> u64 {
+        0
+    }
+    fn write32(&self, _: u32, _: u32) {}
+    fn write64(&self, _: u32, _: u64) {}
+    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+        let port: Arc<dyn SoftPort> = Arc::new(NullPort(Arc::clone(&self.doorbells)));
+        Doorbell::soft(&self.doorbells, offset as usize, &port)
+            .ok_or(HwError::Missing { what: "doorbell".into() })
+    }
+    fn vectors(&self) -> u16 {
+        0
+    }
+    fn set_vector(&self, _: u16, _: Option<&EventFd>) -> Result<()> {
+        Ok(())
+    }
+    fn clock(&self) -> Clock {
+        Clock::real()
+    }
+}

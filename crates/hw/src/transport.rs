@@ -1,0 +1,123 @@
+//! The transport seam: what a driver needs of a PCIe function, however it is reached.
+
+use std::sync::Arc;
+
+use super::Result;
+use super::clock::Clock;
+use super::event::EventFd;
+use super::mmio::Doorbell;
+use super::pages::Pages;
+
+/// Whoever does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a controller behind its transport, or the
+/// kernel.
+///
+/// # Safety
+/// [`DmaHeap`](super::DmaHeap) frees memory, and gives it back to callers, by what an implementation says:
+/// - The other side touches nothing but memory mapped by [`map_dma`](Self::map_dma), of that only what it was given a command, a queue or a
+///   register for, and none of it before that call.
+/// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, nothing of what was mapped there is touched any more, by nobody. An error says
+///   nothing: the memory stays the other side's then.
+/// - If [`lends`](Self::lends) is true, what it says of addresses and of the `Arc` holds.
+pub unsafe trait DmaMap: Send + Sync {
+    /// Lets the other side reach `pages` at `iova`.
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
+    /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it again.
+    fn unmap_dma(&self, iova: u64) -> Result<()>;
+    /// Whether memory of the program's own can be mapped for a while ([`Pages`] that own nothing), at a cost that a read can bear. Who says
+    /// so reaches memory by its address in this process at the moment of each access, and pins nothing: what is at an address may
+    /// change while it is mapped. And it keeps the `Arc` it was given for exactly as long as it may reach the memory, or has yet to
+    /// deal with a mapping that was asked for.
+    fn lends(&self) -> bool {
+        false
+    }
+    /// What the memory must be, and where the other side may see it.
+    fn limits(&self) -> DmaLimits;
+}
+
+/// What memory for DMA must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaLimits {
+    /// Locked before the other side may reach it.
+    pub lock: bool,
+    /// Of a file that can be handed to another process ([`Pages::file`]).
+    pub shared: bool,
+    /// The first I/O virtual address to use.
+    pub iova_first: u64,
+    /// The last I/O virtual address to use.
+    pub iova_last: u64,
+    /// How many mappings there can be at a time.
+    pub max_regions: usize,
+}
+
+impl Default for DmaLimits {
+    /// Private memory, unlocked. The first address is above 4 GiB, clear of the x86 MSI window at 0xFEE0_0000, and never equal to
+    /// an address of this process, so that mixing up the two is found out.
+    fn default() -> Self {
+        let (iova_first, iova_last) = (0x1_0000_0000, u64::MAX);
+        Self { lock: false, shared: false, iova_first, iova_last, max_regions: usize::MAX }
+    }
+}
+
+/// A way to reach a controller: a software SSD in this process; a PCIe function; another process.
+///
+/// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they were given.
+///
+/// Registers and doorbells are the driver's: they say where the controller fetches commands and where it writes. Whoever keeps a transport
+/// beside the [`Controller`](meantime_nvme::Controller) that was enabled on it may read registers, and no more.
+///
+/// # Safety
+/// - CSTS.RDY = 0, read from [`read32`](Self::read32), means that the controller has stopped: it touches no memory until it is enabled again.
+///   Only the controller's own answer may be given, or all ones once it can touch nothing any more.
+/// - A [`Doorbell`] stays valid for as long as it is held, [`release`](Self::release) or not.
+/// - After a [`release`](Self::release) that gives the device up it reaches no memory.
+pub unsafe trait Transport: DmaMap {
+    /// Where the controller is, for messages.
+    fn describe(&self) -> String;
+    /// Reads a 32-bit register. All ones if the device is gone.
+    fn read32(&self, offset: u32) -> u32;
+    /// Reads a 64-bit register. All ones if the device is gone.
+    fn read64(&self, offset: u32) -> u64;
+    /// Writes a 32-bit register.
+    fn write32(&self, offset: u32, value: u32);
+    /// Writes a 64-bit register.
+    fn write64(&self, offset: u32, value: u64);
+    /// The doorbell whose register is at byte `offset` of BAR0.
+    fn doorbell(&self, offset: u32) -> Result<Doorbell>;
+    /// How many interrupt vectors the controller has.
+    fn vectors(&self) -> u16;
+    /// An event that [`set_vector`](Self::set_vector) takes.
+    fn new_event(&self) -> Result<EventFd> {
+        EventFd::new()
+    }
+    /// Has `vector` signal `event`, or nothing.
+    fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
+    /// The clock that this device's time is measured by.
+    fn clock(&self) -> Clock;
+    /// Has `handler` called, from a thread of the transport's, for whatever happens outside of any command; also for what has happened
+    /// since the transport was opened. A transport to which nothing happens never calls it.
+    fn on_event(&self, handler: EventHandler) {
+        drop(handler);
+    }
+    /// Gives the device up: afterwards it reaches no memory, registers read all ones, doorbells go nowhere, whoever waits for an
+    /// interrupt is woken, and nothing keeps others from taking the device. Harmless if repeated. A transport of which nothing has to be
+    /// given back does nothing.
+    fn release(&self) {}
+    /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message: shadow doorbells pay then.
+    fn has_slow_doorbells(&self) -> bool {
+        false
+    }
+}
+
+/// What happens to a device outside of any command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// It is asked for: it is about to be removed, or to get another driver. Who asks waits until it was [released](Transport::release).
+    Release,
+    /// It, or its bus, has reported an error that was not corrected.
+    Error,
+    /// A doorbell was rung where there is no device any more.
+    Lost,
+}
+
+/// Whom to tell of a [`DeviceEvent`].
+pub type EventHandler = Box<dyn Fn(DeviceEvent) + Send + Sync>;

@@ -1,0 +1,456 @@
+//! The kernel as the other side: memory that it may reach by I/O virtual address, and io_uring to ask it for I/O there.
+//!
+//! The ring is to the kernel what a queue pair is to a controller: it is told of memory by its [`Iova`], and whoever stages an I/O leaves
+//! the memory alone until its completion (ARCHITECTURE.md §3).
+
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use meantime_process::descriptor::shelter_raw;
+
+use super::dma::Iova;
+use super::pages::Pages;
+use super::scatter::Vectors;
+use super::transport::{DmaLimits, DmaMap};
+use super::{HwError, Result};
+
+/// `IORING_SETUP_IOPOLL`: completions are polled for.
+const SETUP_IOPOLL: u32 = 1 << 0;
+/// `IORING_SETUP_CQSIZE`: room for as many completions as asked for.
+const SETUP_CQSIZE: u32 = 1 << 3;
+/// `IORING_SETUP_CLAMP`: fewer entries if there are too many.
+const SETUP_CLAMP: u32 = 1 << 4;
+/// `IORING_SETUP_SUBMIT_ALL` (Linux 5.18): an entry that fails does not keep those behind it.
+const SETUP_SUBMIT_ALL: u32 = 1 << 7;
+/// `IORING_SETUP_COOP_TASKRUN` (Linux 5.19): completions do not interrupt this thread.
+const SETUP_COOP_TASKRUN: u32 = 1 << 8;
+/// `IORING_SETUP_TASKRUN_FLAG` (Linux 5.19): the ring says when there are some to be posted.
+const SETUP_TASKRUN_FLAG: u32 = 1 << 9;
+/// `IORING_SETUP_HYBRID_IOPOLL` (Linux 6.13): sleep before polling.
+const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
+
+/// How many chunks of memory are registered with a ring at most; others are used as they are.
+const FIXED_BUFFERS: u32 = 64;
+
+/// What a ring's I/O is waited for by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingPoll {
+    /// The device's interrupt.
+    Interrupt,
+    /// The kernel polls the device.
+    Poll,
+    /// The kernel sleeps for half the shortest time it has seen, then polls the device (Linux 6.13).
+    HybridMin,
+}
+
+/// Memory that the kernel may be asked to do I/O on. One for each file that is open.
+#[derive(Debug, Default)]
+pub struct KernelMemory {
+    regions: Mutex<Vec<Region>>,
+}
+
+/// A chunk of a heap.
+#[derive(Debug, Clone)]
+struct Region {
+    iova: u64,
+    pages: Arc<Pages>,
+    /// Its number among the ring's registered buffers.
+    fixed: Option<u16>,
+}
+
+/// Whether memory is registered with the kernel, which then need not look it up for each I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Register {
+    /// No.
+    No,
+    /// As far as the kernel lets us.
+    Try,
+    /// Yes; what cannot be registered is an error.
+    Must,
+}
+
+impl KernelMemory {
+    fn lock(&self) -> MutexGuard<'_, Vec<Region>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: the kernel reaches memory by the operations that are submitted, each of which holds its buffer until it has ended; a region
+// that a ring has registered is held by that ring.
+unsafe impl DmaMap for KernelMemory {
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
+        self.lock().push(Region { iova, pages: Arc::clone(pages), fixed: None });
+        Ok(())
+    }
+
+    fn unmap_dma(&self, iova: u64) -> Result<()> {
+        // Rings that have met the region keep it mapped by their own reference.
+        self.lock().retain(|region| region.iova != iova);
+        Ok(())
+    }
+
+    fn limits(&self) -> DmaLimits {
+        // Not locked: the kernel pins what it does I/O on, for as long as that takes.
+        DmaLimits::default()
+    }
+}
+
+/// An I/O on the ring's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UringOp {
+    /// Into memory.
+    Read,
+    /// From memory; `dsync`: durable when complete.
+    Write {
+        /// Whether it is durable when complete.
+        dsync: bool,
+    },
+    /// Makes data durable.
+    Fdatasync,
+    /// A range of the file by `fallocate` with this mode.
+    Fallocate {
+        /// Its flags.
+        mode: i32,
+    },
+}
+
+/// One I/O to stage.
+#[derive(Debug, Clone, Copy)]
+pub struct UringIo {
+    /// What to do.
+    pub op: UringOp,
+    /// Comes back with the completion.
+    pub tag: u64,
+    /// Where in the file.
+    pub offset_bytes: u64,
+    /// How much.
+    pub bytes: u64,
+    /// Where in memory, for a read or write.
+    pub data: Iova,
+    /// The same if that is scattered over pages; `data` means nothing then.
+    pub vectors: Option<Vectors>,
+}
+
+/// An io_uring on one file, which belongs to one thread at a time.
+pub struct Uring {
+    ring: IoUring,
+    /// Kept open as long as the ring.
+    _file: Arc<OwnedFd>,
+    memory: Arc<KernelMemory>,
+    /// The regions met so far.
+    regions: Vec<Region>,
+    register: Register,
+    /// How many of them are registered.
+    registered: u16,
+    poll: RingPoll,
+    in_flight: usize,
+    /// A time-out that is under way for all waits together: one for each would cost as much as a fast I/O.
+    tick: Box<Timespec>,
+    ticks: bool,
+}
+
+/// The tag of the time-out; no I/O has it.
+const TICK: u64 = u64::MAX;
+
+/// Shorter waits have a time-out of their own.
+const TICK_MIN: Duration = Duration::from_millis(10);
+
+impl Uring {
+    /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
+    ///
+    /// # Errors
+    /// What the kernel said: it has no io_uring, or none of this kind, or may not register so much memory (RLIMIT_MEMLOCK).
+    pub fn new(
+        file: &Arc<OwnedFd>,
+        memory: &Arc<KernelMemory>,
+        entries: u32,
+        poll: RingPoll,
+        register: Register,
+    ) -> io::Result<Self> {
+        let ring = match poll {
+            RingPoll::Interrupt => interrupt_ring(entries)?,
+            RingPoll::Poll => raw_ring(entries, SETUP_IOPOLL)?,
+            RingPoll::HybridMin => raw_ring(entries, SETUP_IOPOLL | SETUP_HYBRID_IOPOLL)?,
+        };
+        // Waits with a deadline (Linux 5.11).
+        if !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        if register != Register::No {
+            ring.submitter().register_buffers_sparse(FIXED_BUFFERS)?;
+        }
+        let (file, memory) = (Arc::clone(file), Arc::clone(memory));
+        Ok(Self {
+            ring,
+            _file: file,
+            memory,
+            regions: Vec::new(),
+            register,
+            registered: 0,
+            poll,
+            in_flight: 0,
+            tick: Box::default(),
+            ticks: false,
+        })
+    }
+
+    /// What its I/O is waited for by.
+    pub fn poll_kind(&self) -> RingPoll {
+        self.poll
+    }
+
+    /// I/Os staged or sent whose completion has not been taken.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Stages `io`, which the kernel is told of by the next [`Uring::submit`] or [`Uring::wait`].
+    ///
+    /// # Errors
+    /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has entries. The kernel knows nothing of `io`
+    /// then.
+    pub fn stage(&mut self, io: &UringIo) -> Result<()> {
+        let file = Fixed(0);
+        let entry = match io.op {
+            UringOp::Read | UringOp::Write { .. } => self.transfer(io)?,
+            UringOp::Fdatasync => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            UringOp::Fallocate { mode } => {
+                opcode::Fallocate::new(file, io.bytes).offset(io.offset_bytes).mode(mode).build()
+            }
+        };
+        let entry = entry.user_data(io.tag);
+        // SAFETY: the memory that `entry` names, if any, is inside a region whose pages this ring keeps mapped (see `transfer`), or, with the
+        // vectors that name it, of a scattered buffer; that this stays, and nobody else touches it until the completion, is the protocol of
+        // this layer, as with a controller that is given an IOVA.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.map_err(|_| HwError::Os {
+            what: "the kernel takes no more I/O from this ring",
+            source: io::ErrorKind::OutOfMemory.into(),
+        })?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// The entry of a read or write.
+    fn transfer(&mut self, io: &UringIo) -> Result<squeue::Entry> {
+        if let Some(vectors) = io.vectors {
+            return Ok(scattered(io, vectors));
+        }
+        let (fixed, ptr) = match self.find(io.data, io.bytes) {
+            Some(found) => found,
+            None => {
+                self.learn(io.data)?;
+                let unknown = || HwError::DmaMap {
+                    iova: io.data.0,
+                    bytes: io.bytes as usize,
+                    what: "no memory of this file's heap".into(),
+                };
+                self.find(io.data, io.bytes).ok_or_else(unknown)?
+            }
+        };
+        let (file, bytes, offset) = (Fixed(0), io.bytes as u32, io.offset_bytes);
+        let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
+        Ok(match (io.op, fixed) {
+            (UringOp::Read, Some(index)) => {
+                opcode::ReadFixed::new(file, ptr, bytes, index).offset(offset).build()
+            }
+            (UringOp::Read, None) => opcode::Read::new(file, ptr, bytes).offset(offset).build(),
+            (_, Some(index)) => {
+                opcode::WriteFixed::new(file, ptr, bytes, index).offset(offset).rw_flags(dsync).build()
+            }
+            (_, None) => opcode::Write::new(file, ptr, bytes).offset(offset).rw_flags(dsync).build(),
+        })
+    }
+
+    /// The number of the registered buffer that `bytes` at `data` are in, if they are in one, and where that is for us.
+    #[inline]
+    fn find(&self, data: Iova, bytes: u64) -> Option<(Option<u16>, *mut u8)> {
+        self.regions.iter().find_map(|region| {
+            let offset = data.0.checked_sub(region.iova)?;
+            let end = offset.checked_add(bytes)?;
+            let inside = end <= region.pages.len() as u64 && bytes <= u64::from(u32::MAX);
+            inside.then(|| (region.fixed, region.pages.as_ptr().as_ptr().wrapping_add(offset as usize)))
+        })
+    }
+
+    /// Takes in the region of `data`, and tells the kernel of it.
+    #[cold]
+    fn learn(&mut self, data: Iova) -> Result<()> {
+        let region = {
+            let regions = self.memory.lock();
+            let holds =
+                |region: &&Region| (region.iova..region.iova + region.pages.len() as u64).contains(&data.0);
+            regions.iter().find(holds).cloned()
+        };
+        let Some(mut region) = region else { return Ok(()) };
+        match (self.register, self.register_region(&region)) {
+            (Register::No, _) | (Register::Try, Err(_)) => {}
+            (Register::Must, Err(source)) => {
+                let what =
+                    "cannot register memory with io_uring (see `ulimit -l`, or open the device with fixed=0)";
+                return Err(HwError::Os { what, source });
+            }
+            (_, Ok(index)) => region.fixed = index,
+        }
+        self.regions.push(region);
+        Ok(())
+    }
+
+    /// Registers a region; its number.
+    fn register_region(&mut self, region: &Region) -> io::Result<Option<u16>> {
+        if self.register == Register::No {
+            return Ok(None);
+        }
+        if u32::from(self.registered) >= FIXED_BUFFERS {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let iov =
+            libc::iovec { iov_base: region.pages.as_ptr().as_ptr().cast(), iov_len: region.pages.len() };
+        let submitter = self.ring.submitter();
+        // SAFETY: the mapping is kept by `regions` until the ring is dropped, and nothing but I/O staged here uses the registration.
+        unsafe { submitter.register_buffers_update(u32::from(self.registered), &[iov], None) }?;
+        self.registered += 1;
+        Ok(Some(self.registered - 1))
+    }
+
+    /// Tells the kernel of everything staged.
+    ///
+    /// # Errors
+    /// What the kernel said, unless trying again will do.
+    pub fn submit(&mut self) -> io::Result<()> {
+        if self.ring.submission().is_empty() {
+            return Ok(());
+        }
+        self.transient(|ring| ring.submit())
+    }
+
+    /// Takes the completions that are there: tag and result (bytes, or minus an errno). How many there were.
+    pub fn reap(&mut self, mut ended: impl FnMut(u64, i32)) -> usize {
+        let mut count = 0;
+        for cqe in self.ring.completion() {
+            if cqe.user_data() == TICK {
+                self.ticks = false;
+                continue;
+            }
+            ended(cqe.user_data(), cqueue::Entry::result(&cqe));
+            count += 1;
+        }
+        self.in_flight -= count;
+        count
+    }
+
+    /// One look at the device of a polled ring; of another, lets the kernel post completions that wait for this thread to come by.
+    ///
+    /// # Errors
+    /// What the kernel said, unless trying again will do.
+    pub fn look(&mut self) -> io::Result<()> {
+        let needed = self.poll != RingPoll::Interrupt || self.ring.submission().taskrun();
+        if needed || !self.ring.submission().is_empty() {
+            return self.transient(|ring| ring.submit());
+        }
+        Ok(())
+    }
+
+    /// Submits what is staged, and waits until a completion is there, or for `timeout` on a ring with interrupts. (The kernel ends polling by the
+    /// driver's own time-out.)
+    ///
+    /// # Errors
+    /// What the kernel said, unless trying again will do.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        if self.poll != RingPoll::Interrupt {
+            return self.transient(|ring| ring.submit_and_wait(1));
+        }
+        if timeout >= TICK_MIN && self.ticks(timeout) {
+            return self.transient(|ring| ring.submit_and_wait(1));
+        }
+        let time = Timespec::from(timeout);
+        let args = SubmitArgs::new().timespec(&time);
+        self.transient(|ring| ring.submitter().submit_with_args(1, &args))
+    }
+
+    /// Makes sure that something completes within `timeout`; false if that cannot be had.
+    fn ticks(&mut self, timeout: Duration) -> bool {
+        if !self.ticks {
+            *self.tick = Timespec::from(timeout);
+            let entry = opcode::Timeout::new(&raw const *self.tick).build().user_data(TICK);
+            // SAFETY: the kernel reads the time when the entry is submitted; it is boxed and as long-lived as the ring.
+            self.ticks = unsafe { self.ring.submission().push(&entry) }.is_ok();
+        }
+        self.ticks
+    }
+
+    /// A system call whose passing troubles are none: the caller comes back anyway.
+    fn transient(&mut self, call: impl FnOnce(&mut IoUring) -> io::Result<usize>) -> io::Result<()> {
+        match call(&mut self.ring) {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+/// The entry of a read or write of pages that lie anywhere, by `readv` and `writev`: registered memory has no such thing.
+fn scattered(io: &UringIo, Vectors { first, count }: Vectors) -> squeue::Entry {
+    let (file, offset) = (Fixed(0), io.offset_bytes);
+    let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
+    match io.op {
+        UringOp::Read => opcode::Readv::new(file, first, count).offset(offset).build(),
+        _ => opcode::Writev::new(file, first, count).offset(offset).rw_flags(dsync).build(),
+    }
+}
+
+/// A ring whose completions come by interrupt. They are posted when this thread enters the kernel, without an interrupt to it (Linux 5.19).
+fn interrupt_ring(entries: u32) -> io::Result<IoUring> {
+    let lazy = SETUP_CLAMP | SETUP_SUBMIT_ALL | SETUP_COOP_TASKRUN | SETUP_TASKRUN_FLAG;
+    match raw_ring(entries, lazy) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => raw_ring(entries, SETUP_CLAMP),
+        built => built,
+    }
+}
+
+/// A ring made by hand: the crate's builder does not know all flags, and keeps the descriptor where
+/// the kernel has put it.
+fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
+    use io_uring::Parameters;
+    /// `struct io_uring_params` (include/uapi/linux/io_uring.h).
+    #[repr(C)]
+    #[derive(Default)]
+    struct Params {
+        sq_entries: u32,
+        cq_entries: u32,
+        flags: u32,
+        rest: [u32; 7],
+        offsets: [u64; 10],
+    }
+    const _: () = assert!(size_of::<Params>() == size_of::<Parameters>() && size_of::<Params>() == 120);
+
+    let entries = entries.next_power_of_two();
+    let mut params = Params { cq_entries: 2 * entries, flags: flags | SETUP_CQSIZE, ..Params::default() };
+    // SAFETY: `params` is a valid, writable `struct io_uring_params` for the duration of the call.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &raw mut params) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `Parameters` is documented as a transparent wrapper of the kernel's structure, made from its memory; sizes are asserted equal, and
+    // any bits are a valid value of either.
+    let params = unsafe { std::mem::transmute::<Params, Parameters>(params) };
+    // SAFETY: just made, and nobody else's.
+    let fd = unsafe { shelter_raw(fd as i32) }?;
+    // SAFETY: `fd` is a new ring of our own, and `params` is what the kernel filled in for it.
+    unsafe { IoUring::from_fd(fd.into_raw_fd(), params) }
+}
+
+/// The ring's descriptor, which becomes readable when a completion is there.
+impl std::os::fd::AsFd for Uring {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        // SAFETY: the ring owns the descriptor and outlives the borrow.
+        unsafe { std::os::fd::BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}

@@ -1,0 +1,496 @@
+//! Memory of a caller's that the controller may reach for one read: lent, not given.
+//!
+//! A read past the cache can have the device write straight to where the data are wanted. [`UserMemory`], of which each lane has one,
+//! maps the whole pages within the caller's slice into the controller's address space, and requests name it by a [`DmaBuf`] through
+//! which nobody sees a byte ([`Loan::buf`]). Bytes of pages that are not all the caller's are never mapped. Only transports to which
+//! that is cheap do it ([`DmaMap::lends`](super::DmaMap::lends)): those that reach memory by its address and pin nothing. An IOMMU's
+//! mapping costs more than copying what a request transfers, and another process cannot reach private memory at all.
+//!
+//! *When the mapping is undone* ([`Undo`]): before the read returns (strict); or in the gap of a later read, or when too many are there, or
+//! with the lane (lazy). A buffer that is read into again meanwhile is there already: what is mapped is an address, so that also other
+//! memory at the same address is reached rightly.
+//!
+//! *Safety.* Whatever was lent is safe from the device when [`UserMemory::lend`] returns or unwinds: either each [`DmaBuf`] of the loan was
+//! dropped, which the layers above do when the device has answered the command, or when its queue was deleted or the controller reset (until
+//! then it is in a request's slot; a device that is gone and cannot be cut off has it quarantined, which never drops it); or else
+//! the mapping is undone first, however long that takes: a transport's `Ok`, or that it has dropped its `Arc` of the pages, is the guarantee
+//! that it will write no more. Nothing but that is waited for, so it ends as soon as the SSD's thread answers, or has ended. With lazy
+//! undoing a device that writes where no command says so could still change memory that the program has got back: who does not trust his device
+//! so far takes the strict way.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Inner, Iova, LENT};
+use super::pages::Pages;
+use super::{HwError, Result};
+
+/// The most that is lent at once, in bytes.
+pub const LOAN_BYTES_MAX: usize = 1 << 20;
+
+/// The most mappings that wait to be used again or undone.
+const KEPT_MAX: usize = 4;
+
+/// After so many reads of the lane's that did not use it, a mapping is undone.
+const IDLE_READS: u64 = 8;
+
+/// When a mapping is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undo {
+    /// Before the read returns.
+    Strict,
+    /// In the gap of a later read.
+    Lazy,
+}
+
+/// The caller's memory that a lane has mapped, or had.
+pub struct UserMemory {
+    heap: DmaHeap,
+    undo: Undo,
+    kept: Vec<Registration>,
+    reads: u64,
+    /// Addresses of memory that reads used lately without its being mapped, the oldest one first.
+    seen: [usize; KEPT_MAX],
+}
+
+/// A range of the controller's addresses, and what is mapped there.
+struct Registration {
+    iova: u64,
+    /// The first byte of this process's, and how many; 0: nothing is mapped.
+    addr: usize,
+    bytes: usize,
+    /// The number of the read that used it last.
+    used: u64,
+    /// Each [`DmaBuf`] of a loan holds it: others than this one are still with a request.
+    token: Arc<Token>,
+}
+
+/// What counts the buffers of a loan. It has a size so that its address is its own.
+struct Token(#[allow(dead_code)] u8);
+
+/// Memory that the controller may write to now.
+pub struct Loan<'a> {
+    heap: &'a Arc<Inner>,
+    token: &'a Arc<Token>,
+    /// Where the controller sees the first byte.
+    iova: u64,
+    bytes: usize,
+    suspect: Cell<bool>,
+}
+
+/// Ends a loan, also when a panic does.
+struct Ending<'a> {
+    heap: &'a Arc<Inner>,
+    registration: Option<Registration>,
+    undo: Undo,
+    clean: bool,
+}
+
+/// The part of a slice at address `addr` that the device can write to itself: whole blocks, on whole pages of the slice, from a multiple
+/// of 4 bytes on (NVMe Base 1.4 §4.3: a PRP's offset). `lead`: how many bytes before the slice its first block begins.
+pub fn lendable(addr: usize, bytes: usize, lead: usize, block_bytes: usize) -> Option<Range<usize>> {
+    let pages = whole_pages(addr, bytes)?;
+    let start = (pages.start - addr + lead).next_multiple_of(block_bytes) - lead;
+    let end = (pages.end - addr + lead) / block_bytes * block_bytes;
+    let end = end.checked_sub(lead)?;
+    (start < end && (addr + start).is_multiple_of(4)).then_some(start..end)
+}
+
+/// The addresses of the whole pages among the `bytes` at `addr`.
+fn whole_pages(addr: usize, bytes: usize) -> Option<Range<usize>> {
+    let start = addr.checked_next_multiple_of(DMA_PAGE)?;
+    let end = addr.checked_add(bytes)? / DMA_PAGE * DMA_PAGE;
+    (start < end).then_some(start..end)
+}
+
+impl UserMemory {
+    /// For the reads of a lane; `None`: the transport of `heap` does not lend.
+    pub fn new(heap: &DmaHeap, undo: Undo) -> Option<Self> {
+        let lends = heap.inner().map.lends();
+        lends.then(|| Self {
+            heap: heap.clone(),
+            undo,
+            kept: Vec::with_capacity(KEPT_MAX),
+            reads: 0,
+            seen: [0; KEPT_MAX],
+        })
+    }
+
+    /// When mappings are undone.
+    pub fn undo(&self) -> Undo {
+        self.undo
+    }
+
+    /// Whether all whole pages of `buf` are mapped already, or were asked about shortly before: a program that reads into the same few
+    /// buffers again and again, for which mapping them pays.
+    pub fn is_familiar(&mut self, buf: &[u8]) -> bool {
+        let Some(pages) = whole_pages(buf.as_ptr().addr(), buf.len()) else { return false };
+        let familiar = self.seen.contains(&pages.start) || self.find(&pages).is_some();
+        if !familiar {
+            self.seen.rotate_left(1);
+            self.seen[KEPT_MAX - 1] = pages.start;
+        }
+        familiar
+    }
+
+    fn find(&self, pages: &Range<usize>) -> Option<usize> {
+        let holds = |there: &Registration| {
+            there.bytes > 0 && there.addr <= pages.start && pages.end <= there.addr + there.bytes
+        };
+        self.kept.iter().position(holds)
+    }
+
+    /// Lends bytes `part` of `buf`, which are [`lendable`], to the device while `run` runs, and has it send requests for them and wait for
+    /// them. `None`, and nothing was done: it is more than [`LOAN_BYTES_MAX`], or the transport takes no more mappings.
+    ///
+    /// # Panics
+    /// If `part` is not on whole pages of `buf`.
+    pub fn lend<R>(
+        &mut self,
+        buf: &mut [u8],
+        part: Range<usize>,
+        run: impl FnOnce(&Loan<'_>, &mut Self) -> R,
+    ) -> Option<R> {
+        // Exposed: the device makes its own pointer of the address. Nothing but it accesses `buf` until this returns.
+        let addr = buf.as_mut_ptr().expose_provenance();
+        let pages = whole_pages(addr, buf.len()).filter(|pages| pages.len() <= LOAN_BYTES_MAX)?;
+        let (first, last) = (addr + part.start, addr + part.end);
+        assert!(pages.start <= first && first < last && last <= pages.end, "lent bytes are on whole pages");
+        let mut registration = self.registered(&pages)?;
+        registration.used = self.reads;
+        let heap = self.heap.clone();
+        let iova = registration.iova + (first - registration.addr) as u64;
+        let registration = Some(registration);
+        // Dropped however this ends, before `buf` is the caller's again.
+        let mut ending = Ending { heap: heap.inner(), registration, undo: self.undo, clean: false };
+        let token = &ending.registration.as_ref()?.token;
+        let loan = Loan { heap: heap.inner(), token, iova, bytes: part.len(), suspect: Cell::new(false) };
+        let result = run(&loan, self);
+        ending.clean = !loan.suspect.get();
+        self.kept.extend(ending.end());
+        Some(result)
+    }
+
+    /// A read begins.
+    pub fn count_read(&mut self) {
+        self.reads += 1;
+    }
+
+    /// What is idle is undone, one at a time: work for the gap.
+    pub fn undo_idle(&mut self) {
+        let idle = |there: &&mut Registration| there.bytes > 0 && self.reads - there.used > IDLE_READS;
+        if let Some(idle) = self.kept.iter_mut().find(idle)
+            && self.heap.inner().take_back(idle.iova)
+        {
+            idle.bytes = 0;
+        }
+    }
+
+    /// A registration that has `pages` mapped, taken out of those that are kept.
+    fn registered(&mut self, pages: &Range<usize>) -> Option<Registration> {
+        if let Some(known) = self.find(pages) {
+            return Some(self.kept.swap_remove(known));
+        }
+        let heap = self.heap.inner();
+        let mut free = if let Some(empty) = self.kept.iter().position(|there| there.bytes == 0) {
+            self.kept.swap_remove(empty)
+        } else if self.kept.len() < KEPT_MAX {
+            Registration { iova: heap.window()?, addr: 0, bytes: 0, used: 0, token: Arc::new(Token(0)) }
+        } else {
+            let oldest = (0..KEPT_MAX).min_by_key(|&at| self.kept[at].used)?;
+            if !heap.take_back(self.kept[oldest].iova) {
+                return None;
+            }
+            self.kept.swap_remove(oldest)
+        };
+        (free.addr, free.bytes) = (pages.start, pages.len());
+        if heap.lend(free.iova, pages).is_err() {
+            // It may have been left to be done later.
+            heap.cut_off(free.iova);
+            free.bytes = 0;
+            self.kept.push(free);
+            return None;
+        }
+        Some(free)
+    }
+}
+
+impl Drop for UserMemory {
+    fn drop(&mut self) {
+        for there in self.kept.iter().filter(|there| there.bytes > 0) {
+            // Its buffers have long come back. If it cannot be undone, the heap's books say so, and it goes with the transport.
+            self.heap.inner().take_back(there.iova);
+        }
+    }
+}
+
+impl Loan<'_> {
+    /// A request's buffer for `bytes` of what is lent, from byte `at` on. It has no slice: its length is 0.
+    ///
+    /// # Panics
+    /// Beyond what is lent, or if `at` or `bytes` is no multiple of 4.
+    pub fn buf(&self, at: usize, bytes: usize) -> DmaBuf {
+        let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(
+            inside && at.is_multiple_of(4) && bytes.is_multiple_of(4),
+            "{bytes} bytes at {at} are not lent"
+        );
+        let token = Arc::into_raw(Arc::clone(self.token)).cast_mut();
+        // SAFETY: `into_raw` never gives null.
+        let ptr = unsafe { NonNull::new_unchecked(token) }.cast();
+        let iova = Iova(self.iova + at as u64);
+        // At most 1 MiB, and a multiple of 4: there is room for the flag.
+        DmaBuf { heap: Arc::clone(self.heap), ptr, iova, len: 0, capacity: bytes as u32 | LENT }
+    }
+
+    /// Something went wrong with a request: the mapping is undone before the loan ends, however lazily it is done otherwise.
+    pub fn suspect(&self) {
+        self.suspect.set(true);
+    }
+}
+
+impl Ending<'_> {
+    /// Ends the loan. Also of use a second time: then there is nothing to do.
+    fn end(mut self) -> Option<Registration> {
+        self.finish();
+        self.registration.take()
+    }
+
+    fn finish(&mut self) {
+        let Some(registration) = &mut self.registration else { return };
+        // With Acquire: whoever dropped the last buffer had seen the device's answer.
+        let all_back = Arc::get_mut(&mut registration.token).is_some();
+        if all_back && self.clean && self.undo == Undo::Lazy {
+            return;
+        }
+        self.heap.cut_off(registration.iova);
+        registration.bytes = 0;
+        if !all_back {
+            // Those that are still somewhere name memory which the device does not find any more; and no later loan waits for them.
+            registration.token = Arc::new(Token(0));
+        }
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Inner {
+    /// Addresses of the controller's for a loan, for good.
+    fn window(&self) -> Option<u64> {
+        let last = self.map.limits().iova_last;
+        let mut state = self.lock();
+        let iova = state.next_iova;
+        // Something between it and the next one stays unmapped, as between chunks.
+        let next = iova.checked_add(2 * LOAN_BYTES_MAX as u64)?.checked_next_multiple_of(2 << 20)?;
+        if next > last {
+            return None;
+        }
+        state.next_iova = next;
+        Some(iova)
+    }
+
+    /// Lets the controller reach `pages` of this process's at `iova`. After an error it may yet do so, until it was cut off.
+    fn lend(&self, iova: u64, pages: &Range<usize>) -> Result<()> {
+        let addr = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start));
+        let addr = addr.ok_or_else(|| HwError::Missing { what: "memory at address 0".to_owned() })?;
+        let memory = Arc::new(Pages::of_another(addr, pages.len()));
+        // In the books first: who gives the device up meanwhile takes this back too.
+        self.lock().lent.insert(iova, Arc::clone(&memory));
+        // Without the lock: it asks another thread.
+        self.map.map_dma(iova, &memory)
+    }
+
+    /// Takes back what was lent at `iova`, if it was; false: the controller may still reach it.
+    fn take_back(&self, iova: u64) -> bool {
+        if !self.lock().lent.contains_key(&iova) {
+            return true;
+        }
+        let undone = self.map.unmap_dma(iova).is_ok();
+        let mut state = self.lock();
+        // Undone late, or by somebody else: the transport holds it no longer (`DmaMap::lends`).
+        let over = undone || state.lent.get(&iova).is_none_or(|pages| Arc::strong_count(pages) == 1);
+        if over {
+            // After the last access by whoever dropped the transport's reference, which was a Release.
+            fence(Ordering::Acquire);
+            state.lent.remove(&iova);
+        }
+        over
+    }
+
+    /// Takes back what was lent at `iova`, however long it takes.
+    fn cut_off(&self, iova: u64) {
+        let mut told = false;
+        while !self.take_back(iova) {
+            if !told {
+                tracing::warn!(iova, "a device does not let go of a program's memory: the read waits for it");
+                told = true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl DmaHeap {
+    /// How much memory of callers the controller can reach now, in bytes: what direct reads of files have lent it, and not taken back yet.
+    pub fn lent_bytes(&self) -> usize {
+        self.inner().lock().lent.values().map(|pages| pages.len()).sum()
+    }
+
+    /// Takes back all that was lent; true if nothing is left.
+    pub(super) fn take_back_all(&self) -> bool {
+        let lent: Vec<u64> = self.inner().lock().lent.keys().copied().collect();
+        // Each is tried, whatever became of the one before.
+        lent.into_iter().filter(|&iova| !self.inner().take_back(iova)).count() == 0
+    }
+}
+
+impl DmaBuf {
+    /// Whether this stands for memory of a caller's.
+    #[inline(always)]
+    pub(super) fn is_lent(&self) -> bool {
+        self.capacity & LENT != 0
+    }
+
+    /// How much of a caller's memory this stands for, in bytes.
+    #[inline]
+    pub(super) fn lent_bytes(&self) -> Option<usize> {
+        self.is_lent().then_some((self.capacity & !LENT) as usize)
+    }
+
+    /// The end of a lent buffer: the loan has one less to wait for.
+    #[cold]
+    pub(super) fn drop_lent(&mut self) {
+        // SAFETY: `ptr` is from `Arc::into_raw` in `Loan::buf`, taken back once: by the drop of its only owner.
+        drop(unsafe { Arc::from_raw(self.ptr.cast::<Token>().as_ptr().cast_const()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::NullTransport;
+    use proptest::prelude::*;
+
+    /// A slice on whole pages.
+    fn pages(memory: &mut [u8], count: usize) -> &mut [u8] {
+        let skip = memory.as_ptr().align_offset(DMA_PAGE);
+        &mut memory[skip..skip + count * DMA_PAGE]
+    }
+
+    fn lent(undo: Undo) -> (DmaHeap, UserMemory) {
+        let heap = DmaHeap::new(Arc::new(NullTransport::default()));
+        let memory = UserMemory::new(&heap, undo).unwrap();
+        (heap, memory)
+    }
+
+    #[test]
+    fn a_loan_is_seen_by_the_device_alone() {
+        let (heap, mut memory) = lent(Undo::Strict);
+        let mut bytes = vec![0; 16 * DMA_PAGE];
+        let buf = pages(&mut bytes, 8);
+        let seen = memory.lend(buf, 512..3 * DMA_PAGE, |loan, _| {
+            let mut buf = loan.buf(512, 1024);
+            assert_eq!((buf.len(), buf.capacity(), buf.transfer_bytes()), (0, 0, 1024));
+            assert!(buf.is_of(&heap) && !buf.is_scattered() && buf.is_empty() && buf.vectors(0).is_none());
+            assert_eq!(buf.iova().0 % DMA_PAGE as u64, 1024);
+            assert_eq!(heap.lent_bytes(), 8 * DMA_PAGE);
+            buf.span(512, 512).data.0 - buf.iova().0
+        });
+        assert_eq!((seen, heap.lent_bytes()), (Some(512), 0));
+    }
+
+    #[test]
+    fn a_mapping_is_used_again_until_it_is_idle() {
+        let (heap, mut memory) = lent(Undo::Lazy);
+        let mut bytes = vec![0; 16 * DMA_PAGE];
+        let buf = pages(&mut bytes, 8);
+        let iova = memory.lend(buf, 0..4096, |loan, _| loan.buf(0, 4096).iova()).unwrap();
+        assert!(memory.is_familiar(&buf[1..]) && heap.lent_bytes() == 8 * DMA_PAGE);
+        let again = memory.lend(&mut buf[DMA_PAGE..], 0..4096, |loan, _| loan.buf(0, 4096).iova());
+        assert_eq!(again, Some(Iova(iova.0 + DMA_PAGE as u64)));
+        for _ in 0..=IDLE_READS {
+            assert_eq!(heap.lent_bytes(), 8 * DMA_PAGE);
+            memory.count_read();
+            memory.undo_idle();
+        }
+        assert_eq!((heap.lent_bytes(), memory.is_familiar(buf), memory.is_familiar(buf)), (0, false, true));
+    }
+
+    #[test]
+    fn only_a_few_are_kept() {
+        let (heap, mut memory) = lent(Undo::Lazy);
+        let mut all: Vec<Vec<u8>> = (0..3 * KEPT_MAX).map(|_| vec![0; 2 * DMA_PAGE]).collect();
+        for bytes in &mut all {
+            memory.count_read();
+            assert!(memory.lend(pages(bytes, 1), 0..4096, |_, _| ()).is_some());
+        }
+        assert_eq!(heap.lent_bytes(), KEPT_MAX * DMA_PAGE);
+        drop(memory);
+        assert_eq!(heap.lent_bytes(), 0);
+    }
+
+    #[test]
+    fn what_does_not_come_back_is_cut_off() {
+        let (heap, mut memory) = lent(Undo::Lazy);
+        let mut bytes = vec![0; 2 * DMA_PAGE];
+        let buf = pages(&mut bytes, 1);
+        // Still with a request; given up; of a read that failed; of one that panicked.
+        let held = memory.lend(buf, 0..4096, |loan, _| loan.buf(0, 4096)).unwrap();
+        assert_eq!(heap.lent_bytes(), 0);
+        memory.lend(buf, 0..4096, |loan, _| loan.buf(0, 4096).quarantine()).unwrap();
+        assert_eq!((heap.lent_bytes(), heap.quarantined_bytes()), (0, 0));
+        memory.lend(buf, 0..4096, |loan, _| loan.suspect()).unwrap();
+        assert_eq!(heap.lent_bytes(), 0);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            memory.lend(buf, 0..4096, |_, _| panic!("of the test"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(heap.lent_bytes(), 0);
+        drop(held);
+        // And nothing of that disturbs the next one.
+        memory.lend(buf, 0..4096, |loan, _| drop(loan.buf(0, 4096))).unwrap();
+        assert_eq!(heap.lent_bytes(), DMA_PAGE);
+        assert!(heap.unmap_all());
+        assert_eq!(heap.lent_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused() {
+        let (heap, mut memory) = lent(Undo::Lazy);
+        let mut bytes = vec![0; LOAN_BYTES_MAX + 3 * DMA_PAGE];
+        let buf = pages(&mut bytes, LOAN_BYTES_MAX / DMA_PAGE + 1);
+        assert!(memory.lend(buf, 0..4096, |_, _| ()).is_none());
+        assert!(memory.lend(&mut buf[1..4096], 0..512, |_, _| ()).is_none());
+        assert_eq!(heap.lent_bytes(), 0);
+    }
+
+    proptest! {
+        /// Whole blocks on whole pages, and as many of them as there are.
+        #[test]
+        fn what_is_lent_is_ours(addr in 1usize..1 << 40, bytes in 0usize..1 << 21, lead in 0usize..4096, block in 9u32..13) {
+            let block = 1usize << block;
+            let lead = lead % block;
+            match lendable(addr, bytes, lead, block) {
+                Some(part) => {
+                    prop_assert!(part.start < part.end && part.end <= bytes);
+                    let pages = whole_pages(addr, bytes).unwrap();
+                    prop_assert!(pages.start <= addr + part.start && addr + part.end <= pages.end);
+                    prop_assert!((addr + part.start).is_multiple_of(4));
+                    prop_assert!((part.start + lead).is_multiple_of(block) && part.len().is_multiple_of(block));
+                    prop_assert!(addr + part.start < pages.start + block && addr + part.end + block > pages.end);
+                }
+                None => prop_assert!(
+                    !(addr + block).wrapping_sub(lead).is_multiple_of(4) || bytes < 2 * DMA_PAGE + 2 * block
+                ),
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A thread that sleeps until something happens to the device outside of any command: the kernel wants it back, the bus reports an
+//! error, a doorbell has found nothing.
+//!
+//! It exists because an application may be idle, and `device_del`, an unplugged SSD or `unbind` wait for it all the same.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::Result;
+use crate::event::EventFd;
+use crate::transport::{DeviceEvent, EventHandler};
+
+/// What is listened to.
+#[derive(Clone)]
+pub(super) struct Events {
+    /// The kernel wants the device back.
+    pub(super) request: EventFd,
+    /// The bus has reported an error that was not corrected.
+    pub(super) error: EventFd,
+    /// A doorbell's store has faulted.
+    pub(super) lost: EventFd,
+    /// The transport is dropped.
+    stop: EventFd,
+}
+
+impl Events {
+    pub(super) fn new() -> Result<Self> {
+        let event = EventFd::new;
+        Ok(Self { request: event()?, error: event()?, lost: event()?, stop: event()? })
+    }
+}
+
+/// The thread; ends when this is dropped.
+pub(super) struct Watch {
+    told: Arc<Told>,
+    stop: EventFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Who is told.
+struct Told {
+    state: Mutex<State>,
+    /// Does what has to be done if there is no handler, or it did not.
+    release: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct State {
+    handler: Option<Arc<EventHandler>>,
+    /// What has come before there was a handler.
+    waiting: Vec<DeviceEvent>,
+}
+
+impl Watch {
+    /// Starts listening to `events`. `release` gives the device up; it is called after a [`DeviceEvent::Release`] was handled.
+    pub(super) fn start(events: Events, release: Box<dyn Fn() + Send + Sync>) -> std::io::Result<Self> {
+        let told = Arc::new(Told { state: Mutex::default(), release });
+        let (stop, teller) = (events.stop.clone(), Arc::clone(&told));
+        let thread = meantime_process::thread::spawn("vfio-watch", move || watch(&events, &teller))?;
+        Ok(Self { told, stop, thread: Some(thread) })
+    }
+
+    /// Has `handler` called for each event, those of the past first.
+    pub(super) fn tell(&self, handler: EventHandler) {
+        let handler = Arc::new(handler);
+        let waiting = {
+            let mut state = self.told.lock();
+            state.handler = Some(handler);
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(|event| self.told.tell(event));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.signal();
+        // The last reference to the device may have been the handler's own: then this is the thread.
+        let other = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
+        if let Some(thread) = other {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Told {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, event: DeviceEvent) {
+        let handler = {
+            let mut state = self.lock();
+            let handler = state.handler.clone();
+            if handler.is_none() {
+                // A driver is on its way up: its waits are bounded, and it takes over then.
+                state.waiting.push(event);
+            }
+            handler
+        };
+        if let Some(handler) = handler {
+            handler(event);
+            if event == DeviceEvent::Release {
+                (self.release)();
+            }
+        }
+    }
+}
+
+fn watch(events: &Events, told: &Told) {
+    let Events { request, error, lost, stop } = events;
+    loop {
+        let mut fds = [request, error, lost, stop].map(|event| PollFd::new(event, PollFlags::IN));
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                tracing::error!(%errno, "the device is not watched any more: its removal waits for this process");
+                return;
+            }
+        }
+        if stop.take() {
+            return;
+        }
+        // The kernel's request goes first: what it takes away needs no recovery.
+        for (event, kind) in
+            [(request, DeviceEvent::Release), (lost, DeviceEvent::Lost), (error, DeviceEvent::Error)]
+        {
+            if event.take() {
+                told.tell(kind);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn tells_what_came_before_anybody_listened() {
+        let events = Events::new().unwrap();
+        let (released, releases) = channel();
+        let released = Mutex::new(released);
+        let release = Box::new(move || released.lock().unwrap().send(()).unwrap());
+        let watch = Watch::start(events.clone(), release).unwrap();
+        events.error.signal();
+        // Until the thread has it: afterwards it is kept.
+        while watch.told.lock().waiting.is_empty() {
+            std::thread::yield_now();
+        }
+        let (sender, received) = channel();
+        let sender = Mutex::new(sender);
+        watch.tell(Box::new(move |event| sender.lock().unwrap().send(event).unwrap()));
+        assert_eq!(received.recv().unwrap(), DeviceEvent::Error);
+        events.lost.signal();
+        assert_eq!(received.recv().unwrap(), DeviceEvent::Lost);
+        assert!(releases.try_recv().is_err());
+        events.request.signal();
+        assert_eq!(received.recv().unwrap(), DeviceEvent::Release);
+        releases.recv().unwrap();
+        drop(watch);
+        assert!(received.recv().is_err(), "the thread has ended, and let go of the handler");
+    }
+
+    #[test]
+    fn may_be_dropped_by_its_own_thread() {
+        let events = Events::new().unwrap();
+        let watch = Watch::start(events.clone(), Box::new(|| ())).unwrap();
+        let slot = Arc::new(Mutex::new(None));
+        let (sender, received) = channel();
+        let (taken, sender) = (Arc::clone(&slot), Mutex::new(sender));
+        watch.tell(Box::new(move |_| {
+            drop(taken.lock().unwrap().take());
+            sender.lock().unwrap().send(()).unwrap();
+        }));
+        *slot.lock().unwrap() = Some(watch);
+        events.request.signal();
+        received.recv().unwrap();
+    }
+}

@@ -1,0 +1,196 @@
+//! The doorbells of a device, mapped.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use meantime_spec::regs::DOORBELLS;
+use meantime_spec::seam::DoorbellCell;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use super::error::{Result, VfioError};
+use super::region::Region;
+use crate::event::EventFd;
+use crate::mmio::Doorbell;
+use crate::sigbus::{self, Guard};
+
+/// The granularity of mappings.
+const PAGE: u64 = 4096;
+/// Doorbells beyond are of queues that nobody creates: 65,536 queues with the usual stride, 128 with the largest.
+const MAX_BYTES: u64 = 32 << 20;
+/// The doorbells of the admin queue.
+const LEAST_BYTES: u64 = 8;
+
+/// A mapping of the part of BAR0 that holds the doorbells. Registers are not accessed through it: where `pread` answers with an error,
+/// a load would end in SIGBUS.
+#[derive(Debug)]
+pub(super) struct Window {
+    start: NonNull<c_void>,
+    len: usize,
+    /// `None` only while it is dropped.
+    guard: Option<Guard>,
+}
+
+// SAFETY: the mapping is only handed out as atomics.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// Maps the doorbells in `bar` of `device`; `lost` is signalled when they are not there any more.
+    pub(super) fn map(device: BorrowedFd<'_>, bar: &Region, lost: EventFd) -> Result<Arc<Self>> {
+        let first = u64::from(DOORBELLS);
+        check(bar)?;
+        let bytes = bar.mappable_from(first, bar.size.min(first + MAX_BYTES));
+        if bytes < LEAST_BYTES {
+            let what = format!(
+                "the doorbells (from byte {first} on) cannot be mapped; they share a page with the MSI-X table?"
+            );
+            return Err(VfioError::Bar { what });
+        }
+        // Whole pages: a BAR that ends within one has it for itself, or the kernel had not offered it.
+        let len = bytes.next_multiple_of(PAGE) as usize;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, device, bar.offset + first) };
+        let start = start.map_err(|errno| VfioError::os("cannot map the doorbells")(errno.into()))?;
+        let start = NonNull::new(start).ok_or(VfioError::Bar { what: "it was mapped nowhere".into() })?;
+        // A forked child would ring them as well.
+        // SAFETY: our own mapping, which the advice does not change.
+        let _ = unsafe { madvise(start.as_ptr(), len, Advice::LinuxDontFork) };
+        let mut window = Self { start, len, guard: None };
+        // SAFETY: our own mapping, which is device memory that is only written to.
+        let guard = unsafe { sigbus::guard(start, len, Some(lost)) };
+        window.guard = Some(guard.map_err(|error| VfioError::Os {
+            what: "cannot guard the doorbells",
+            source: std::io::Error::other(error),
+        })?);
+        Ok(Arc::new(window))
+    }
+
+    /// The doorbell at byte `offset` of BAR0, if it is mapped.
+    pub(super) fn doorbell(self: &Arc<Self>, offset: u32) -> Option<Doorbell> {
+        let inside = offset.checked_sub(DOORBELLS)? as usize;
+        if !inside.is_multiple_of(size_of::<DoorbellCell>()) || inside >= self.len {
+            return None;
+        }
+        // SAFETY: inside the mapping, since its length is a multiple of a doorbell's.
+        let cell = unsafe { self.start.cast::<u8>().add(inside) }.cast::<DoorbellCell>();
+        let owner = Arc::clone(self) as Arc<dyn Any + Send + Sync>;
+        // SAFETY: aligned as checked. The range stays mapped until the window is dropped, whether it is device memory still or was
+        // replaced, and the window is the owner.
+        Some(unsafe { Doorbell::mapped(cell, owner) })
+    }
+
+    /// Whether a store has found no device.
+    pub(super) fn is_lost(&self) -> bool {
+        self.guard.as_ref().is_none_or(Guard::is_lost)
+    }
+
+    /// Lets go of the device: doorbells rung from now on go nowhere, and the device's file is not held any more.
+    pub(super) fn detach(&self) {
+        // SAFETY: our own mapping, of which nobody reads.
+        if let Err(error) = unsafe { sigbus::replace(self.start, self.len) } {
+            tracing::error!(%error, "the doorbells stay mapped: the kernel waits for this process to end");
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // First: what follows is nobody's mapping any more.
+        self.guard = None;
+        // SAFETY: our own mapping; whoever had a doorbell in it held a reference to `self`.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
+    }
+}
+
+/// Whether BAR0 can be that of an NVMe controller.
+fn check(bar: &Region) -> Result<()> {
+    let least = u64::from(DOORBELLS) + LEAST_BYTES;
+    let what = if bar.size == 0 {
+        "the device has none".to_owned()
+    } else if bar.size < least {
+        format!("it has {} bytes, registers and the admin queue's doorbells take {least}", bar.size)
+    } else if !bar.readable || !bar.writable {
+        "it cannot be read and written".to_owned()
+    } else if bar.mappable.is_empty() {
+        format!(
+            "the kernel does not let its {} bytes be mapped (they share a page with another device?)",
+            bar.size
+        )
+    } else {
+        return Ok(());
+    };
+    Err(VfioError::Bar { what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    /// A file in the place of a device.
+    fn device(bytes: u64) -> OwnedFd {
+        let file = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, bytes).unwrap();
+        file
+    }
+
+    fn bar(size: u64, mappable: Vec<(u64, u64)>) -> Region {
+        Region { offset: 0, size, readable: true, writable: true, mappable }
+    }
+
+    fn refusal(region: &Region) -> String {
+        Window::map(device(1 << 16).as_fd(), region, EventFd::new().unwrap()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn bars_of_odd_size_are_refused() {
+        assert!(refusal(&bar(0, vec![])).contains("none"));
+        assert!(refusal(&bar(4096, vec![(0, 4096)])).contains("4096 bytes"));
+        assert!(refusal(&bar(4103, vec![(0, 4103)])).contains("take 4104"));
+        assert!(refusal(&bar(0x4000, vec![])).contains("mapped"));
+        assert!(refusal(&bar(0x4000, vec![(0, 0x1000), (0x2000, 0x4000)])).contains("MSI-X"));
+        assert!(refusal(&Region { writable: false, ..bar(0x4000, vec![(0, 0x4000)]) }).contains("written"));
+    }
+
+    #[test]
+    fn doorbells_are_stores_at_their_offset() {
+        let file = device(0x3000);
+        let window =
+            Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x2000)]), EventFd::new().unwrap()).unwrap();
+        window.doorbell(0x1004).unwrap().ring_tail(7);
+        let mut seen = [0; 4];
+        rustix::io::pread(&file, &mut seen, 0x1004).unwrap();
+        assert_eq!(seen, [7, 0, 0, 0]);
+        for outside in [0, 0xffc, 0x1002, 0x2000, u32::MAX] {
+            assert!(window.doorbell(outside).is_none(), "{outside:#x}");
+        }
+        // Given up: the doorbell goes nowhere, and the file is not touched.
+        let bell = window.doorbell(0x1000).unwrap();
+        window.detach();
+        bell.ring_tail(9);
+        rustix::io::pread(&file, &mut seen, 0x1000).unwrap();
+        assert_eq!(seen, [0; 4]);
+        assert!(!window.is_lost());
+    }
+
+    #[test]
+    fn a_store_to_what_is_not_there_is_noticed() {
+        let file = device(0x3000);
+        let lost = EventFd::new().unwrap();
+        let window = Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x3000)]), lost.clone()).unwrap();
+        let bell = window.doorbell(0x2000).unwrap();
+        bell.ring_tail(1);
+        assert!(!window.is_lost() && !lost.take());
+        rustix::fs::ftruncate(&file, 0x1000).unwrap();
+        bell.ring_tail(2);
+        assert!(window.is_lost() && lost.take());
+        // And again, on every page.
+        window.doorbell(0x1000).unwrap().ring_tail(3);
+    }
+}

@@ -1,0 +1,324 @@
+//! A place for a page that many may look into while another takes it away: what a page cache keeps its pages in.
+//!
+//! A reader copies bytes out, and then asks whoever keeps the cell's state (a generation) whether the page was the right one all the time; if
+//! not, what it copied is thrown away. So a hit writes to no shared memory. The bytes may change while they are copied, by a device or by
+//! another thread; such a copy is of no use, and does no harm.
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova};
+
+/// A page is being put in or taken out: no address of one, since those are multiples of 4 KiB.
+const BUSY: *mut u8 = std::ptr::without_provenance_mut(1);
+
+/// In a page's address: somebody writes to it, so that nobody takes it.
+const WRITTEN: usize = 2;
+
+#[inline(always)]
+fn is_page(ptr: *mut u8) -> bool {
+    ptr.addr() > BUSY.addr()
+}
+
+/// The address itself.
+#[inline(always)]
+fn address(ptr: *mut u8) -> *mut u8 {
+    ptr.map_addr(|addr| addr & !WRITTEN)
+}
+
+/// Room for one page of a heap.
+pub struct PageCell {
+    /// Keeps the memory of every page that was ever in here mapped.
+    heap: DmaHeap,
+    /// The page; null: there is none.
+    ptr: AtomicPtr<u8>,
+    iova: AtomicU64,
+}
+
+impl PageCell {
+    /// An empty cell for pages of `heap`.
+    pub fn new(heap: &DmaHeap) -> Self {
+        Self { heap: heap.clone(), ptr: AtomicPtr::default(), iova: AtomicU64::new(0) }
+    }
+
+    /// Puts `page` in.
+    ///
+    /// # Errors
+    /// The page, if there is one already, or if it is of another heap, or has not 4 KiB.
+    pub fn put(&self, page: DmaBuf) -> Result<(), DmaBuf> {
+        let fits = page.capacity() == DMA_PAGE && page.is_of(&self.heap);
+        // Acquire: after whoever emptied it has read the address.
+        let is_free = || {
+            self.ptr
+                .compare_exchange(std::ptr::null_mut(), BUSY, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        };
+        if !fits || !is_free() {
+            return Err(page);
+        }
+        self.iova.store(page.iova().0, Ordering::Relaxed);
+        // Release: with its address and its contents.
+        self.ptr.store(page.as_raw().as_ptr(), Ordering::Release);
+        forget(page);
+        Ok(())
+    }
+
+    /// Takes the page out; one of those who try at the same time gets it, and nobody while somebody [writes](Self::copy_in) to it. Readers may go on copying for a moment: what they get
+    /// they will throw away.
+    pub fn take(&self) -> Option<DmaBuf> {
+        let free = |ptr: &NonNull<u8>| ptr.as_ptr() != BUSY && ptr.addr().get() & WRITTEN == 0;
+        let ptr = NonNull::new(self.ptr.load(Ordering::Relaxed)).filter(free)?;
+        self.ptr.compare_exchange(ptr.as_ptr(), BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let iova = Iova(self.iova.load(Ordering::Relaxed));
+        self.ptr.store(std::ptr::null_mut(), Ordering::Release);
+        let (len, capacity) = (DMA_PAGE as u32, DMA_PAGE as u32);
+        Some(DmaBuf { heap: Arc::clone(self.heap.inner()), ptr, iova, len, capacity })
+    }
+
+    /// Whether there is a page.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        is_page(self.ptr.load(Ordering::Relaxed))
+    }
+
+    /// Copies the page's bytes from `offset_bytes` on to `to`; false, and nothing copied, if there is no page. Whether they are of one
+    /// moment, and of the right page, is the caller's to find out.
+    ///
+    /// # Panics
+    /// Beyond the end of the page.
+    #[inline]
+    pub fn copy_out(&self, offset_bytes: usize, to: &mut [u8]) -> bool {
+        assert!(offset_bytes <= DMA_PAGE && to.len() <= DMA_PAGE - offset_bytes, "beyond the end of a page");
+        let ptr = self.ptr.load(Ordering::Acquire);
+        if !is_page(ptr) {
+            return false;
+        }
+        // SAFETY: `ptr` was a page of `heap`, which keeps its memory mapped and initialised as long as this cell is there; the range is inside
+        // it. `to` is ours alone, and no part of a page of a heap that is in a cell, since those have no other owner.
+        unsafe { copy_shared(address(ptr).add(offset_bytes), to) };
+        true
+    }
+
+    /// Writes `from` to the page, from byte `offset_bytes` on, while others may be reading it; false, and nothing written, if there is no page,
+    /// or if somebody else is writing to it.
+    ///
+    /// # Panics
+    /// Beyond the end of the page.
+    pub fn copy_in(&self, offset_bytes: usize, from: &[u8]) -> bool {
+        // SAFETY: as `write` promises; `from` is borrowed, and no part of a page in a cell, since those have no other owner.
+        self.write(offset_bytes, from.len(), |to| unsafe { copy_to_shared(from, to) })
+    }
+
+    /// Writes `bytes` zeroes, as [`copy_in`](Self::copy_in).
+    ///
+    /// # Panics
+    /// Beyond the end of the page.
+    pub fn zero(&self, offset_bytes: usize, bytes: usize) -> bool {
+        const ZEROES: [u8; DMA_PAGE] = [0; DMA_PAGE];
+        assert!(bytes <= DMA_PAGE, "beyond the end of a page");
+        self.copy_in(offset_bytes, &ZEROES[..bytes])
+    }
+
+    /// Calls `write` with an address to which `bytes` bytes may be written, though others may read them.
+    fn write(&self, offset_bytes: usize, bytes: usize, write: impl FnOnce(*mut u8)) -> bool {
+        assert!(offset_bytes <= DMA_PAGE && bytes <= DMA_PAGE - offset_bytes, "beyond the end of a page");
+        let ptr = self.ptr.load(Ordering::Relaxed);
+        if !is_page(ptr) || ptr.addr() & WRITTEN != 0 {
+            return false;
+        }
+        // From here on nobody takes it: the memory is no one else's to write to.
+        let marked = ptr.map_addr(|addr| addr | WRITTEN);
+        if self.ptr.compare_exchange(ptr, marked, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        write(ptr.wrapping_add(offset_bytes));
+        // Release: whoever takes it has what was written.
+        self.ptr.store(ptr, Ordering::Release);
+        true
+    }
+}
+
+impl Drop for PageCell {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl std::fmt::Debug for PageCell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PageCell {{ full: {} }}", self.is_full())
+    }
+}
+
+/// The page lives on in a cell; only its reference to the heap is given back, since the cell has one.
+fn forget(page: DmaBuf) {
+    let page = MaybeUninit::new(page);
+    // SAFETY: the heap is moved out once and dropped; the rest has nothing to be dropped, and the buffer is not used again.
+    drop(unsafe { std::ptr::read(&raw const (*page.as_ptr()).heap) });
+}
+
+/// Copies from memory that others may write to meanwhile, so that the compiler may assume nothing of what it reads.
+///
+/// # Safety
+/// `from` must be mapped and initialised for as many bytes as `to` has, and not overlap it.
+#[inline]
+unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as the caller promises. The instruction reads each byte in some order and cannot know of another thread; assembly is to the
+    // compiler what a system call is, so that a change meanwhile is no undefined behaviour, as with a device that writes. DF is clear by the ABI.
+    unsafe {
+        if to.len() < SHORT_BYTES {
+            return copy_words(from, to);
+        }
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") to.len() => _,
+            inout("rsi") from => _,
+            inout("rdi") to.as_mut_ptr() => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as the caller promises.
+    unsafe {
+        copy_words(from, to);
+    }
+}
+
+/// Copies to memory that others may read meanwhile.
+///
+/// # Safety
+/// `to` must be mapped for as many bytes as `from` has, written to by nobody else, and not overlap it.
+#[inline]
+unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as the caller promises; as in `copy_shared`, whoever reads meanwhile does so by such instructions, or is a device.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") from.len() => _,
+            inout("rsi") from.as_ptr() => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (at, byte) in from.iter().enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe { to.add(at).write_volatile(*byte) };
+    }
+}
+
+/// Below this many bytes starting `rep movsb` costs more than it saves.
+const SHORT_BYTES: usize = 256;
+
+/// A word at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Word(u64);
+
+/// The same by words, volatile.
+///
+/// # Safety
+/// As [`copy_shared`].
+#[inline]
+unsafe fn copy_words(from: *const u8, to: &mut [u8]) {
+    let mut words = to.chunks_exact_mut(8);
+    let mut at = from;
+    for word in &mut words {
+        // SAFETY: inside the range that the caller promises; a packed word has no alignment.
+        let Word(bytes) = unsafe { at.cast::<Word>().read_volatile() };
+        word.copy_from_slice(&bytes.to_ne_bytes());
+        // SAFETY: at most the end of the range.
+        at = unsafe { at.add(8) };
+    }
+    for byte in words.into_remainder() {
+        // SAFETY: as above.
+        unsafe {
+            *byte = at.read_volatile();
+            at = at.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::NullTransport;
+
+    fn heap() -> DmaHeap {
+        DmaHeap::new(Arc::new(NullTransport::default()))
+    }
+
+    #[test]
+    fn what_is_put_in_is_copied_out_and_taken() {
+        let heap = heap();
+        let cell = PageCell::new(&heap);
+        let mut to = [0u8; 4096];
+        assert!(!cell.copy_out(0, &mut to) && cell.take().is_none());
+        let mut page = heap.alloc(4096).unwrap();
+        page.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8);
+        let (iova, there) = (page.iova(), page.to_vec());
+        cell.put(page).unwrap();
+        assert!(cell.put(heap.alloc(4096).unwrap()).is_err());
+        for (offset, len) in [(0, 4096), (1, 4095), (3, 8), (4095, 1), (4096, 0), (7, 300), (9, 255)] {
+            to.fill(0xff);
+            assert!(cell.copy_out(offset, &mut to[..len]));
+            assert!(to[..len] == there[offset..offset + len], "{len} bytes at {offset}");
+        }
+        let page = cell.take().unwrap();
+        assert!(page.iova() == iova && *page == *there && !cell.is_full());
+        drop(page);
+        cell.put(heap.alloc(4096).unwrap()).unwrap();
+        assert_eq!(heap.allocated_bytes(), 4096);
+        drop(cell);
+        assert_eq!(heap.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn another_heaps_page_is_given_back() {
+        let (ours, theirs) = (heap(), heap());
+        let cell = PageCell::new(&ours);
+        assert!(cell.put(theirs.alloc(4096).unwrap()).is_err());
+        assert!(cell.put(ours.alloc(8192).unwrap()).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the end")]
+    fn nothing_is_read_beyond_the_page() {
+        let heap = heap();
+        let cell = PageCell::new(&heap);
+        cell.put(heap.alloc(4096).unwrap()).unwrap();
+        cell.copy_out(4000, &mut [0; 100]);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let heap = heap();
+        let cell = PageCell::new(&heap);
+        assert!(!cell.copy_in(0, &[1]));
+        cell.put(heap.alloc(4096).unwrap()).unwrap();
+        assert!(cell.copy_in(4000, &[7; 96]) && cell.copy_in(3, &[8]) && cell.zero(4001, 94));
+        let page = cell.take().unwrap();
+        assert_eq!((page[3], page[2], page[4000], page[4001], page[4095]), (8, 0, 7, 0, 7));
+    }
+
+    /// One of those who take at the same time has the page.
+    #[test]
+    fn a_page_is_taken_once() {
+        let heap = heap();
+        let cell = PageCell::new(&heap);
+        for _ in 0..200 {
+            cell.put(heap.alloc(4096).unwrap()).unwrap();
+            let taken: usize = std::thread::scope(|scope| {
+                let takers: Vec<_> =
+                    (0..2).map(|_| scope.spawn(|| usize::from(cell.take().is_some()))).collect();
+                takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+            });
+            assert_eq!(taken, 1);
+        }
+        assert_eq!(heap.allocated_bytes(), 0);
+    }
+}

@@ -1,0 +1,193 @@
+//! The admin queue: one command at a time for callers, plus the asynchronous event requests.
+
+use std::collections::VecDeque;
+
+use meantime_spec::regs::{CSTS, GONE};
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::StatusCode;
+
+use super::enable::is_alive;
+use super::queue::{CommandError, Outcome, QueuePair};
+use super::retry::{Verdict, verdict};
+use super::{Error, Result};
+use meantime_hw::{Clock, DmaBuf, Transport};
+
+/// Entries of the admin queues.
+pub(crate) const ADMIN_ENTRIES: u16 = 32;
+
+/// Owner of the event requests; commands have the owners below it.
+const EVENT_OWNER: u16 = u16::MAX;
+
+/// How long to wait before each further try of a command, in ns.
+const RETRY_PAUSES_NS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
+
+/// How many events are kept until somebody asks.
+const EVENTS_KEPT: usize = 64;
+
+/// The admin queue and what is in flight on it.
+pub(crate) struct AdminQueue {
+    queue: QueuePair,
+    /// By owner: the outcome of a command once it is there.
+    outcomes: Vec<Option<Outcome>>,
+    /// By owner: the data buffer of a command nobody waits for any more. Stays until the command ends.
+    abandoned: Vec<Option<DmaBuf>>,
+    /// Whether an owner has a command in flight.
+    taken: Vec<bool>,
+    events: VecDeque<u32>,
+    event_requests: u16,
+}
+
+/// What an admin command needs besides its entry.
+pub(crate) struct AdminContext<'a> {
+    pub(crate) transport: &'a dyn Transport,
+    pub(crate) clock: &'a Clock,
+    pub(crate) timeout_ns: u64,
+}
+
+impl AdminQueue {
+    pub(crate) fn new(queue: QueuePair) -> Self {
+        let owners = usize::from(queue.slots());
+        Self {
+            queue,
+            outcomes: vec![None; owners],
+            abandoned: (0..owners).map(|_| None).collect(),
+            taken: vec![false; owners],
+            events: VecDeque::new(),
+            event_requests: 0,
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &QueuePair {
+        &self.queue
+    }
+
+    /// Sends `sqe` and waits for its completion; the value is CDW0 of the completion. If the controller says that it was not done and may
+    /// be repeated, it is, a few times.
+    ///
+    /// `data` is lent to the device. If the command is not answered in time the buffer stays with it until the
+    /// controller is reset, and the caller gets none back.
+    pub(crate) fn execute(
+        &mut self,
+        context: &AdminContext<'_>,
+        command: &'static str,
+        sqe: Sqe,
+        data: Option<DmaBuf>,
+    ) -> Result<(u32, Option<DmaBuf>)> {
+        let timeout_ms = context.timeout_ns / 1_000_000;
+        let timed_out = Error::AdminTimeout { command, timeout_ms };
+        for pause_ns in RETRY_PAUSES_NS.into_iter().map(Some).chain([None]) {
+            let Some(owner) = self.taken.iter().position(|&taken| !taken) else { return Err(timed_out) };
+            // Full of commands that were never answered.
+            if self.queue.stage_raw(owner as u16, sqe).is_err() {
+                return Err(timed_out);
+            }
+            self.taken[owner] = true;
+            self.outcomes[owner] = None;
+            self.queue.ring_doorbell();
+            match self.wait(context, owner) {
+                Some(Ok(dw0)) => return Ok((dw0, data)),
+                Some(Err(CommandError::Status(status))) => match pause_ns {
+                    Some(pause_ns) if verdict(status) == Verdict::Retry => context.clock.sleep_ns(pause_ns),
+                    _ => return Err(Error::Admin { command, status }),
+                },
+                Some(Err(_)) => return Err(Error::Gone),
+                None => {
+                    self.abandoned[owner] = data;
+                    let csts = context.transport.read32(CSTS);
+                    return Err(match csts {
+                        GONE => Error::Gone,
+                        _ if !is_alive(csts) => Error::Fatal { csts, what: command },
+                        _ => timed_out,
+                    });
+                }
+            }
+        }
+        Err(timed_out)
+    }
+
+    fn wait(&mut self, context: &AdminContext<'_>, owner: usize) -> Option<Outcome> {
+        let start_ns = context.clock.now_ns();
+        let mut pause_ns = 0;
+        loop {
+            self.reap();
+            if let Some(outcome) = self.outcomes[owner].take() {
+                return Some(outcome);
+            }
+            let waited_ns = context.clock.now_ns().saturating_sub(start_ns);
+            if waited_ns >= context.timeout_ns {
+                return None;
+            }
+            // Software answers in microseconds; a real controller may take milliseconds, and is not worth a core.
+            if waited_ns > 50_000 {
+                pause_ns = (pause_ns + 5_000).min(1_000_000);
+                context.clock.sleep_ns(pause_ns);
+                if !is_alive(context.transport.read32(CSTS)) {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Takes what has completed: outcomes for those who wait, events for later.
+    pub(crate) fn reap(&mut self) {
+        let Self { queue, outcomes, abandoned, taken, events, event_requests } = self;
+        queue.reap(|owner, outcome| {
+            if owner == EVENT_OWNER {
+                *event_requests -= 1;
+                if let Ok(dw0) = outcome {
+                    if events.len() == EVENTS_KEPT {
+                        events.pop_front();
+                    }
+                    events.push_back(dw0);
+                }
+                return;
+            }
+            let owner = usize::from(owner);
+            taken[owner] = false;
+            // An answer that nobody waits for any more gives its buffer back here.
+            if abandoned[owner].take().is_none() {
+                outcomes[owner] = Some(outcome);
+            }
+        });
+    }
+
+    /// Keeps `wanted` event requests with the controller (NVMe Base 1.4 §5.2), but at most half of what the queue takes: the
+    /// rest is for commands.
+    pub(crate) fn keep_event_requests(&mut self, wanted: u16) {
+        let wanted = wanted.min(self.queue.slots() / 2);
+        while self.event_requests < wanted {
+            if self.queue.stage_raw(EVENT_OWNER, Sqe::async_event_request(0)).is_err() {
+                break;
+            }
+            self.event_requests += 1;
+        }
+        self.queue.ring_doorbell();
+    }
+
+    /// The next event: CDW0 of its completion.
+    pub(crate) fn take_event(&mut self) -> Option<u32> {
+        self.events.pop_front()
+    }
+
+    /// After the controller was disabled: nothing is in flight any more.
+    pub(crate) fn reset(&mut self) {
+        let Self { queue, abandoned, taken, event_requests, outcomes, .. } = self;
+        queue.fail_all(None, CommandError::Reset, &mut |_, _| {});
+        queue.reset_rings();
+        abandoned.iter_mut().for_each(|buffer| *buffer = None);
+        outcomes.iter_mut().for_each(|outcome| *outcome = None);
+        taken.iter_mut().for_each(|taken| *taken = false);
+        *event_requests = 0;
+    }
+
+    /// The device may write to our memory for ever.
+    pub(crate) fn quarantine(mut self) {
+        self.abandoned.into_iter().flatten().for_each(DmaBuf::quarantine);
+        self.queue.quarantine();
+    }
+}
+
+/// Whether an Abort, a deletion and the like failed only because there was nothing to do.
+pub(crate) fn is_code(error: &Error, code: StatusCode) -> bool {
+    matches!(error, Error::Admin { status, .. } if status.is(code))
+}

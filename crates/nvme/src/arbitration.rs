@@ -1,0 +1,77 @@
+//! Whose commands the controller takes first: weighted round robin with urgent priority class (NVMe Base 1.4 §4.13).
+
+use meantime_spec::features::Arbitration;
+use meantime_spec::sqe::qprio;
+
+use meantime_hw::ioprio::IoPriority;
+
+/// The class of a submission queue (1.4 §5.4, QPRIO). Only a controller that has weighted round robin goes by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum QueueClass {
+    /// Before every other class, for as long as it has commands: the others may starve.
+    Urgent = qprio::URGENT,
+    /// By the weight of the class.
+    High = qprio::HIGH,
+    /// By the weight of the class.
+    Medium = qprio::MEDIUM,
+    /// By the weight of the class.
+    Low = qprio::LOW,
+}
+
+impl QueueClass {
+    /// What a thread with this I/O priority gets.
+    pub fn of(priority: IoPriority) -> Self {
+        match priority {
+            IoPriority::RealTime(_) => Self::Urgent,
+            IoPriority::BestEffort(0..=3) => Self::High,
+            // 4 is what the kernel makes of none.
+            IoPriority::BestEffort(_) | IoPriority::None => Self::Medium,
+            IoPriority::Idle => Self::Low,
+        }
+    }
+}
+
+impl std::fmt::Display for QueueClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Urgent => "urgent",
+            Self::High => "high",
+            Self::Medium => "medium",
+            Self::Low => "low",
+        })
+    }
+}
+
+/// Weights for who names none: in a round 16 commands of high class to four of medium and one of low, a few at a time from each queue.
+pub(crate) fn default_weights() -> Arbitration {
+    // Weights are 0's based; AB is a power of two.
+    Arbitration(0).with_hpw(15).with_mpw(3).with_lpw(0).with_ab(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_the_thread_s_priority() {
+        use IoPriority::*;
+        for (priority, class) in [
+            (RealTime(7), QueueClass::Urgent),
+            (BestEffort(0), QueueClass::High),
+            (BestEffort(3), QueueClass::High),
+            (BestEffort(4), QueueClass::Medium),
+            (None, QueueClass::Medium),
+            (Idle, QueueClass::Low),
+        ] {
+            assert_eq!(QueueClass::of(priority), class, "{priority:?}");
+        }
+    }
+
+    /// 1.4 §5.21.1.1: 31:24 HPW, 23:16 MPW, 15:8 LPW, 2:0 AB.
+    #[test]
+    fn weights_by_their_bits() {
+        assert_eq!(default_weights().0, 15 << 24 | 3 << 16 | 1);
+        assert_eq!(default_weights().weights(), [16, 4, 1]);
+    }
+}

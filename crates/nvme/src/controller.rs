@@ -1,0 +1,720 @@
+//! The controller: enabling, identifying, creating queues, resetting, giving up.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use meantime_spec::features::Arbitration;
+use meantime_spec::identify::{oacs, oncs};
+use meantime_spec::log::AsyncEvent;
+use meantime_spec::regs::{
+    AQA, CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, CC, CSTS, Cap, Cc, GONE, ams, cq_head_doorbell, sq_tail_doorbell,
+};
+use meantime_spec::sgl::sgls;
+use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_spec::status::StatusCode;
+
+use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
+use super::enable::{
+    admin_attributes, check_capabilities, clear_enable, disable, identify, is_alive, set_queue_count, start,
+    wait_for,
+};
+use super::features::{Features, Sender};
+use super::identify::{ControllerInfo, NamespaceInfo};
+use super::queue::{MAX_SLOTS, QueuePair};
+use super::ring::Ring;
+use super::shadow::Shadows;
+use super::{Error, IoQueue, QueueClass, Result};
+use meantime_hw::{Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Transport};
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+
+/// How long the driver waits for what.
+#[derive(Debug, Clone, Copy)]
+pub struct ControllerOptions {
+    /// Deadline of an I/O command in ns, from the first look that found it outstanding; at most an hour.
+    pub io_timeout_ns: u64,
+    /// How long an aborted command may take to come back before its queue is deleted.
+    pub abort_grace_ns: u64,
+    /// Deadline of an admin command in ns.
+    pub admin_timeout_ns: u64,
+    /// I/O queue pairs to ask for.
+    pub io_queues: u16,
+    /// How often an I/O command is repeated if the device says that it may be, or if it was lost with its queue; see
+    /// [`retry`](super::retry). 0: never.
+    pub retries: u8,
+    /// Whether a controller that has weighted round robin arbitration is to use it, so that queues have classes.
+    pub weighted_round_robin: bool,
+    /// Its weights and burst; `None`: 16 to 4 to 1, two commands at a time.
+    pub arbitration: Option<Arbitration>,
+    /// Whether the device is to stay in power state 0 while it is open, if it would leave that by itself (APST); what was before is set
+    /// again at the end.
+    pub low_latency: bool,
+    /// Whether data on more than two pages is named by an SGL descriptor instead of a PRP list, if the controller has SGLs.
+    pub sgl: bool,
+    /// Whether doorbells are shadowed by memory, if the controller has that; `None`: if the transport's are slow.
+    pub shadow_doorbells: Option<bool>,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        Self {
+            io_timeout_ns: 30_000_000_000,
+            abort_grace_ns: 1_000_000_000,
+            admin_timeout_ns: 10_000_000_000,
+            io_queues: 64,
+            retries: 4,
+            weighted_round_robin: true,
+            arbitration: None,
+            low_latency: true,
+            sgl: false,
+            shadow_doorbells: None,
+        }
+    }
+}
+
+/// The longest deadline of an I/O command: an hour.
+const LONGEST_TIMEOUT_NS: u64 = 3_600_000_000_000;
+
+/// Asynchronous event requests to keep with a controller that takes so many.
+const EVENT_REQUESTS: u16 = 4;
+
+/// `epoch` of a controller that was given up.
+const EPOCH_GONE: u32 = u32::MAX;
+
+/// A controller that is enabled. Shared by the queues created on it; the last one to go shuts it down.
+pub struct Controller {
+    transport: Arc<dyn Transport>,
+    clock: Clock,
+    heap: DmaHeap,
+    /// Its shadow doorbells, if it has been given any.
+    shadows: Option<Shadows>,
+    options: ControllerOptions,
+    cap: Cap,
+    info: ControllerInfo,
+    namespaces: Vec<NamespaceInfo>,
+    /// Namespaces that exist and cannot be used, with the reason.
+    unusable: Vec<(u32, String)>,
+    admin: Mutex<Admin>,
+    /// Even: enabled, so many resets ago. Odd: being reset. [`EPOCH_GONE`]: given up.
+    epoch: AtomicU32,
+    /// Once gone: whether the device was cut off from our memory.
+    memory_released: AtomicBool,
+    /// Held while the device is released. Taken after `admin`, if both are.
+    releasing: Mutex<()>,
+    /// How often the controller was found disabled, with a volatile cache, though it was not us.
+    cache_losses: AtomicU32,
+    /// Up to which of them a flush has failed, of whichever channel.
+    losses_told: AtomicU32,
+}
+
+struct Admin {
+    /// `None` once the controller was given up.
+    queue: Option<AdminQueue>,
+    /// Index qid − 1: in use.
+    qids: Vec<bool>,
+    /// By vector: the queue's event. Vector 0 is the admin queue's, which is polled.
+    vectors: Vec<bool>,
+    features: Features,
+}
+
+impl Controller {
+    /// Resets and enables the controller behind `transport`, and identifies it (NVMe Base 1.4 §7.6.1).
+    ///
+    /// # Errors
+    /// Whatever a device can do wrong; the controller is left disabled then.
+    pub fn enable(transport: Arc<dyn Transport>, mut options: ControllerOptions) -> Result<Arc<Self>> {
+        // Deadlines are kept in 32 bits of µs.
+        options.io_timeout_ns = options.io_timeout_ns.min(LONGEST_TIMEOUT_NS);
+        let cap_bits = transport.read64(CAP);
+        if cap_bits == u64::MAX || transport.read32(CSTS) == GONE {
+            return Err(Error::Gone);
+        }
+        let cap = Cap(cap_bits);
+        check_capabilities(cap)?;
+        let heap = DmaHeap::new(Arc::clone(&transport) as Arc<dyn DmaMap>);
+        let clock = transport.clock();
+
+        disable(transport.as_ref(), &clock, cap)?;
+        let ring = Ring::new(
+            &heap,
+            u32::from(ADMIN_ENTRIES).min(cap.max_queue_entries()) as u16,
+            transport.doorbell(sq_tail_doorbell(0, cap.dstrd()))?,
+            transport.doorbell(cq_head_doorbell(0, cap.dstrd()))?,
+            true,
+        )?;
+        let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0));
+        let arbitration = arbitration(cap, &options);
+        let mut features = Features::default();
+        let mut shadows = None::<Shadows>;
+        let found = start(transport.as_ref(), &clock, cap, arbitration, &admin)
+            .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin))
+            .and_then(|found| {
+                let context = AdminContext {
+                    transport: transport.as_ref(),
+                    clock: &clock,
+                    timeout_ns: options.admin_timeout_ns,
+                };
+                let mut sender = Sender { context, queue: &mut admin, heap: &heap };
+                apply(&mut features, &mut sender, cap, &options, &found.0)?;
+                if options.sgl && !has_sgls(&found.0) {
+                    tracing::warn!("the controller has no SGLs: PRPs are used");
+                }
+                if wants_shadows(&found.0, transport.as_ref(), &options) {
+                    shadows.insert(Shadows::new(&heap, cap.dstrd())?).configure(&mut sender)?;
+                }
+                Ok(found)
+            });
+        let (info, namespaces, unusable) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                // The device must not know our memory when it is freed. It has had its time to become ready.
+                if clear_enable(transport.as_ref(), &clock, cap).is_err() && !heap.unmap_all() {
+                    shadows.iter().for_each(Shadows::quarantine);
+                    admin.quarantine();
+                }
+                return Err(error);
+            }
+        };
+        admin.keep_event_requests(info.event_requests.min(EVENT_REQUESTS));
+        let qids = vec![false; usize::from(info.io_queues)];
+        let vectors = vec![false; usize::from(info.vectors)];
+        let controller = Arc::new(Self {
+            transport,
+            clock,
+            heap,
+            shadows,
+            options,
+            cap,
+            info,
+            namespaces,
+            unusable,
+            admin: Mutex::new(Rank::Admin, Admin { queue: Some(admin), qids, vectors, features }),
+            epoch: AtomicU32::new(0),
+            memory_released: AtomicBool::new(false),
+            releasing: Mutex::new(Rank::Releasing, ()),
+            cache_losses: AtomicU32::new(0),
+            losses_told: AtomicU32::new(0),
+        });
+        let told = Arc::downgrade(&controller);
+        controller.transport.on_event(Box::new(move |event| {
+            // One that is being dropped gives its device back anyhow.
+            if let Some(controller) = told.upgrade() {
+                controller.on_event(event);
+            }
+        }));
+        Ok(controller)
+    }
+
+    /// Something happened to the device outside of any command.
+    fn on_event(&self, event: DeviceEvent) {
+        tracing::warn!(device = %self.describe(), ?event, "something happened to the device");
+        match event {
+            DeviceEvent::Release => self.give_up(),
+            // Either it comes back from a reset, or it is gone.
+            DeviceEvent::Error | DeviceEvent::Lost => self.reset_now(),
+        }
+    }
+
+    /// What the controller says of itself.
+    pub fn info(&self) -> &ControllerInfo {
+        &self.info
+    }
+
+    /// The namespaces that can be used.
+    pub fn namespaces(&self) -> &[NamespaceInfo] {
+        &self.namespaces
+    }
+
+    /// The namespaces that cannot, with the reason.
+    pub fn unusable_namespaces(&self) -> &[(u32, String)] {
+        &self.unusable
+    }
+
+    /// The usable namespace `nsid`.
+    ///
+    /// # Errors
+    /// [`Error::NoNamespace`], which lists those there are.
+    pub fn namespace(&self, nsid: u32) -> Result<NamespaceInfo> {
+        self.namespaces.iter().find(|ns| ns.nsid == nsid).copied().ok_or_else(|| {
+            let mut have: Vec<String> = self.namespaces.iter().map(|ns| ns.nsid.to_string()).collect();
+            have.extend(self.unusable.iter().map(|(nsid, why)| format!("{nsid} (not usable: {why})")));
+            Error::NoNamespace { nsid, have: if have.is_empty() { "none".into() } else { have.join(", ") } }
+        })
+    }
+
+    /// Memory that the controller can reach.
+    pub fn heap(&self) -> &DmaHeap {
+        &self.heap
+    }
+
+    /// The clock that this device's time is measured by.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The waits in force.
+    pub fn options(&self) -> &ControllerOptions {
+        &self.options
+    }
+
+    /// Where the controller is.
+    pub fn describe(&self) -> String {
+        self.transport.describe()
+    }
+
+    /// Whether long transfers are named by SGLs.
+    pub fn uses_sgls(&self) -> bool {
+        self.options.sgl && has_sgls(&self.info)
+    }
+
+    /// Whether the doorbells of I/O queues are shadowed by memory.
+    pub fn has_shadow_doorbells(&self) -> bool {
+        self.shadows.is_some()
+    }
+
+    /// The doorbells of queue `qid`, which the controller does not know at present, if they are shadowed: both are 0 then.
+    pub(crate) fn shadow_doorbells(&self, qid: u16) -> Result<Option<(Doorbell, Doorbell)>> {
+        let Some(shadows) = &self.shadows else { return Ok(None) };
+        let tail = self.transport.doorbell(sq_tail_doorbell(qid, self.cap.dstrd()))?;
+        let head = self.transport.doorbell(cq_head_doorbell(qid, self.cap.dstrd()))?;
+        Ok(Some(shadows.shade(qid, tail, head)))
+    }
+
+    /// Whether the controller goes by the classes of queues: it has weighted round robin arbitration, and it is on.
+    pub fn has_queue_classes(&self) -> bool {
+        arbitration(self.cap, &self.options) == ams::WEIGHTED_ROUND_ROBIN
+    }
+
+    /// The most entries of an I/O queue.
+    pub fn max_queue_entries(&self) -> u16 {
+        // Slots, and the one entry that tells full from empty.
+        self.cap.max_queue_entries().min(u32::from(MAX_SLOTS) + 1) as u16
+    }
+
+    /// Changes whenever the controller is reset; odd while it is.
+    #[inline(always)]
+    pub(crate) fn epoch(&self) -> u32 {
+        // Acquire: whoever sees the new epoch also sees that the device was disabled.
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// The epoch once no reset is under way.
+    pub(crate) fn settled_epoch(&self) -> u32 {
+        // Whoever resets holds the lock until the epoch is even again, or gone.
+        let _admin = self.lock();
+        self.epoch()
+    }
+
+    /// Whether the controller was given up, and if so whether it was cut off from our memory.
+    pub fn gone(&self) -> Option<bool> {
+        (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
+    }
+
+    /// How often what was done and not flushed may have been lost. A channel whose last look gave another number fails its next flush.
+    ///
+    /// It is all channels' affair, whoever wrote: a flush is of the whole namespace, and who flushes for others has to hear it.
+    pub fn cache_losses(&self) -> u32 {
+        self.cache_losses.load(Ordering::Acquire)
+    }
+
+    /// What [`Controller::cache_losses`] is to a channel that begins: a loss that nobody was told of concerns it as well.
+    pub fn cache_losses_told(&self) -> u32 {
+        self.losses_told.load(Ordering::Acquire)
+    }
+
+    /// A flush has failed for as many losses as `losses`.
+    pub fn loss_is_told(&self, losses: u32) {
+        // Not what has come to light since then.
+        self.losses_told.fetch_max(losses, Ordering::AcqRel);
+    }
+
+    /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a moment, say).
+    pub(crate) fn is_fatal(&self) -> bool {
+        !is_alive(self.transport.read32(CSTS))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Admin> {
+        // Admin state is consistent between statements that can panic (asserts on our own bugs).
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn context(&self) -> AdminContext<'_> {
+        AdminContext {
+            transport: self.transport.as_ref(),
+            clock: &self.clock,
+            timeout_ns: self.options.admin_timeout_ns,
+        }
+    }
+
+    pub(super) fn execute(
+        &self,
+        command: &'static str,
+        sqe: Sqe,
+        data: Option<DmaBuf>,
+    ) -> Result<(u32, Option<DmaBuf>)> {
+        self.lock().execute(&self.context(), command, sqe, data)
+    }
+
+    /// Creates an I/O queue pair for up to `depth` commands in flight; with an interrupt vector or without. The caller assigns
+    /// the first `assigned` slots itself.
+    ///
+    /// # Errors
+    /// No queue or vector left, no memory, or the controller refused.
+    pub fn create_io_queue(
+        self: &Arc<Self>,
+        depth: u16,
+        assigned: u16,
+        interrupt: bool,
+        class: QueueClass,
+    ) -> Result<IoQueue> {
+        let entries = depth.saturating_add(1).clamp(2, self.max_queue_entries());
+        let mut admin = self.lock();
+        let qid = admin.take_qid()?;
+        let vector = if interrupt { Some(admin.take_vector(qid)?) } else { None };
+        drop(admin);
+        match self.make_pair(qid, entries, assigned.min(entries - 1), vector) {
+            Ok((pair, event)) => IoQueue::create(Arc::clone(self), pair, event, vector, class),
+            Err(error) => {
+                self.release_queue(qid, vector);
+                Err(error)
+            }
+        }
+    }
+
+    fn make_pair(
+        &self,
+        qid: u16,
+        entries: u16,
+        assigned: u16,
+        vector: Option<u16>,
+    ) -> Result<(QueuePair, Option<EventFd>)> {
+        let ring = Ring::new(
+            &self.heap,
+            entries,
+            self.transport.doorbell(sq_tail_doorbell(qid, self.cap.dstrd()))?,
+            self.transport.doorbell(cq_head_doorbell(qid, self.cap.dstrd()))?,
+            vector.is_some(),
+        )?;
+        let event = match vector {
+            None => None,
+            Some(vector) => {
+                let event = self.transport.new_event()?;
+                self.transport.set_vector(vector, Some(&event))?;
+                Some(event)
+            }
+        };
+        Ok((QueuePair::new(qid, ring, assigned), event))
+    }
+
+    /// Makes the controller know the rings of `pair` (NVMe Base 1.4 §5.3, §5.4).
+    pub(crate) fn register_queue(
+        &self,
+        pair: &QueuePair,
+        vector: Option<u16>,
+        class: QueueClass,
+    ) -> Result<()> {
+        let ring = pair.ring();
+        let (qid, entries) = (pair.qid(), u32::from(ring.entries()));
+        let cq = Sqe::create_io_cq(0, qid, entries, ring.cq_iova().0, vector);
+        self.execute("Create I/O Completion Queue", cq, None)?;
+        // Without weighted round robin the field means nothing.
+        let qprio = if self.has_queue_classes() { class as u8 } else { 0 };
+        let sq = Sqe::create_io_sq(0, qid, entries, ring.sq_iova().0, qid, qprio);
+        if let Err(error) = self.execute("Create I/O Submission Queue", sq, None) {
+            let _ = self.execute("Delete I/O Completion Queue", Sqe::delete_io_cq(0, qid), None);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Makes the controller forget the rings of queue `qid`: afterwards it touches neither them nor any buffer of theirs.
+    pub(crate) fn unregister_queue(&self, qid: u16) -> Result<()> {
+        // QEMU's controller calls a completion queue that it does not know invalid (1.4 §5.5 has another code for it).
+        let codes = [StatusCode::InvalidQueueIdentifier, StatusCode::CompletionQueueInvalid];
+        let unknown = |result: Result<_>| match result {
+            Err(error) if codes.iter().any(|&code| is_code(&error, code)) => Ok(()),
+            other => other.map(|_: (u32, Option<DmaBuf>)| ()),
+        };
+        unknown(self.execute("Delete I/O Submission Queue", Sqe::delete_io_sq(0, qid), None))?;
+        unknown(self.execute("Delete I/O Completion Queue", Sqe::delete_io_cq(0, qid), None))
+    }
+
+    /// The identifier and vector may be used again.
+    pub(crate) fn release_queue(&self, qid: u16, vector: Option<u16>) {
+        if let Some(vector) = vector {
+            let _ = self.transport.set_vector(vector, None);
+        }
+        self.lock().put_back(qid, vector);
+    }
+
+    /// Asks the controller to abort command `cid` of queue `qid`. `Ok` says only that it has answered.
+    pub(crate) fn abort(&self, qid: u16, cid: u16) -> Result<()> {
+        self.execute("Abort", Sqe::abort(0, qid, cid), None).map(|_| ())
+    }
+
+    /// Disables and enables the controller, unless somebody else has since `seen_epoch` (ARCHITECTURE.md §4, step 4).
+    ///
+    /// When it returns the device has given up every command and buffer of the old epoch, or is gone for good; see
+    /// [`Controller::gone`].
+    pub(crate) fn reset(&self, seen_epoch: u32) {
+        let mut admin = self.lock();
+        if self.epoch() != seen_epoch || seen_epoch == EPOCH_GONE {
+            return;
+        }
+        tracing::warn!(device = %self.describe(), "resetting the controller");
+        self.epoch.store(seen_epoch + 1, Ordering::Release);
+        match self.restart(&mut admin) {
+            Ok(()) => self.epoch.store(seen_epoch.wrapping_add(2) & !1 & 0x7fff_ffff, Ordering::Release),
+            Err(error) => {
+                tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
+                // Whatever state it is in: without EN it has no business with our memory.
+                let _ = clear_enable(self.transport.as_ref(), &self.clock, self.cap);
+                self.abandon(admin);
+            }
+        }
+    }
+
+    /// Gives the device up for good, in good order: shut down, disabled, cut off from memory, and
+    /// [released](Transport::release) so that others can take it. What is in flight fails with [`CommandError::Gone`], later commands
+    /// too.
+    ///
+    /// [`CommandError::Gone`]: super::CommandError::Gone
+    pub fn give_up(&self) {
+        let mut admin = self.lock();
+        let epoch = self.epoch();
+        if epoch == EPOCH_GONE {
+            return;
+        }
+        // Odd: from now on nobody sends anything.
+        self.epoch.store(epoch | 1, Ordering::Release);
+        self.restore_features(&mut admin);
+        let _ = self.shut_down();
+        self.abandon(admin);
+    }
+
+    /// The end of a controller that is disabled, or beyond reach.
+    fn abandon(&self, mut admin: MutexGuard<'_, Admin>) {
+        let released = self.heap.unmap_all();
+        self.memory_released.store(released, Ordering::Relaxed);
+        if !released {
+            self.shadows.iter().for_each(Shadows::quarantine);
+        }
+        if let Some(queue) = admin.queue.take()
+            && !released
+        {
+            queue.quarantine();
+        }
+        // Before anybody can see that it is gone: see `wait_until_released`.
+        let releasing = self.releasing();
+        // Release: `memory_released` before it.
+        self.epoch.store(EPOCH_GONE, Ordering::Release);
+        // Giving the device back to the kernel's driver may take minutes. Whoever waits for an I/O has a deadline, and need not wait for that.
+        drop(admin);
+        self.transport.release();
+        drop(releasing);
+    }
+
+    fn releasing(&self) -> MutexGuard<'_, ()> {
+        self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a device that is gone was given back: for the end of whoever used it, lest the process ends in the middle of that.
+    pub(crate) fn wait_until_released(&self) {
+        drop(self.releasing());
+    }
+
+    /// Sets features to what they were before.
+    fn restore_features(&self, admin: &mut Admin) {
+        let Admin { queue: Some(queue), features, .. } = admin else { return };
+        features.restore(&mut Sender { context: self.context(), queue, heap: &self.heap });
+    }
+
+    /// A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then disables it, so that it forgets our
+    /// memory.
+    fn shut_down(&self) -> Result<()> {
+        let transport = self.transport.as_ref();
+        let cc = Cc(transport.read32(CC));
+        if cc.0 == GONE {
+            return Err(Error::Gone);
+        }
+        transport.write32(CC, cc.with_shn(1).0);
+        let _ = wait_for(transport, &self.clock, "complete a shutdown", 5_000, |csts| csts.shst() == 2);
+        disable(transport, &self.clock, self.cap)
+    }
+
+    /// Disables and enables the controller now. Queues recover by themselves; what was in flight is repeated, or fails with
+    /// [`CommandError::Reset`] if it was repeated too often.
+    ///
+    /// [`CommandError::Reset`]: super::CommandError::Reset
+    pub fn reset_now(&self) {
+        self.reset(self.settled_epoch());
+    }
+
+    fn restart(&self, admin: &mut Admin) -> Result<()> {
+        let transport = self.transport.as_ref();
+        let Admin { queue, features, .. } = admin;
+        let queue = queue.as_mut().ok_or(Error::Gone)?;
+        let was_enabled = Cc(transport.read32(CC)).en();
+        disable(transport, &self.clock, self.cap)?;
+        // A Controller Reset, which ours is, leaves what had completed as it is, and the admin queue's attributes, too (1.4 §3.1.5). One that
+        // was disabled without us, or has forgotten these, was without power.
+        if !(was_enabled && transport.read32(AQA) == admin_attributes(queue).0) {
+            tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
+            if self.info.volatile_write_cache {
+                self.cache_losses.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        queue.reset();
+        start(transport, &self.clock, self.cap, arbitration(self.cap, &self.options), queue)?;
+        let context = self.context();
+        set_queue_count(&context, queue, self.info.io_queues)?;
+        let mut sender = Sender { context, queue: &mut *queue, heap: &self.heap };
+        apply(features, &mut sender, self.cap, &self.options, &self.info)?;
+        if let Some(shadows) = &self.shadows {
+            shadows.configure(&mut sender)?;
+        }
+        queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
+        Ok(())
+    }
+
+    /// Has `action` send features.
+    pub(super) fn with_features<T>(
+        &self,
+        action: impl FnOnce(&mut Features, &mut Sender<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Admin { queue, features, .. } = &mut *self.lock();
+        let queue = queue.as_mut().ok_or(Error::Gone)?;
+        action(features, &mut Sender { context: self.context(), queue, heap: &self.heap })
+    }
+
+    /// Whether the controller has an optional I/O command, one of [`oncs`].
+    pub fn supports(&self, command: u16) -> bool {
+        self.info.oncs & command != 0
+    }
+
+    /// Whether write zeroes may be used.
+    pub fn has_write_zeroes(&self) -> bool {
+        self.supports(oncs::WRITE_ZEROES)
+    }
+
+    /// Whether blocks can be deallocated.
+    pub fn has_deallocate(&self) -> bool {
+        self.supports(oncs::DATASET_MANAGEMENT)
+    }
+
+    /// The asynchronous events that have come since the last call. One that does not decode is given as its raw CDW0.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn take_events(&self) -> Result<Vec<std::result::Result<AsyncEvent, u32>>> {
+        let mut admin = self.lock();
+        let queue = admin.queue.as_mut().ok_or(Error::Gone)?;
+        queue.reap();
+        let mut events = Vec::new();
+        while let Some(dw0) = queue.take_event() {
+            let event = AsyncEvent::try_from(dw0).map_err(|_| dw0);
+            if let Ok(event) = event {
+                // Reading the log page re-arms the event (1.4 §5.2).
+                let data = self.heap.alloc(512)?;
+                let sqe =
+                    Sqe::get_log_page(0, NSID_BROADCAST, event.log_page, 0, false, 128, 0, data.iova().0, 0);
+                let _ = queue.execute(&self.context(), "Get Log Page", sqe, Some(data));
+            }
+            events.push(event);
+        }
+        queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
+        Ok(events)
+    }
+
+    /// Entries of the admin queue that were refused.
+    pub fn admin_strays(&self) -> u64 {
+        self.lock().queue.as_ref().map_or(0, |queue| queue.queue().counters().strays)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if self.gone().is_some() {
+            return;
+        }
+        self.restore_features(&mut self.lock());
+        // Disabled before the heap frees the memory.
+        if self.shut_down().is_err()
+            && !self.heap.unmap_all()
+            && let Some(queue) = self.lock().queue.take()
+        {
+            self.shadows.iter().for_each(Shadows::quarantine);
+            queue.quarantine();
+        }
+        // Buffers may outlive us, and with them the transport: the device need not wait for them.
+        self.transport.release();
+    }
+}
+
+impl Admin {
+    fn execute(
+        &mut self,
+        context: &AdminContext<'_>,
+        command: &'static str,
+        sqe: Sqe,
+        data: Option<DmaBuf>,
+    ) -> Result<(u32, Option<DmaBuf>)> {
+        self.queue.as_mut().ok_or(Error::Gone)?.execute(context, command, sqe, data)
+    }
+
+    fn take_qid(&mut self) -> Result<u16> {
+        let limit = self.qids.len() as u16;
+        let index = self.qids.iter().position(|&used| !used).ok_or(Error::NoQueue { limit })?;
+        self.qids[index] = true;
+        Ok(index as u16 + 1)
+    }
+
+    /// A vector for queue `qid`, whose identifier is given back if there is none.
+    fn take_vector(&mut self, qid: u16) -> Result<u16> {
+        let Some(vector) = (1..self.vectors.len()).find(|&vector| !self.vectors[vector]) else {
+            self.put_back(qid, None);
+            return Err(Error::NoVector { vectors: self.vectors.len() as u16 });
+        };
+        self.vectors[vector] = true;
+        Ok(vector as u16)
+    }
+
+    fn put_back(&mut self, qid: u16, vector: Option<u16>) {
+        self.qids[usize::from(qid) - 1] = false;
+        if let Some(vector) = vector {
+            self.vectors[usize::from(vector)] = false;
+        }
+    }
+}
+
+/// Sets the features of a controller that was just enabled.
+fn apply(
+    features: &mut Features,
+    to: &mut Sender<'_>,
+    cap: Cap,
+    options: &ControllerOptions,
+    info: &ControllerInfo,
+) -> Result<()> {
+    let weighted = arbitration(cap, options) == ams::WEIGHTED_ROUND_ROBIN;
+    features.apply(to, info, weighted.then_some(options.arbitration), options.low_latency)
+}
+
+/// Whether I/O commands may name data by SGLs. Our buffers are aligned to more than the dwords that some ask for.
+fn has_sgls(info: &ControllerInfo) -> bool {
+    matches!(info.sgls & sgls::SUPPORT_MASK, sgls::SUPPORTED | sgls::SUPPORTED_DWORD_ALIGNED)
+}
+
+/// Whether doorbells are to be shadowed. Asked for in vain, it is said.
+fn wants_shadows(info: &ControllerInfo, transport: &dyn Transport, options: &ControllerOptions) -> bool {
+    let wanted = options.shadow_doorbells.unwrap_or_else(|| transport.has_slow_doorbells());
+    let has = info.oacs & oacs::DOORBELL_BUFFER_CONFIG != 0;
+    if options.shadow_doorbells == Some(true) && !has {
+        tracing::warn!("the controller has no shadow doorbells: its registers are used");
+    }
+    wanted && has
+}
+
+/// Which arbitration to enable the controller with, one of [`ams`].
+fn arbitration(cap: Cap, options: &ControllerOptions) -> u8 {
+    let weighted = options.weighted_round_robin && cap.ams() & CAP_AMS_WEIGHTED_ROUND_ROBIN != 0;
+    if weighted { ams::WEIGHTED_ROUND_ROBIN } else { ams::ROUND_ROBIN }
+}

@@ -1,0 +1,197 @@
+//! Bringing a controller up and down: its registers, and what it says of itself (NVMe Base 1.4 §7.6).
+
+use meantime_spec::features::{NumberOfQueues, fid};
+use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns};
+use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs};
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::StatusCode;
+use zerocopy::FromBytes;
+
+use super::admin::{AdminContext, AdminQueue, is_code};
+use super::controller::ControllerOptions;
+use super::identify::{ControllerInfo, NamespaceInfo};
+use super::{Error, Result};
+use meantime_hw::{Clock, DmaHeap, Transport};
+
+/// Whether CSTS is that of a controller that takes commands.
+pub(super) fn is_alive(csts: u32) -> bool {
+    csts != GONE && Csts(csts).rdy() && !Csts(csts).cfs()
+}
+
+/// What of CAP the driver cannot do without (NVMe Base 1.4 §3.1.1).
+pub(super) fn check_capabilities(cap: Cap) -> Result<()> {
+    let unsupported = |what: String| Err(Error::Unsupported(what));
+    if cap.css() & 1 == 0 {
+        return unsupported(format!("it does not have the NVM command set (CAP.CSS {:#x})", cap.css()));
+    }
+    if cap.mpsmin() != 0 {
+        return unsupported(format!("its smallest page is {} bytes; 4096 is needed", cap.min_page_size()));
+    }
+    if cap.max_queue_entries() < 2 {
+        return unsupported(format!("its queues have {} entries", cap.max_queue_entries()));
+    }
+    Ok(())
+}
+
+/// Waits for CSTS to satisfy `done`, at most `timeout_ms`.
+pub(super) fn wait_for(
+    transport: &dyn Transport,
+    clock: &Clock,
+    what: &'static str,
+    timeout_ms: u64,
+    done: impl Fn(Csts) -> bool,
+) -> Result<()> {
+    let start_ns = clock.now_ns();
+    loop {
+        let csts = transport.read32(CSTS);
+        if csts == GONE {
+            return Err(Error::Gone);
+        }
+        if done(Csts(csts)) {
+            return Ok(());
+        }
+        if clock.now_ns().saturating_sub(start_ns) >= timeout_ms * 1_000_000 {
+            return Err(Error::NotReady { what, timeout_ms, csts });
+        }
+        clock.sleep_ns(100_000);
+    }
+}
+
+/// CAP.TO, never less than one of its units: some controllers say 0.
+pub(super) fn ready_timeout_ms(cap: Cap) -> u64 {
+    u64::from(cap.timeout_ms()).max(500)
+}
+
+/// Clears CC.EN and waits until the controller has forgotten every queue (NVMe Base 1.4 §3.1.5).
+pub(super) fn disable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
+    let timeout_ms = ready_timeout_ms(cap);
+    let cc = Cc(transport.read32(CC));
+    if cc.0 == GONE {
+        return Err(Error::Gone);
+    }
+    if cc.en() {
+        // EN must not be cleared before RDY has followed it, unless the controller has failed; or does not come up in
+        // its own time, which is to be ended somehow.
+        let ready = |csts: Csts| csts.rdy() || csts.cfs();
+        match wait_for(transport, clock, "become ready", timeout_ms, ready) {
+            Ok(()) | Err(Error::NotReady { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    clear_enable(transport, clock, cap)
+}
+
+/// As [`disable`], without waiting for a controller that is on its way up.
+pub(super) fn clear_enable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
+    let cc = Cc(transport.read32(CC));
+    if cc.0 == GONE {
+        return Err(Error::Gone);
+    }
+    if cc.en() {
+        transport.write32(CC, cc.with_en(false).with_shn(0).0);
+    }
+    let timeout_ms = ready_timeout_ms(cap);
+    wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
+}
+
+/// The sizes of the admin queues.
+pub(super) fn admin_attributes(admin: &AdminQueue) -> Aqa {
+    let entries = u32::from(admin.queue().ring().entries());
+    Aqa::new(entries, entries)
+}
+
+/// Programs the admin queue and sets CC.EN (NVMe Base 1.4 §7.6.1, steps 3 to 5).
+pub(super) fn start(
+    transport: &dyn Transport,
+    clock: &Clock,
+    cap: Cap,
+    arbitration: u8,
+    admin: &AdminQueue,
+) -> Result<()> {
+    let ring = admin.queue().ring();
+    transport.write32(AQA, admin_attributes(admin).0);
+    transport.write64(ASQ, ring.sq_iova().0);
+    transport.write64(ACQ, ring.cq_iova().0);
+    // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, NVM command set.
+    let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_ams(arbitration);
+    transport.write32(CC, cc.with_en(true).0);
+    let ready = |csts: Csts| csts.rdy() || csts.cfs();
+    wait_for(transport, clock, "become ready (CSTS.RDY = 1)", ready_timeout_ms(cap), ready)?;
+    let csts = transport.read32(CSTS);
+    if Csts(csts).cfs() {
+        return Err(Error::Fatal { csts, what: "being enabled" });
+    }
+    Ok(())
+}
+
+/// Asks for `wanted` I/O queue pairs; how many were granted.
+pub(super) fn set_queue_count(
+    context: &AdminContext<'_>,
+    admin: &mut AdminQueue,
+    wanted: u16,
+) -> Result<u16> {
+    let value = NumberOfQueues::new(wanted, wanted);
+    let sqe = Sqe::set_features(0, 0, fid::NUMBER_OF_QUEUES, false, value.0);
+    let (dw0, _) = admin.execute(context, "Set Features (Number of Queues)", sqe, None)?;
+    let granted = NumberOfQueues(dw0);
+    Ok(granted.sq().min(granted.cq()).min(u32::from(wanted)) as u16)
+}
+
+pub(super) type Identified = (ControllerInfo, Vec<NamespaceInfo>, Vec<(u32, String)>);
+
+pub(super) fn identify(
+    transport: &dyn Transport,
+    clock: &Clock,
+    heap: &DmaHeap,
+    cap: Cap,
+    options: &ControllerOptions,
+    admin: &mut AdminQueue,
+) -> Result<Identified> {
+    let context = AdminContext { transport, clock, timeout_ns: options.admin_timeout_ns };
+    let page = |nsid: u32, cns: u8, what: &'static str, admin: &mut AdminQueue| -> Result<Vec<u8>> {
+        let data = heap.alloc(4096)?;
+        let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);
+        let (_, data) = admin.execute(&context, what, sqe, Some(data))?;
+        Ok(data.map(|data| data.to_vec()).unwrap_or_default())
+    };
+    let short = |structure: &'static str| Error::Invalid { structure, what: "too short".into() };
+
+    let bytes = page(0, cns::CONTROLLER, "Identify (controller)", admin)?;
+    let raw = IdentifyController::read_from_bytes(&bytes).map_err(|_| short("Identify Controller data"))?;
+    let mut info = ControllerInfo::validate(&raw, cap, Vs(transport.read32(VS)))?;
+    info.vectors = transport.vectors();
+    info.io_queues = set_queue_count(&context, admin, options.io_queues.max(1))?;
+
+    // Controllers before 1.1 have no active list; every identifier is tried then (1.4 §5.15.2.2).
+    let ids: Vec<u32> = match page(0, cns::ACTIVE_NAMESPACE_LIST, "Identify (active namespaces)", admin) {
+        Ok(bytes) => {
+            let list =
+                ActiveNamespaceList::read_from_bytes(&bytes).map_err(|_| short("active namespace list"))?;
+            list.iter().collect()
+        }
+        Err(error) if is_code(&error, StatusCode::InvalidFieldInCommand) => {
+            (1..=info.namespace_count.min(1024)).collect()
+        }
+        Err(error) => return Err(error),
+    };
+    let (mut usable, mut unusable) = (Vec::new(), Vec::new());
+    for nsid in ids {
+        let bytes = match page(nsid, cns::NAMESPACE, "Identify (namespace)", admin) {
+            Ok(bytes) => bytes,
+            Err(error @ Error::Admin { .. }) => {
+                unusable.push((nsid, error.to_string()));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let raw = IdentifyNamespace::read_from_bytes(&bytes).map_err(|_| short("Identify Namespace data"))?;
+        if raw.nsze.get() == 0 {
+            continue; // Inactive: all zeroes (1.4 §5.15.2.1).
+        }
+        match NamespaceInfo::validate(nsid, &raw, &info) {
+            Ok(ns) => usable.push(ns),
+            Err(error) => unusable.push((nsid, error.to_string())),
+        }
+    }
+    Ok((info, usable, unusable))
+}

@@ -1,0 +1,225 @@
+//! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21): none is saved in the device.
+
+use meantime_spec::features::{
+    Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, InterruptCoalescing, PowerManagement,
+    VolatileWriteCache, fid, sel,
+};
+use meantime_spec::sqe::Sqe;
+use zerocopy::IntoBytes;
+
+use super::admin::{AdminContext, AdminQueue};
+use super::arbitration::default_weights;
+use super::controller::Controller;
+use super::identify::ControllerInfo;
+use super::{Error, Result};
+use meantime_hw::DmaHeap;
+
+/// Bytes of Autonomous Power State Transition's data.
+const APST_BYTES: usize = 256;
+
+/// The features in force.
+#[derive(Debug, Default)]
+pub(crate) struct Features {
+    /// Whether queues have classes, and their weights.
+    arbitration: Option<Arbitration>,
+    /// What power management was before we came, if we changed it.
+    power: Option<FormerPower>,
+    /// What the caller has set: identifier, namespace, value. The last value of each.
+    set: Vec<(u8, u32, u32)>,
+}
+
+/// Power management as it was before.
+#[derive(Debug)]
+struct FormerPower {
+    state: PowerManagement,
+    apst: AutonomousPowerStateTransition,
+    table: Vec<u8>,
+}
+
+/// What features are sent with.
+pub(super) struct Sender<'a> {
+    pub(super) context: AdminContext<'a>,
+    pub(super) queue: &'a mut AdminQueue,
+    pub(super) heap: &'a DmaHeap,
+}
+
+impl Sender<'_> {
+    fn get(&mut self, fid: u8) -> Result<u32> {
+        let sqe = Sqe::get_features(0, 0, fid, sel::CURRENT, 0);
+        Ok(self.queue.execute(&self.context, "Get Features", sqe, None)?.0)
+    }
+
+    fn get_data(&mut self, fid: u8, bytes: usize) -> Result<(u32, Vec<u8>)> {
+        let data = self.heap.alloc(bytes)?;
+        let sqe = Sqe::get_features(0, 0, fid, sel::CURRENT, 0).with_prps(data.iova().0, 0);
+        let (dw0, data) = self.queue.execute(&self.context, "Get Features", sqe, Some(data))?;
+        Ok((dw0, data.ok_or(Error::Gone)?.to_vec()))
+    }
+
+    fn set(&mut self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
+        let sqe = Sqe::set_features(0, nsid, fid, false, value);
+        Ok(self.queue.execute(&self.context, "Set Features", sqe, None)?.0)
+    }
+
+    fn set_data(&mut self, fid: u8, value: u32, bytes: &[u8]) -> Result<()> {
+        let mut data = self.heap.alloc(bytes.len())?;
+        data.copy_from_slice(bytes);
+        let sqe = Sqe::set_features(0, 0, fid, false, value).with_prps(data.iova().0, 0);
+        self.queue.execute(&self.context, "Set Features", sqe, Some(data)).map(drop)
+    }
+}
+
+/// What a controller may refuse without harm. That it is gone, or does not answer, is not among it.
+fn if_it_likes(what: &str, result: Result<()>) -> Result<()> {
+    match result {
+        Err(error @ Error::Admin { .. }) => {
+            tracing::warn!(%error, "{what}: the controller would not");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+impl Features {
+    /// Sets everything, for a controller that was just enabled; `weighted`: with weighted round robin arbitration.
+    pub(super) fn apply(
+        &mut self,
+        to: &mut Sender<'_>,
+        info: &ControllerInfo,
+        weighted: Option<Option<Arbitration>>,
+        low_latency: bool,
+    ) -> Result<()> {
+        // Without it a controller neither says how long to wait for a retry nor interrupts commands that may be repeated (1.4 §5.21.1.22).
+        if info.crdt != [0; 3] {
+            let support = HostBehaviorSupport::new(true);
+            let result = to.set_data(fid::HOST_BEHAVIOR_SUPPORT, 0, support.as_bytes());
+            if_it_likes("retry delays", result)?;
+        }
+        if let Some(weights) = weighted {
+            let weights = *self.arbitration.get_or_insert(weights.unwrap_or_else(default_weights));
+            if_it_likes("weights of queue classes", to.set(fid::ARBITRATION, 0, weights.0).map(drop))?;
+        }
+        if low_latency && info.apst {
+            let result = self.stay_awake(to);
+            if_it_likes("autonomous power state transitions off", result)?;
+        }
+        for &(id, nsid, value) in &self.set {
+            let result = to.set(id, nsid, value).map(drop);
+            // Whoever switched the cache off relies on it; of the rest a device that works is worth more.
+            if id == fid::VOLATILE_WRITE_CACHE {
+                result?;
+            } else {
+                if_it_likes("a feature that was set before the reset", result)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Power state 0, and no other by itself: leaving a deeper one takes milliseconds.
+    fn stay_awake(&mut self, to: &mut Sender<'_>) -> Result<()> {
+        let state = PowerManagement(to.get(fid::POWER_MANAGEMENT)?);
+        let (dw0, table) = to.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)?;
+        let apst = AutonomousPowerStateTransition(dw0);
+        let changes = apst.apste() || state.ps() != 0;
+        if apst.apste() {
+            to.set_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, apst.with_apste(false).0, &table)?;
+        }
+        if changes {
+            // Before the next command, which may be refused: the first change is to be undone all the same. After a reset, what is found
+            // is the default and no news.
+            self.power.get_or_insert(FormerPower { state, apst, table });
+        }
+        if state.ps() != 0 {
+            to.set(fid::POWER_MANAGEMENT, 0, state.with_ps(0).0)?;
+        }
+        Ok(())
+    }
+
+    /// Power management as it was found, as far as the controller still listens.
+    pub(super) fn restore(&mut self, to: &mut Sender<'_>) {
+        let Some(power) = self.power.take() else { return };
+        let apst = to.set_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, power.apst.0, &power.table);
+        if let Err(error) = apst.and_then(|()| to.set(fid::POWER_MANAGEMENT, 0, power.state.0)) {
+            tracing::warn!(%error, "power management could not be set back to what it was");
+        }
+    }
+
+    fn remember(&mut self, fid: u8, nsid: u32, value: u32) {
+        self.set.retain(|&(other, at, _)| (other, at) != (fid, nsid));
+        self.set.push((fid, nsid, value));
+    }
+}
+
+impl Controller {
+    /// Reads feature `fid` (NVMe Base 1.4 §5.13).
+    ///
+    /// # Errors
+    /// What the controller answers, e.g. *Invalid Field in Command* for a feature it does not have.
+    pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
+        Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
+    }
+
+    /// Writes feature `fid`, for as long as this controller is open: it is set again after a reset, and not saved in the device.
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn set_feature(&self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
+        self.with_features(|features, sender| {
+            let dw0 = sender.set(fid, nsid, value)?;
+            features.remember(fid, nsid, value);
+            Ok(dw0)
+        })
+    }
+
+    /// Whether the volatile write cache is on (1.4 §5.21.1.6).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if there is none; what the controller answers.
+    pub fn volatile_write_cache(&self) -> Result<bool> {
+        self.has_write_cache()?;
+        Ok(VolatileWriteCache(self.get_feature(fid::VOLATILE_WRITE_CACHE, 0)?).wce())
+    }
+
+    /// Has the volatile write cache on or off. Off, every write is durable when it is done, and slower.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if there is none; what the controller answers.
+    pub fn set_volatile_write_cache(&self, on: bool) -> Result<()> {
+        self.has_write_cache()?;
+        let value = VolatileWriteCache(0).with_wce(on);
+        self.set_feature(fid::VOLATILE_WRITE_CACHE, 0, value.0).map(drop)
+    }
+
+    fn has_write_cache(&self) -> Result<()> {
+        if self.info().volatile_write_cache {
+            return Ok(());
+        }
+        Err(Error::Unsupported("it has no volatile write cache".into()))
+    }
+
+    /// Whether the device leaves power state 0 by itself (autonomous power state transitions, 1.4 §5.21.1.12).
+    ///
+    /// # Errors
+    /// What the controller answers.
+    pub fn autonomous_power_states(&self) -> Result<bool> {
+        let get = |_: &mut Features, sender: &mut Sender<'_>| {
+            sender.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)
+        };
+        let (dw0, _) = self.with_features(get)?;
+        Ok(AutonomousPowerStateTransition(dw0).apste())
+    }
+
+    /// Has the controller collect up to `completions` (1 to 256) before it interrupts, or wait for at most `time_100us` × 100 µs (1.4 §5.21.1.8);
+    /// 1 or 0 turn it off. A queue that is polled does not notice.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a number that cannot be; what the controller answers.
+    pub fn set_interrupt_coalescing(&self, completions: u16, time_100us: u8) -> Result<()> {
+        let Some(threshold) = completions.checked_sub(1).and_then(|thr| u8::try_from(thr).ok()) else {
+            let what = format!("{completions} completions an interrupt (1 to 256 are possible)");
+            return Err(Error::Unsupported(what));
+        };
+        let value = InterruptCoalescing(0).with_thr(threshold).with_time(time_100us);
+        self.set_feature(fid::INTERRUPT_COALESCING, 0, value.0).map(drop)
+    }
+}

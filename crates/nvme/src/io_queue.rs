@@ -1,0 +1,524 @@
+//! An I/O queue of a live controller: a queue pair that recovers.
+
+use std::sync::Arc;
+
+use super::arbitration::QueueClass;
+use super::controller::Controller;
+use super::queue::{Command, CommandError, Completed, Outcome, QueueCounters, QueuePair, Tag};
+use super::recovery::{Owner, in_callers_terms};
+use super::retry::Retries;
+use super::{Error, Result};
+use meantime_hw::{Clock, EventFd};
+
+/// How often registering is tried again if resets keep coming between.
+const REGISTER_TRIES: u32 = 8;
+
+/// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. Belongs to one thread.
+pub struct IoQueue {
+    controller: Arc<Controller>,
+    pair: QueuePair,
+    event: Option<EventFd>,
+    vector: Option<u16>,
+    class: QueueClass,
+    /// The epoch of the controller that knows this queue.
+    epoch: u32,
+    /// Whether the controller of that epoch knows the queue.
+    registered: bool,
+    /// Whether the controller might know it, so that its memory must not be freed before it was told to forget it.
+    perhaps_known: bool,
+    next_sweep_ns: u64,
+    /// When there is next something to be looked at: a sweep, or a command that is to be staged again.
+    next_look_ns: u64,
+    told_ns: u64,
+    /// How often the controller had lost its volatile cache when this queue last looked.
+    cache_losses: u32,
+}
+
+impl IoQueue {
+    /// Makes the controller know `pair`.
+    ///
+    /// # Errors
+    /// If it refuses, or is gone; the identifier and the vector are free again then.
+    pub(crate) fn create(
+        controller: Arc<Controller>,
+        mut pair: QueuePair,
+        event: Option<EventFd>,
+        vector: Option<u16>,
+        class: QueueClass,
+    ) -> Result<Self> {
+        let epoch = controller.epoch();
+        let options = controller.options();
+        let retries = Retries {
+            most: options.retries,
+            crdt: controller.info().crdt,
+            timeout_ns: options.io_timeout_ns,
+        };
+        if controller.uses_sgls() {
+            pair.use_sgls();
+        }
+        pair.set_recovery(controller.clock().clone(), retries);
+        let cache_losses = controller.cache_losses();
+        let (registered, perhaps_known) = (false, false);
+        let mut queue = Self {
+            controller,
+            pair,
+            event,
+            vector,
+            class,
+            epoch,
+            registered,
+            perhaps_known,
+            next_sweep_ns: 0,
+            next_look_ns: 0,
+            told_ns: 0,
+            cache_losses,
+        };
+        queue.register()?;
+        queue.pair.counters_mut().recreations = 0;
+        Ok(queue)
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+
+    /// The clock of the device.
+    #[inline(always)]
+    pub fn clock(&self) -> &Clock {
+        self.controller.clock()
+    }
+
+    /// The queue's interrupt, if it has one.
+    #[inline(always)]
+    pub fn event(&self) -> Option<&EventFd> {
+        self.event.as_ref()
+    }
+
+    /// How many commands are in flight, or held to be staged again.
+    #[inline(always)]
+    pub fn in_flight(&self) -> u16 {
+        self.pair.in_flight()
+    }
+
+    /// How many commands can be in flight.
+    pub fn slots(&self) -> u16 {
+        self.pair.slots()
+    }
+
+    /// The class of its submission queue.
+    pub fn class(&self) -> QueueClass {
+        self.class
+    }
+
+    /// The queue identifier.
+    pub fn qid(&self) -> u16 {
+        self.pair.qid()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> QueueCounters {
+        self.pair.counters()
+    }
+
+    /// A slot to stage one command in. `None` if the queue is full, or if the controller was reset meanwhile:
+    /// [`IoQueue::check`] catches up with that.
+    #[inline(always)]
+    pub fn take_tag(&mut self) -> Option<Tag> {
+        if self.is_current() { self.pair.take_tag() } else { None }
+    }
+
+    /// Whether the controller knows this queue, so that commands can be staged. If not, [`IoQueue::check`] may help.
+    #[inline(always)]
+    pub fn is_current(&self) -> bool {
+        self.controller.epoch() == self.pair.ring().gate()
+    }
+
+    /// Stages `command`, which has data; see [`QueuePair::stage_transfer`].
+    #[inline(always)]
+    pub fn stage_transfer(&mut self, tag: Tag, owner: u16, command: &Command) {
+        self.pair.stage_transfer(tag, owner, command);
+    }
+
+    /// Stages a command that is not its request's only one, or has no data: [`Owner::again`] does not know it.
+    #[inline]
+    pub fn stage_kept(&mut self, tag: Tag, owner: u16, command: &Command) {
+        self.pair.stage_kept(tag, owner, command);
+    }
+
+    /// Stages a fused pair, the first command in `first`; see [`QueuePair::stage_pair`]. False, and nothing staged, without a slot for the
+    /// second.
+    pub fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
+        let Some(second) = self.pair.take_tag() else { return false };
+        self.pair.stage_pair([first, second], owner, pair);
+        true
+    }
+
+    /// Whether everything that can be is in flight.
+    pub fn is_full(&self) -> bool {
+        self.pair.free_tags() == 0
+    }
+
+    /// Tells the device of what was just staged.
+    #[inline(always)]
+    pub fn ring_now(&mut self) {
+        self.pair.ring_now();
+    }
+
+    /// Tells the device of everything staged.
+    #[inline(always)]
+    pub fn ring_doorbell(&mut self) {
+        self.pair.ring_doorbell();
+    }
+
+    /// Takes what has completed; see [`QueuePair::reap`].
+    #[inline(always)]
+    pub fn reap(&mut self, sink: impl FnMut(u16, Outcome)) -> usize {
+        self.pair.reap(sink)
+    }
+
+    /// Takes one completion; see [`QueuePair::reap_one`].
+    #[inline(always)]
+    pub fn reap_one(&mut self) -> Option<Completed> {
+        self.pair.reap_one()
+    }
+
+    /// Whether a completion waits to be reaped.
+    #[inline(always)]
+    pub fn has_completion(&self) -> bool {
+        self.pair.has_completion()
+    }
+
+    /// How often deadlines are looked at, in ns: a command is found overdue at most this much late.
+    pub fn sweep_interval_ns(&self) -> u64 {
+        (self.controller.options().io_timeout_ns / 8).max(1)
+    }
+
+    /// For how long it may be slept before [`IoQueue::tick`] is due, in ns.
+    pub fn look_interval_ns(&self) -> u64 {
+        let interval_ns = self.sweep_interval_ns();
+        match self.pair.due_ns() {
+            u64::MAX => interval_ns,
+            // Something, so that a wait that blocks does.
+            due_ns => interval_ns.min(due_ns.saturating_sub(self.clock().now_ns()).max(1_000)),
+        }
+    }
+
+    /// The latest time that [`IoQueue::tick`] or [`IoQueue::check`] was told, in ns: some time ago.
+    #[inline(always)]
+    pub fn told_ns(&self) -> u64 {
+        self.told_ns
+    }
+
+    /// Off the fast path: catches up with a reset made elsewhere, climbs the ladder for commands that are overdue, and stages again
+    /// what is due. To be called now and then while waiting; returns at once when it is not time yet. Returns how many commands ended.
+    #[inline]
+    pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
+        self.told_ns = now_ns;
+        if now_ns < self.next_look_ns && self.is_current() {
+            return 0;
+        }
+        self.check(now_ns, to)
+    }
+
+    /// As [`IoQueue::tick`], but always catches up. After it commands can be staged, or [`IoQueue::usable`] says why not.
+    #[cold]
+    #[inline(never)]
+    pub fn check(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
+        self.told_ns = now_ns;
+        let mut counting = Counting { ended: 0, to };
+        if self.controller.epoch() != self.epoch || !self.registered {
+            self.catch_up(None, &mut counting);
+        }
+        if now_ns >= self.next_sweep_ns {
+            self.next_sweep_ns = now_ns.saturating_add(self.sweep_interval_ns());
+            self.sweep(now_ns, &mut counting);
+        }
+        if self.pair.has_held() {
+            self.restage(&mut counting);
+        }
+        self.next_look_ns = self.next_sweep_ns.min(self.pair.due_ns());
+        if self.registered {
+            self.pair.ring_mut().open(self.epoch);
+        }
+        counting.ended
+    }
+
+    /// Stages again what is due; if the queue could not be recreated, what is held fails.
+    fn restage(&mut self, to: &mut dyn Owner) {
+        if !self.registered {
+            let gone = self.controller.gone();
+            self.pair.fail_held(gone.map(|memory_released| CommandError::Gone { memory_released }), to);
+            return;
+        }
+        // The losses before the epoch: one that is found after this epoch has ended it.
+        let losses = self.controller.cache_losses();
+        if self.controller.epoch() == self.epoch {
+            // One that came to light while the queue was registered.
+            if losses != std::mem::replace(&mut self.cache_losses, losses) {
+                self.pair.fail_held_flushes(to);
+            }
+            // A recovery may have taken its time.
+            let now_ns = self.clock().now_ns();
+            self.pair.restage(now_ns, to);
+        }
+    }
+
+    fn sweep(&mut self, now_ns: u64, to: &mut dyn Owner) {
+        let timeout_ns = self.controller.options().io_timeout_ns;
+        // Bounded: each turn ends a command. They do not wait for one another's deadlines.
+        for _ in 0..self.pair.slots() {
+            if self.in_flight() == 0 || self.controller.gone().is_some() {
+                return;
+            }
+            match self.pair.sweep(now_ns, timeout_ns) {
+                Some(cid) => self.climb(cid, to),
+                None => break,
+            }
+        }
+        if self.in_flight() > 0 && self.controller.is_fatal() {
+            self.controller.reset(self.epoch);
+            self.catch_up(None, to);
+        }
+    }
+
+    /// The ladder for the overdue command `cid`.
+    fn climb(&mut self, cid: u16, to: &mut dyn Owner) {
+        // Step 1: perhaps it is there already, and nobody looked.
+        self.reap(|owner, outcome| to.ended(owner, outcome));
+        if !self.pair.is_busy(cid) {
+            self.pair.counters_mut().late += 1;
+            return;
+        }
+        tracing::warn!(device = %self.controller.describe(), qid = self.qid(), cid, "command timed out");
+        // Each step only as long as the controller is the one that has the command. A reset that somebody else makes
+        // meanwhile, or that is under way, shows in the epoch.
+        let seen = self.epoch;
+        if self.abort(cid, to) {
+            return;
+        }
+        if self.controller.epoch() == seen && self.delete(cid, to) {
+            if let Err(error) = self.register() {
+                tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
+            }
+            return;
+        }
+        self.controller.reset(seen);
+        self.catch_up(Some(cid), to);
+    }
+
+    /// Step 2. True if the command came back: it has ended, or is held to be begun anew.
+    fn abort(&mut self, cid: u16, to: &mut dyn Owner) -> bool {
+        self.pair.counters_mut().aborts += 1;
+        if self.controller.abort(self.qid(), cid).is_err() {
+            return false;
+        }
+        let clock = self.clock().clone();
+        let deadline_ns = clock.now_ns().saturating_add(self.controller.options().abort_grace_ns);
+        loop {
+            self.reap_aborted(to);
+            if !self.pair.is_busy(cid) {
+                return true;
+            }
+            let now_ns = clock.now_ns();
+            if now_ns >= deadline_ns || self.controller.epoch() != self.epoch {
+                return false;
+            }
+            clock.sleep_ns(((deadline_ns - now_ns) / 64).clamp(1_000, 1_000_000));
+        }
+    }
+
+    /// Reaps, and says in the caller's terms what our own recovery made of commands.
+    fn reap_aborted(&mut self, to: &mut dyn Owner) {
+        self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
+    }
+
+    /// Step 3. True if the controller has forgotten the queue; everything that was in flight on it is held, or has been failed then.
+    fn delete(&mut self, victim: u16, to: &mut dyn Owner) -> bool {
+        if !self.forget() {
+            return false;
+        }
+        // What the device completed before it deleted the queue is in the ring.
+        self.reap_aborted(to);
+        self.pair.requeue_all(Some(victim), false, to);
+        true
+    }
+
+    /// Has the controller forget the queue. False if it does not answer.
+    fn forget(&mut self) -> bool {
+        if self.controller.unregister_queue(self.qid()).is_err() {
+            return false;
+        }
+        self.forgotten();
+        true
+    }
+
+    /// The controller does not know the queue any more.
+    fn forgotten(&mut self) {
+        self.registered = false;
+        self.perhaps_known = false;
+        self.pair.ring_mut().mute();
+    }
+
+    /// Makes the controller know this queue, which has nothing in flight, again, with empty rings.
+    fn register(&mut self) -> Result<()> {
+        self.pair.counters_mut().recreations += 1;
+        let mut result = Err(Error::Gone);
+        for _ in 0..REGISTER_TRIES {
+            self.epoch = self.controller.settled_epoch();
+            if self.controller.gone().is_some() {
+                return Err(Error::Gone);
+            }
+            self.pair.reset_rings();
+            if let Some(doorbells) = self.controller.shadow_doorbells(self.qid())? {
+                self.pair.ring_mut().set_doorbells(doorbells);
+            }
+            self.perhaps_known = true;
+            result = self.controller.register_queue(&self.pair, self.vector, self.class);
+            if result.is_ok() && self.controller.epoch() == self.epoch {
+                break;
+            }
+            if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. } | Error::Gone) = result {
+                self.controller.reset(self.epoch);
+            } else {
+                // A reset in the middle of it leaves the queue known or not.
+                self.forget();
+            }
+        }
+        self.registered = result.is_ok() && self.controller.epoch() == self.epoch;
+        if self.registered {
+            self.pair.ring_mut().open(self.epoch);
+        }
+        result
+    }
+
+    /// After a reset, or the end, of the controller: holds or fails what was in flight, and registers the queue anew.
+    fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Owner) {
+        // Waits for a reset that is under way elsewhere; its steps are all bounded.
+        let epoch = self.controller.settled_epoch();
+        if let Some(memory_released) = self.controller.gone() {
+            self.epoch = epoch;
+            self.forgotten();
+            let error = CommandError::Gone { memory_released };
+            self.pair.fail_all(None, error, &mut |owner, outcome| to.ended(owner, outcome));
+            self.pair.fail_held(Some(error), to);
+            return;
+        }
+        if epoch != self.epoch {
+            self.forgotten();
+            self.epoch = epoch;
+            // RDY = 0 was read on the way to the new epoch: the device has let go of every buffer. It may have completed
+            // commands before that; those entries are whole, and are taken.
+            self.reap_aborted(to);
+            let losses = self.controller.cache_losses();
+            let cache_lost = losses != std::mem::replace(&mut self.cache_losses, losses);
+            self.pair.requeue_all(victim, cache_lost, to);
+        }
+        if !self.registered
+            && let Err(error) = self.register()
+        {
+            tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
+        }
+    }
+
+    /// Whether commands can be staged; if not, why.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] or the reason why the queue could not be recreated.
+    pub fn usable(&self) -> Result<()> {
+        match (self.controller.gone(), self.registered) {
+            (Some(_), _) => Err(Error::Gone),
+            (None, true) => Ok(()),
+            (None, false) => Err(Error::Unsupported(format!("queue {} could not be recreated", self.qid()))),
+        }
+    }
+
+    /// Gets every command back from the device, by whatever step of the ladder it takes. Meanwhile commands are repeated as ever: nobody
+    /// would hear that a write was not done that was detached.
+    pub fn drain(&mut self, to: &mut dyn Owner) {
+        if self.controller.epoch() == self.epoch {
+            self.ring_doorbell();
+        }
+        let clock = self.clock().clone();
+        // As long as it takes to find one overdue that no sweep has met yet, and to begin it anew.
+        let deadline_ns = clock.now_ns().saturating_add(11 * self.sweep_interval_ns());
+        let mut pause_ns = 0;
+        while self.in_flight() > 0 && clock.now_ns() < deadline_ns {
+            let now_ns = clock.now_ns();
+            self.tick(now_ns, to);
+            if self.reap(|owner, outcome| to.ended(owner, outcome)) == 0 {
+                pause_ns = (pause_ns + 500).min(1_000_000);
+                clock.sleep_ns(pause_ns);
+            }
+        }
+        self.end_all(to);
+    }
+
+    /// Gets every command back from the device now, and repeats none.
+    fn end_all(&mut self, to: &mut dyn Owner) {
+        if self.in_flight() == 0 {
+            return;
+        }
+        self.pair.stop_retrying();
+        let seen = self.epoch;
+        if self.controller.epoch() == seen && self.forget() {
+            self.reap_aborted(to);
+            self.pair.fail_all(None, CommandError::TimedOut, &mut |owner, outcome| to.ended(owner, outcome));
+        } else {
+            self.controller.reset(seen);
+            self.catch_up(None, to);
+        }
+        self.pair.fail_held(None, to);
+    }
+}
+
+/// Counts what ends.
+struct Counting<'a> {
+    ended: usize,
+    to: &'a mut dyn Owner,
+}
+
+impl Owner for Counting<'_> {
+    fn ended(&mut self, owner: u16, outcome: Outcome) {
+        self.ended += 1;
+        self.to.ended(owner, outcome);
+    }
+
+    fn again(&mut self, owner: u16) -> Option<Command> {
+        self.to.again(owner)
+    }
+}
+
+/// Nobody asks any more.
+struct Nobody;
+
+impl Owner for Nobody {
+    fn ended(&mut self, _: u16, _: Outcome) {}
+
+    fn again(&mut self, _: u16) -> Option<Command> {
+        None
+    }
+}
+
+impl Drop for IoQueue {
+    fn drop(&mut self) {
+        // The layer above has drained the queue if it lent buffers; these outcomes have no owner any more.
+        if self.in_flight() > 0 {
+            self.end_all(&mut Nobody);
+        }
+        // Its memory is freed next.
+        if self.perhaps_known && self.controller.gone().is_none() {
+            let seen = self.controller.settled_epoch();
+            if !self.forget() {
+                self.controller.reset(seen);
+            }
+        }
+        self.controller.release_queue(self.qid(), self.vector);
+        if let Some(memory_released) = self.controller.gone() {
+            if !memory_released {
+                self.pair.quarantine();
+            }
+            self.controller.wait_until_released();
+        }
+    }
+}

@@ -1,0 +1,665 @@
+//! A queue pair: slots with command identifiers, submission, and reaping that trusts nothing.
+
+use std::sync::atomic::Ordering;
+
+use meantime_spec::cqe::Cqe;
+use meantime_spec::identify::oncs;
+use meantime_spec::opcode::io;
+use meantime_spec::sgl::SglDescriptor;
+use meantime_spec::sqe::{Sqe, fuse};
+use meantime_spec::status::Status;
+
+use super::prp;
+use super::recovery::{Recovery, micros};
+use super::ring::Ring;
+use meantime_hw::dma::Iova;
+
+/// Bits of a CID that are the slot's index; the six above are its generation.
+const TAG_BITS: u32 = 10;
+
+/// The most commands that a queue can have in flight.
+pub const MAX_SLOTS: u16 = 1 << TAG_BITS;
+
+const TAG_MASK: u16 = MAX_SLOTS - 1;
+
+/// Added to a CID it gives the same tag's next generation; 64 of them, then the 16 bits wrap around.
+const NEXT_GENERATION: u16 = 1 << TAG_BITS;
+
+/// What an I/O command does (NVM command set, NVMe Base 1.4 §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Op {
+    /// Read.
+    Read = io::READ,
+    /// Write.
+    Write = io::WRITE,
+    /// Make everything durable that completed before.
+    Flush = io::FLUSH,
+    /// Write zeroes without a buffer.
+    WriteZeroes = io::WRITE_ZEROES,
+    /// Tell the device that the contents are no longer needed.
+    Deallocate = io::DATASET_MANAGEMENT,
+    /// Compare with a buffer; ends with the status *Compare Failure* if they differ.
+    Compare = io::COMPARE,
+    /// Read without transferring, to find what cannot be read.
+    Verify = io::VERIFY,
+    /// Mark as not to be read, until written again: to test what becomes of such blocks.
+    WriteUncorrectable = io::WRITE_UNCORRECTABLE,
+    /// Compare with the first half of a buffer, and if that is what is there write the second half, with nothing in between: two
+    /// commands, fused. (No opcode.)
+    CompareAndWrite = 0xff,
+}
+
+impl Op {
+    /// Whether a buffer goes with it.
+    #[inline(always)]
+    pub fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Compare | Self::CompareAndWrite)
+    }
+
+    /// Whether every device has it, and a buffer goes with it.
+    #[inline(always)]
+    pub fn is_common(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// What of ONCS says that a device has it, and its name; `None`: every device has it.
+    pub fn optional(self) -> Option<(u16, &'static str)> {
+        match self {
+            // FUSES says whether there is the last one.
+            Self::Read | Self::Write | Self::Flush | Self::CompareAndWrite => None,
+            Self::WriteZeroes => Some((oncs::WRITE_ZEROES, "Write Zeroes")),
+            Self::Deallocate => Some((oncs::DATASET_MANAGEMENT, "Dataset Management (deallocate)")),
+            Self::Compare => Some((oncs::COMPARE, "Compare")),
+            Self::Verify => Some((oncs::VERIFY, "Verify")),
+            Self::WriteUncorrectable => Some((oncs::WRITE_UNCORRECTABLE, "Write Uncorrectable")),
+        }
+    }
+}
+
+/// One command: never more than the device takes at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    /// What to do.
+    pub op: Op,
+    /// Namespace.
+    pub nsid: u32,
+    /// First logical block.
+    pub slba: u64,
+    /// How many, from 1; 0 for a flush.
+    pub nlb: u32,
+    /// Where the data is; unused without data.
+    pub data: Iova,
+    /// What PRP2 is to be if the data are scattered over pages: the second page, or a list; 0: they are contiguous.
+    pub second: Iova,
+    /// Length of the data in bytes.
+    pub data_bytes: u32,
+    /// Durable when complete (Force Unit Access).
+    pub fua: bool,
+}
+
+/// How a command ended.
+pub type Outcome = Result<u32, CommandError>;
+
+/// A command that its own completion queue entry has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Completed {
+    /// Whose command it was.
+    pub owner: u16,
+    /// How it ended.
+    pub status: Status,
+    /// Command specific.
+    pub dw0: u32,
+}
+
+impl Completed {
+    fn packed(self) -> u64 {
+        u64::from(self.owner) | u64::from(self.status.bits()) << 16 | u64::from(self.dw0) << 32
+    }
+
+    fn unpacked(bits: u64) -> Self {
+        Self { owner: bits as u16, status: Status::from_bits((bits >> 16) as u16), dw0: (bits >> 32) as u32 }
+    }
+
+    /// As a `Result`.
+    #[inline(always)]
+    pub fn outcome(self) -> Outcome {
+        if self.status.is_success() { Ok(self.dw0) } else { Err(CommandError::Status(self.status)) }
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The device completed it with an error.
+    #[error("the device answered: {0}")]
+    Status(Status),
+    /// The device did not complete it in time; it was aborted, or its queue deleted.
+    #[error("the device did not answer in time")]
+    TimedOut,
+    /// Of a comparison: what is there is something else than what was expected. A compare-and-write has written nothing.
+    #[error("what is there is not what was expected")]
+    Miscompare,
+    /// Its queue was deleted or its controller reset because of another command.
+    #[error("given up because its queue or controller was reset")]
+    Reset,
+    /// Of a flush: the device lost power, and with it perhaps what its volatile cache held. Told once to each channel.
+    #[error(
+        "the device lost power, and perhaps writes that were done and not yet flushed: write again what was written since the last flush"
+    )]
+    CacheLost,
+    /// The device is gone.
+    #[error("the device is gone")]
+    Gone {
+        /// Whether the device was cut off from memory; if not, buffers must never be reused.
+        memory_released: bool,
+    },
+    /// The kernel, which has the device, answered with this errno. (Of 16 bits: a result is moved with every I/O.)
+    #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(i32::from(*.0)))]
+    Os(u16),
+    /// The kernel transferred nothing: the file has become shorter.
+    #[error("the kernel reached the end of the file: was it truncated?")]
+    EndOfFile,
+}
+
+impl CommandError {
+    /// What the kernel answered: an errno, which is positive and below 4,096.
+    pub fn os(errno: i32) -> Self {
+        Self::Os(u16::try_from(errno).unwrap_or(libc::EIO as u16))
+    }
+}
+
+// A result is moved with every I/O.
+const _: () = assert!(size_of::<CommandError>() == 4 && size_of::<Outcome>() == 8);
+
+/// There is no free slot: reap first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the queue is full")]
+pub struct QueueFull;
+
+/// What a queue pair has seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Commands staged.
+    pub staged: u64,
+    /// Commands ended, by their own entry or by recovery.
+    pub ended: u64,
+    /// Entries refused because their CID was unknown, stale or of another queue.
+    pub strays: u64,
+    /// Entries whose SQ head was not one that could be.
+    pub bad_sqhd: u64,
+    /// Commands that were found complete when their deadline had passed.
+    pub late: u64,
+    /// Abort commands sent.
+    pub aborts: u64,
+    /// Times the queue was deleted and created anew.
+    pub recreations: u64,
+    /// Commands that were repeated because the device answered with a status that allows it.
+    pub retries: u64,
+    /// Commands that were put back after their queue was deleted or the controller reset.
+    pub requeued: u64,
+}
+
+/// In a slot's owner: the command is one of a fused pair, and is never repeated.
+const FUSED: u16 = 1 << 15;
+
+/// A slot's index, whatever bits it came in: no bounds to be checked.
+#[inline(always)]
+const fn index(tag: u16) -> usize {
+    (tag & TAG_MASK) as usize
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// What a CQE's upper word must be above the SQ head, but for the phase tag, to end this slot's command well: the SQ identifier,
+    /// the CID, and a status of 0. With [`VACANT`], which no CQE can match, while there is no command.
+    key: u64,
+    /// When the deadline sweep first met this command, in µs (which may wrap); 0 if it has not yet.
+    first_swept_us: u32,
+    /// Whose command this is, in the terms of the layer above; with [`FUSED`] if it is one of a pair.
+    owner: u16,
+    /// The CID of the command, or of the next one: the generation is bumped at each release. It stands in `key` too; taken
+    /// from there, an optimised build (rustc 1.95, fat LTO) let [`VACANT`] leak into the SQE's NSID.
+    cid: u16,
+}
+
+/// Above the 48 bits that a CQE has.
+const VACANT: u64 = 1 << 63;
+
+/// The phase tag, above SQ identifier and CID.
+const PHASE: u64 = 1 << 32;
+
+const _: () = assert!(size_of::<Slot>() == 16);
+
+impl Slot {
+    #[inline(always)]
+    fn is_busy(&self) -> bool {
+        self.key & VACANT == 0
+    }
+
+    /// No command any more; the next one is of the next generation.
+    #[inline(always)]
+    fn vacate(&mut self) {
+        self.cid = self.cid.wrapping_add(NEXT_GENERATION);
+        self.key = u64::from((self.key as u32).wrapping_add(u32::from(NEXT_GENERATION) << 16)) | VACANT;
+    }
+}
+
+/// A free slot, to stage one command in.
+#[derive(Debug)]
+pub struct Tag(u16);
+
+impl Tag {
+    /// One of the slots that are the caller's to assign, which has no command in flight on the queue.
+    #[inline(always)]
+    pub fn assigned(slot: u16) -> Self {
+        Self(slot)
+    }
+}
+
+/// A submission and a completion queue, with a slot for each command in flight. Belongs to one thread.
+pub struct QueuePair {
+    ring: Ring,
+    slots: Box<[Slot; MAX_SLOTS as usize]>,
+    count: u16,
+    /// The first so many slots are the caller's to assign.
+    assigned: u16,
+    /// Indices of the other free slots; the one freed last is used next, while its lines are warm.
+    free: Vec<u16>,
+    /// Commands staged since it was made, and commands ended in any way.
+    staged: u64,
+    ended: u64,
+    qid: u16,
+    /// The tail that the device was told last.
+    tail_rung: u16,
+    counters: QueueCounters,
+    /// Whether long transfers are named by an SGL.
+    sgl: bool,
+    /// If commands are repeated.
+    pub(super) recovery: Option<Box<Recovery>>,
+}
+
+impl QueuePair {
+    /// A queue pair with as many slots as `ring` has entries, less the one that tells full from empty.
+    ///
+    /// The caller assigns the first `assigned` slots itself, by [`Tag::assigned`], one command at a time to each; the others
+    /// are had from [`QueuePair::take_tag`].
+    pub(crate) fn new(qid: u16, ring: Ring, assigned: u16) -> Self {
+        let count = ring.entries() - 1;
+        assert!(count <= MAX_SLOTS, "a queue of {count} slots does not fit the CID");
+        assert!(assigned <= count, "{assigned} slots cannot be assigned of {count}");
+        let free = |tag| Slot {
+            key: u64::from(tag) << 16 | u64::from(qid) | VACANT,
+            owner: 0,
+            first_swept_us: 0,
+            cid: tag,
+        };
+        let slots: Vec<Slot> = (0..MAX_SLOTS).map(free).collect();
+        Self {
+            ring,
+            slots: slots.try_into().expect("as many as there can be"),
+            count,
+            assigned,
+            free: (assigned..count).rev().collect(),
+            staged: 0,
+            ended: 0,
+            qid,
+            tail_rung: 0,
+            counters: QueueCounters::default(),
+            sgl: false,
+            recovery: None,
+        }
+    }
+
+    /// The queue identifier.
+    pub fn qid(&self) -> u16 {
+        self.qid
+    }
+
+    /// How many commands can be in flight.
+    pub fn slots(&self) -> u16 {
+        self.count
+    }
+
+    /// How many commands are in flight, or held to be staged again.
+    #[inline(always)]
+    pub fn in_flight(&self) -> u16 {
+        (self.staged - self.ended) as u16
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> QueueCounters {
+        QueueCounters { staged: self.staged, ended: self.ended, ..self.counters }
+    }
+
+    pub(crate) fn counters_mut(&mut self) -> &mut QueueCounters {
+        &mut self.counters
+    }
+
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    pub(crate) fn ring_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
+
+    /// How many slots [`QueuePair::take_tag`] can give.
+    pub(crate) fn free_tags(&self) -> usize {
+        self.free.len()
+    }
+
+    /// A free slot for [`QueuePair::stage`].
+    #[inline(always)]
+    pub(crate) fn take_tag(&mut self) -> Option<Tag> {
+        self.free.pop().map(Tag)
+    }
+
+    /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before [`QueuePair::ring_doorbell`].
+    pub(crate) fn stage(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        if command.second.0 != 0 {
+            return self.stage_scattered(tag, owner, command);
+        }
+        if self.sgl && command.op.has_data() && prp::needs_list(command.data, command.data_bytes) {
+            return self.stage_sgl(tag, owner, command);
+        }
+        if command.op.has_data() {
+            return self.stage_transfer(Tag(tag), owner, command);
+        }
+        let cid = self.occupy(tag, owner);
+        let &Command { nsid, slba, nlb, fua, .. } = command;
+        let sqe = match command.op {
+            Op::WriteZeroes => Sqe::write_zeroes(cid, nsid, slba, nlb, false, fua),
+            Op::Deallocate => {
+                let range = self.deallocate_range(tag, slba, nlb);
+                Sqe::dsm_deallocate(cid, nsid, 1, range.0, 0)
+            }
+            Op::Verify => Sqe::verify(cid, nsid, slba, nlb),
+            Op::WriteUncorrectable => Sqe::write_uncorrectable(cid, nsid, slba, nlb),
+            _ => Sqe::flush(cid, nsid),
+        };
+        self.ring.push(&sqe);
+    }
+
+    /// The same for one with contiguous data, always by PRPs.
+    #[inline(always)]
+    pub(crate) fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        debug_assert!(command.op.has_data());
+        let cid = self.occupy(tag, owner);
+        let &Command { nsid, slba, nlb, fua, .. } = command;
+        let (list, list_iova) = self.ring.list(tag);
+        let (prp1, prp2) = prp::fill(command.data, command.data_bytes, list, list_iova);
+        // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
+        let nlb = nlb.wrapping_sub(1) as u16;
+        self.ring.push(&Sqe::transfer(command.op as u8, cid, nsid, slba, nlb, prp1, prp2, fua));
+    }
+
+    /// The same, naming the data by one SGL descriptor, since they are contiguous in the controller's address space.
+    fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
+        let cid = self.occupy(tag, owner);
+        let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
+        let nlb = nlb.wrapping_sub(1) as u16;
+        let sqe = Sqe::transfer(op as u8, cid, nsid, slba, nlb, 0, 0, fua);
+        self.ring.push(&sqe.with_sgl(SglDescriptor::data_block(data.0, data_bytes)));
+    }
+
+    /// The same for data that bring a list of their pages, or are on two: always by PRPs, which every controller takes.
+    fn stage_scattered(&mut self, tag: u16, owner: u16, command: &Command) {
+        let cid = self.occupy(tag, owner);
+        let &Command { op, nsid, slba, nlb, data, second, fua, .. } = command;
+        let nlb = nlb.wrapping_sub(1) as u16;
+        self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, data.0, second.0, fua));
+    }
+
+    /// From now on [`QueuePair::stage`] names data that would need a list of their pages by an SGL. The controller has them (SGLS).
+    pub(crate) fn use_sgls(&mut self) {
+        self.sgl = true;
+    }
+
+    /// The same for a command that its owner could not name again: a copy is kept.
+    #[inline]
+    pub(crate) fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+        self.keep(tag, command);
+        self.stage(Tag(tag), owner, command);
+    }
+
+    /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two entries next to each other, with no doorbell between.
+    ///
+    /// It is never repeated. One of the two alone is no pair, and a pair that was done, but of which nobody has heard, would find what it
+    /// has written itself. Whoever is told the end gets `owner` with its highest bit set.
+    pub(crate) fn stage_pair(&mut self, tags: [Tag; 2], owner: u16, pair: &[Command; 2]) {
+        let parts = tags.into_iter().zip(pair).zip([fuse::FIRST, fuse::SECOND]);
+        for ((Tag(tag), command), part) in parts {
+            let cid = self.occupy(tag, owner | FUSED);
+            let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
+            let (list, list_iova) = self.ring.list(tag);
+            let (prp1, prp2) = prp::fill(data, data_bytes, list, list_iova);
+            let nlb = nlb.wrapping_sub(1) as u16;
+            self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, prp1, prp2, fua).with_fuse(part));
+        }
+    }
+
+    /// Whether the command of `owner`, as its slot has it, is one of a fused pair.
+    pub(super) fn is_fused(owner: u16) -> bool {
+        owner & FUSED != 0
+    }
+
+    /// Stages `command`, whose deadline began at `since_us`, in the slot that it was held in; its new CID.
+    pub(super) fn stage_again(&mut self, tag: u16, owner: u16, command: &Command, since_us: u32) -> u16 {
+        // It is still counted as staged.
+        self.staged -= 1;
+        self.stage(Tag(tag), owner, command);
+        let slot = &mut self.slots[index(tag)];
+        slot.first_swept_us = since_us;
+        slot.cid
+    }
+
+    /// Stages an entry as it is, but for its CID.
+    pub(crate) fn stage_raw(&mut self, owner: u16, mut sqe: Sqe) -> Result<(), QueueFull> {
+        let tag = self.free.pop().ok_or(QueueFull)?;
+        sqe.set_cid(self.occupy(tag, owner));
+        self.ring.push(&sqe);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn occupy(&mut self, tag: u16, owner: u16) -> u16 {
+        let slot = &mut self.slots[index(tag)];
+        debug_assert!(!slot.is_busy(), "slot {tag} has a command already");
+        slot.key &= !VACANT;
+        slot.owner = owner;
+        slot.first_swept_us = 0;
+        self.staged += 1;
+        slot.cid
+    }
+
+    /// Writes the one range of a deallocation into the slot's own page (NVMe Base 1.4 §6.7, figure "Range Definition").
+    fn deallocate_range(&self, tag: u16, slba: u64, nlb: u32) -> Iova {
+        let (page, iova) = self.ring.list(tag);
+        page[0].store((u64::from(nlb) << 32).to_le(), Ordering::Relaxed);
+        page[1].store(slba.to_le(), Ordering::Relaxed);
+        iova
+    }
+
+    /// Tells the device of what was just staged.
+    #[inline(always)]
+    pub fn ring_now(&mut self) {
+        self.tail_rung = self.ring.sq_tail();
+        self.ring.ring_tail();
+    }
+
+    /// Tells the device of everything staged, if anything was.
+    #[inline(always)]
+    pub fn ring_doorbell(&mut self) {
+        let tail = self.ring.sq_tail();
+        if tail != self.tail_rung && !self.ring.is_muted() {
+            self.tail_rung = tail;
+            self.ring.ring_tail();
+        }
+    }
+
+    /// Whether a completion waits to be reaped.
+    #[inline(always)]
+    pub fn has_completion(&self) -> bool {
+        self.ring.has_entry()
+    }
+
+    /// Takes what has completed, at most a ring's worth, and hands each outcome with its owner to `sink`.
+    /// Returns how many commands ended.
+    #[inline(always)]
+    pub fn reap(&mut self, mut sink: impl FnMut(u16, Outcome)) -> usize {
+        let mut ended = 0;
+        // Bounded: a device that writes entries without end must not keep us here.
+        for _ in 0..self.ring.entries() {
+            let Some(cqe) = self.ring.take() else { break };
+            if let Some(completed) = self.accept(&cqe) {
+                sink(completed.owner, completed.outcome());
+                ended += 1;
+            }
+        }
+        if ended > 0 {
+            self.ring.end_batch();
+        }
+        ended
+    }
+
+    /// As [`QueuePair::reap`], one entry at the most: for who waits for one command.
+    #[inline(always)]
+    pub fn reap_one(&mut self) -> Option<Completed> {
+        let cqe = self.ring.take()?;
+        self.accept(&cqe)
+    }
+
+    /// The command that `cqe` completes, whose slot is free from now on; `None` for a stray.
+    #[inline(always)]
+    fn accept(&mut self, cqe: &Cqe) -> Option<Completed> {
+        // A head that cannot be is counted; nothing goes by it, since slots bound what is in the ring.
+        if cqe.sqhd.get() >= self.ring.entries() {
+            self.counters.bad_sqhd += 1;
+        }
+        let cid = cqe.cid.get();
+        let slot = &mut self.slots[index(cid)];
+        // One comparison: the slot is busy, the generation is its own, the queue is this one, and the status is success.
+        if slot.key != cqe.to_words()[1] >> 16 & !PHASE {
+            let [low, high] = cqe.to_words();
+            return self.accept_other(low, high).map(Completed::unpacked);
+        }
+        slot.vacate();
+        let owner = slot.owner;
+        self.vacated(cid & TAG_MASK);
+        Some(Completed { owner, status: Status::SUCCESS, dw0: cqe.dw0.get() })
+    }
+
+    /// A stray, or the end of a command that was no plain success: `None` as well if the command is to be repeated. Takes and gives plain
+    /// numbers, which are passed in registers: entries of those that are a success need not lie in memory then.
+    #[cold]
+    #[inline(never)]
+    fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
+        let cqe = Cqe::from_words([low, high]);
+        let (cid, status) = (cqe.cid.get(), cqe.status());
+        let slot = &mut self.slots[index(cid)];
+        if slot.key != u64::from(u32::from(cid) << 16 | u32::from(cqe.sqid.get())) {
+            self.refuse(&cqe);
+            return None;
+        }
+        slot.vacate();
+        let owner = slot.owner;
+        if !status.is_success() && self.hold_failed(cid, owner, status) {
+            return None;
+        }
+        self.vacated(cid & TAG_MASK);
+        Some(Completed { owner, status, dw0: cqe.dw0.get() }.packed())
+    }
+
+    /// The slot that a CID names.
+    pub(super) fn tag_of(&self, cid: u16) -> u16 {
+        cid & TAG_MASK
+    }
+
+    /// When the deadline sweep first met the command in slot `tag`, or the last one that was there, in µs; 0 if it did not.
+    pub(super) fn first_swept_us(&self, tag: u16) -> u32 {
+        self.slots[index(tag)].first_swept_us
+    }
+
+    /// Every command with the device: (tag, CID, owner).
+    pub(super) fn busy(&self) -> Vec<(u16, u16, u16)> {
+        let slots = (0..self.count).map(|tag| (tag, &self.slots[index(tag)]));
+        slots.filter(|(_, slot)| slot.is_busy()).map(|(tag, slot)| (tag, slot.cid, slot.owner)).collect()
+    }
+
+    /// The device has no command in slot `tag` any more; what becomes of the slot is the caller's to say.
+    pub(super) fn vacate(&mut self, tag: u16) {
+        self.slots[index(tag)].vacate();
+    }
+
+    /// The command in slot `tag` has ended.
+    #[inline(always)]
+    pub(super) fn vacated(&mut self, tag: u16) {
+        self.ended += 1;
+        if tag >= self.assigned {
+            self.free.push(tag);
+        }
+    }
+
+    fn refuse(&mut self, cqe: &Cqe) {
+        self.counters.strays += 1;
+        tracing::warn!(
+            qid = self.qid,
+            cid = cqe.cid.get(),
+            sqid = cqe.sqid.get(),
+            "stray completion refused"
+        );
+    }
+
+    /// Looks at every command in flight; the CID of one that has been so for `timeout_ns`, counted from the first sweep
+    /// that met it. (No clock is read when a command is submitted.)
+    pub(crate) fn sweep(&mut self, now_ns: u64, timeout_ns: u64) -> Option<u16> {
+        let (now_us, timeout_us) = (micros(now_ns), timeout_ns.div_ceil(1_000));
+        let mut overdue = None;
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_busy()) {
+            if slot.first_swept_us == 0 {
+                slot.first_swept_us = now_us;
+            } else if u64::from(now_us.wrapping_sub(slot.first_swept_us)) >= timeout_us {
+                overdue = Some(slot.cid);
+            }
+        }
+        overdue
+    }
+
+    /// Whether the command with `cid` is still in flight.
+    pub(crate) fn is_busy(&self, cid: u16) -> bool {
+        let slot = &self.slots[index(cid)];
+        slot.is_busy() && slot.cid == cid
+    }
+
+    /// Ends every command in flight with `error`, that of `victim` with [`CommandError::TimedOut`].
+    /// Only when the device can touch none of their buffers any more, or never will be trusted with memory again.
+    pub(crate) fn fail_all(
+        &mut self,
+        victim: Option<u16>,
+        error: CommandError,
+        sink: &mut dyn FnMut(u16, Outcome),
+    ) {
+        for tag in 0..self.count {
+            let slot = &mut self.slots[index(tag)];
+            if slot.is_busy() {
+                let (cid, owner) = (slot.cid, slot.owner);
+                slot.vacate();
+                self.vacated(tag);
+                sink(owner, Err(if victim == Some(cid) { CommandError::TimedOut } else { error }));
+            }
+        }
+    }
+
+    /// Empty rings, for a queue that the device no longer knows.
+    pub(crate) fn reset_rings(&mut self) {
+        assert_eq!(self.with_device(), 0, "commands in flight would be lost");
+        self.ring.reset();
+        self.tail_rung = 0;
+    }
+
+    /// Gives the rings' memory up for good.
+    pub(crate) fn quarantine(&mut self) {
+        self.ring.quarantine();
+    }
+}

@@ -1,0 +1,294 @@
+//! Commands that are kept to be staged again: after a status that allows it, or because their queue was lost.
+//!
+//! A command that is held keeps its slot, without being in flight: its CID is of the next generation already, so that what
+//! the device may still say of the last try is a stray.
+
+use super::queue::{Command, CommandError, Op, Outcome, QueuePair};
+use super::retry::{Retries, Verdict, verdict};
+use meantime_hw::Clock;
+use meantime_hw::dma::Iova;
+use meantime_spec::status::Status;
+
+/// Whom the commands of a queue belong to.
+pub trait Owner {
+    /// A command of `owner` has ended.
+    fn ended(&mut self, owner: u16, outcome: Outcome);
+    /// The command that `owner` staged by [`QueuePair::stage`], to stage it again; `None` if it was staged by [`QueuePair::stage_kept`].
+    fn again(&mut self, owner: u16) -> Option<Command>;
+}
+
+/// Of the commands of a queue, what is needed to stage them again.
+pub(crate) struct Recovery {
+    clock: Clock,
+    retries: Retries,
+    /// By tag: what was staged there last by [`QueuePair::stage_kept`].
+    kept: Box<[Command]>,
+    /// By tag: how often the command that is, or was, there has been repeated.
+    trials: Box<[Trial]>,
+    held: Vec<Held>,
+    /// The earliest time that one of them is due.
+    due_ns: u64,
+}
+
+/// Which command it is whose tries are counted: a slot that is used afresh has another CID, or another beginning.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trial {
+    cid: u16,
+    count: u8,
+    since_us: u32,
+}
+
+/// A command that is to be staged again.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    tag: u16,
+    owner: u16,
+    /// Which repetition this will be, from 1.
+    count: u8,
+    /// Not before this.
+    due_ns: u64,
+    /// When its deadline began, in µs; 0: begins anew.
+    since_us: u32,
+    /// Why it was not done the last time.
+    error: CommandError,
+}
+
+/// A time in µs that may wrap, and is never 0, as slots keep it.
+pub(super) fn micros(now_ns: u64) -> u32 {
+    ((now_ns / 1_000) as u32).max(1)
+}
+
+impl Recovery {
+    pub(crate) fn new(slots: u16, clock: Clock, retries: Retries) -> Self {
+        const NOTHING: Command = Command {
+            op: Op::Flush,
+            nsid: 0,
+            slba: 0,
+            nlb: 0,
+            data: Iova(0),
+            second: Iova(0),
+            data_bytes: 0,
+            fua: false,
+        };
+        let count = usize::from(slots);
+        Self {
+            clock,
+            retries,
+            kept: vec![NOTHING; count].into(),
+            trials: vec![Trial::default(); count].into(),
+            held: Vec::with_capacity(count),
+            due_ns: u64::MAX,
+        }
+    }
+
+    /// How often the command was repeated that had `cid`, and was first met by a sweep at `since_us`.
+    fn count(&self, tag: u16, cid: u16, since_us: u32) -> u8 {
+        let trial = self.trials[usize::from(tag)];
+        if since_us != 0 && trial.cid == cid && trial.since_us == since_us { trial.count } else { 0 }
+    }
+
+    fn hold(&mut self, held: Held) {
+        self.due_ns = self.due_ns.min(held.due_ns);
+        self.held.push(held);
+    }
+
+    fn find_due(&mut self) {
+        self.due_ns = self.held.iter().map(|held| held.due_ns).min().unwrap_or(u64::MAX);
+    }
+}
+
+impl QueuePair {
+    /// From now on commands are repeated.
+    pub(crate) fn set_recovery(&mut self, clock: Clock, retries: Retries) {
+        self.recovery = Some(Box::new(Recovery::new(self.slots(), clock, retries)));
+    }
+
+    /// From now on nothing is repeated any more; what is held already is still held.
+    pub(crate) fn stop_retrying(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.retries.most = 0;
+        }
+    }
+
+    /// Keeps a copy of `command`, which its owner could not name again.
+    pub(super) fn keep(&mut self, tag: u16, command: &Command) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.kept[usize::from(tag)] = *command;
+        }
+    }
+
+    /// Whether commands are held.
+    pub(crate) fn has_held(&self) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| !recovery.held.is_empty())
+    }
+
+    /// How many are held.
+    fn held(&self) -> u16 {
+        self.recovery.as_ref().map_or(0, |recovery| recovery.held.len() as u16)
+    }
+
+    /// How many commands the device has.
+    pub(super) fn with_device(&self) -> u16 {
+        self.in_flight() - self.held()
+    }
+
+    /// When the first of the commands that are held is due, in ns; `u64::MAX` if none is.
+    pub(crate) fn due_ns(&self) -> u64 {
+        self.recovery.as_ref().map_or(u64::MAX, |recovery| recovery.due_ns)
+    }
+
+    /// The command of `owner` that had `cid`, whose slot is vacated already, has ended with `status`. True if it is held to be repeated.
+    pub(super) fn hold_failed(&mut self, cid: u16, owner: u16, status: Status) -> bool {
+        if Self::is_fused(owner) {
+            return false;
+        }
+        let verdict = verdict(status);
+        let tag = self.tag_of(cid);
+        let since_us = self.first_swept_us(tag);
+        let Some(recovery) = &mut self.recovery else { return false };
+        let count = recovery.count(tag, cid, since_us);
+        if verdict == Verdict::Final || count >= recovery.retries.most {
+            return false;
+        }
+        let now_ns = recovery.clock.now_ns();
+        let (count, error) = (count + 1, CommandError::Status(status));
+        if verdict == Verdict::Requeue {
+            recovery.hold(Held { tag, owner, count, due_ns: 0, since_us: 0, error });
+        } else {
+            let since_us = if since_us == 0 { micros(now_ns) } else { since_us };
+            let passed_ns = u64::from(micros(now_ns).wrapping_sub(since_us)) * 1_000;
+            let pause_ns = recovery.retries.pause_ns(status, count);
+            // To wait for a try that comes too late would only be late.
+            if passed_ns.saturating_add(pause_ns) >= recovery.retries.timeout_ns {
+                return false;
+            }
+            let due_ns = now_ns.saturating_add(pause_ns);
+            recovery.hold(Held { tag, owner, count, due_ns, since_us, error });
+        }
+        // The next submission, and the next tick of a wait, take the long way, which looks at what is due.
+        self.ring_mut().close();
+        true
+    }
+
+    /// The queue was deleted or the controller reset, and the device has let go of everything: holds what can be repeated, in the
+    /// order in which it was staged, and ends the rest: with [`CommandError::TimedOut`] the command `victim`, else with [`CommandError::Reset`].
+    /// With `cache_lost` no flush is repeated.
+    pub(crate) fn requeue_all(&mut self, victim: Option<u16>, cache_lost: bool, to: &mut dyn Owner) {
+        if cache_lost {
+            self.fail_held_flushes(to);
+        }
+        for (tag, cid, owner) in self.in_order() {
+            let since_us = self.first_swept_us(tag);
+            let mut error = if victim == Some(cid) { CommandError::TimedOut } else { CommandError::Reset };
+            let count = match &self.recovery {
+                Some(recovery) if !Self::is_fused(owner) => {
+                    let op = to.again(owner).unwrap_or(recovery.kept[usize::from(tag)]).op;
+                    let lost = cache_lost && op == Op::Flush;
+                    error = if lost { CommandError::CacheLost } else { error };
+                    let count = recovery.count(tag, cid, since_us);
+                    (!lost && count < recovery.retries.most).then_some(count + 1)
+                }
+                _ => None,
+            };
+            self.vacate(tag);
+            match (count, &mut self.recovery) {
+                (Some(count), Some(recovery)) => {
+                    recovery.hold(Held { tag, owner, count, due_ns: 0, since_us: 0, error });
+                }
+                _ => {
+                    self.vacated(tag);
+                    to.ended(owner, Err(error));
+                }
+            }
+        }
+    }
+
+    /// Every command with the device, in the order in which they were staged: (tag, CID, owner).
+    ///
+    /// The submission ring knows the order of those whose entry it still has; the others are older, and come first.
+    fn in_order(&self) -> Vec<(u16, u16, u16)> {
+        let mut places = vec![0u32; usize::from(self.slots())];
+        for (place, cid) in (1..).zip(self.ring().cids()) {
+            let tag = self.tag_of(cid);
+            if self.is_busy(cid) {
+                places[usize::from(tag)] = place;
+            }
+        }
+        let mut busy = self.busy();
+        busy.sort_by_key(|&(tag, ..)| places[usize::from(tag)]);
+        busy
+    }
+
+    /// Stages what is held and due, and rings. Only while the device knows the queue. The owner may have been told nothing of it.
+    pub(crate) fn restage(&mut self, now_ns: u64, to: &mut dyn Owner) {
+        let Some(mut recovery) = self.recovery.take() else { return };
+        let mut index = 0;
+        while let Some(&held) = recovery.held.get(index) {
+            if held.due_ns > now_ns {
+                index += 1;
+                continue;
+            }
+            recovery.held.remove(index);
+            let command = to.again(held.owner).unwrap_or(recovery.kept[usize::from(held.tag)]);
+            let begins_anew = held.since_us == 0;
+            let since_us = if begins_anew { micros(now_ns) } else { held.since_us };
+            let cid = self.stage_again(held.tag, held.owner, &command, since_us);
+            recovery.trials[usize::from(held.tag)] = Trial { cid, count: held.count, since_us };
+            let counters = self.counters_mut();
+            if begins_anew {
+                counters.requeued += 1;
+            } else {
+                counters.retries += 1;
+            }
+        }
+        recovery.find_due();
+        self.recovery = Some(recovery);
+        self.ring_doorbell();
+    }
+
+    /// Ends everything that is held: with `error`, or with what was wrong the last time.
+    pub(crate) fn fail_held(&mut self, error: Option<CommandError>, to: &mut dyn Owner) {
+        let mut errors: Vec<(u16, CommandError)> = Vec::new();
+        if let Some(recovery) = &self.recovery {
+            errors = recovery.held.iter().map(|held| (held.tag, error.unwrap_or(held.error))).collect();
+        }
+        self.end_these(&errors, to);
+    }
+
+    /// Ends the flushes that are held: what they were to make durable may be lost.
+    pub(crate) fn fail_held_flushes(&mut self, to: &mut dyn Owner) {
+        self.end_held(to, |command| (command.op == Op::Flush).then_some(CommandError::CacheLost));
+    }
+
+    /// Ends those of the commands that are held for which `judge` has an error.
+    fn end_held(&mut self, to: &mut dyn Owner, judge: impl Fn(&Command) -> Option<CommandError>) {
+        let Some(recovery) = &self.recovery else { return };
+        let mut errors = Vec::new();
+        for held in &recovery.held {
+            let command = to.again(held.owner).unwrap_or(recovery.kept[usize::from(held.tag)]);
+            errors.extend(judge(&command).map(|error| (held.tag, error)));
+        }
+        self.end_these(&errors, to);
+    }
+
+    fn end_these(&mut self, errors: &[(u16, CommandError)], to: &mut dyn Owner) {
+        for &(tag, error) in errors {
+            let Some(recovery) = &mut self.recovery else { return };
+            let Some(index) = recovery.held.iter().position(|held| held.tag == tag) else { continue };
+            let held = recovery.held.remove(index);
+            recovery.find_due();
+            self.vacated(tag);
+            to.ended(held.owner, Err(in_callers_terms(error)));
+        }
+    }
+}
+
+/// What our own recovery made of a command, in the caller's terms.
+pub(super) fn in_callers_terms(error: CommandError) -> CommandError {
+    use meantime_spec::status::StatusCode::{CommandAbortedByRequest, CommandAbortedSqDeletion};
+    match error {
+        CommandError::Status(status) if status.is(CommandAbortedByRequest) => CommandError::TimedOut,
+        CommandError::Status(status) if status.is(CommandAbortedSqDeletion) => CommandError::Reset,
+        other => other,
+    }
+}

@@ -1,0 +1,274 @@
+//! The two rings of a queue pair: raw memory that the device reads or writes while we look.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use meantime_spec::cqe::{Cqe, phase_of_high_word};
+use meantime_spec::sqe::Sqe;
+
+use meantime_hw::dma::Iova;
+use meantime_hw::{self as hw, DmaBuf, DmaHeap, Doorbell};
+use crate::prp::LIST_ENTRIES;
+
+const SQE_BYTES: usize = size_of::<Sqe>();
+const CQE_BYTES: usize = size_of::<Cqe>();
+
+/// No epoch of a controller: those are even, or [`u32::MAX`].
+const CLOSED: u32 = u32::MAX - 2;
+
+/// How often a busy completion ring is gone around between two looks at the deadlines.
+const ROUNDS_PER_LOOK: u32 = 4;
+
+/// A submission ring, a completion ring, their doorbells, and a page per slot for PRP lists.
+pub(crate) struct Ring {
+    sqes: NonNull<[AtomicU64; 8]>,
+    cqes: NonNull<[AtomicU64; 2]>,
+    lists: NonNull<[AtomicU64; LIST_ENTRIES]>,
+    lists_iova: Iova,
+    entries: u16,
+    sq_tail: u16,
+    cq_head: u16,
+    /// The head doorbell is written when these bits of the head are 0: about every quarter of the ring.
+    report_mask: u16,
+    /// The head doorbell is also written after each batch, so that a controller's idea of what it has to interrupt for is up to
+    /// date.
+    report_batches: bool,
+    phase: bool,
+    /// What the controller's epoch must equal for commands to be staged. See [`Ring::close`].
+    gate: u32,
+    /// How often the completion ring was gone around.
+    rounds: u32,
+    /// The controller does not know the queue any more: its doorbells must not be written.
+    muted: bool,
+    tail_doorbell: Doorbell,
+    head_doorbell: Doorbell,
+    sq_iova: Iova,
+    cq_iova: Iova,
+    /// Only to be freed with the ring; `None` once it was given up.
+    memory: Option<Memory>,
+}
+
+struct Memory {
+    sq: DmaBuf,
+    cq: DmaBuf,
+    lists: DmaBuf,
+}
+
+// SAFETY: the raw pointers lead into `memory`, which the ring owns; a ring is used by one thread at a time.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Rings of `entries` slots each.
+    ///
+    /// The head doorbell is written at every quarter of the ring, which saves the polled path most of these stores and leaves
+    /// the controller three quarters to go on with; with `report_batches` also after each batch.
+    pub(crate) fn new(
+        heap: &DmaHeap,
+        entries: u16,
+        tail_doorbell: Doorbell,
+        head_doorbell: Doorbell,
+        report_batches: bool,
+    ) -> hw::Result<Self> {
+        assert!(entries >= 2, "a queue has at least two entries (NVMe Base 1.4 §4.1.3)");
+        let count = usize::from(entries);
+        let memory = Memory {
+            sq: heap.alloc(count * SQE_BYTES)?,
+            cq: heap.alloc(count * CQE_BYTES)?,
+            lists: heap.alloc(count * LIST_ENTRIES * 8)?,
+        };
+        Ok(Self {
+            sqes: memory.sq.as_raw().cast(),
+            cqes: memory.cq.as_raw().cast(),
+            lists: memory.lists.as_raw().cast(),
+            lists_iova: memory.lists.iova(),
+            entries,
+            sq_tail: 0,
+            cq_head: 0,
+            report_mask: (1 << (entries / 4).max(1).ilog2()) - 1,
+            report_batches,
+            phase: true,
+            gate: CLOSED,
+            rounds: 0,
+            muted: false,
+            tail_doorbell,
+            head_doorbell,
+            sq_iova: memory.sq.iova(),
+            cq_iova: memory.cq.iova(),
+            memory: Some(memory),
+        })
+    }
+
+    pub(crate) fn sq_iova(&self) -> Iova {
+        self.sq_iova
+    }
+
+    pub(crate) fn cq_iova(&self) -> Iova {
+        self.cq_iova
+    }
+
+    pub(crate) fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// The PRP list page of slot `tag`, and where the controller sees it.
+    #[inline(always)]
+    pub(crate) fn list(&self, tag: u16) -> (&[AtomicU64; LIST_ENTRIES], Iova) {
+        debug_assert!(tag < self.entries);
+        // SAFETY: `lists` has a page for each of `entries` slots, and tags are below that. Atomics, so the
+        // controller's reading is no data race.
+        let list = unsafe { self.lists.add(usize::from(tag)).as_ref() };
+        (list, Iova(self.lists_iova.0 + u64::from(tag) * (LIST_ENTRIES as u64 * 8)))
+    }
+
+    /// Puts `sqe` at the tail, without ringing.
+    ///
+    /// The caller has a slot for each command in flight and fewer slots than entries, so that the entry at the tail was
+    /// fetched long ago (ARCHITECTURE.md §2, rule 6).
+    #[inline(always)]
+    pub(crate) fn push(&mut self, sqe: &Sqe) {
+        // SAFETY: `sq_tail` < `entries`.
+        let entry = unsafe { self.sqes.add(usize::from(self.sq_tail)).as_ref() };
+        for (cell, word) in entry.iter().zip(sqe.to_words()) {
+            // Relaxed: published by the doorbell's Release.
+            cell.store(word, Ordering::Relaxed);
+        }
+        self.sq_tail += 1;
+        if self.sq_tail == self.entries {
+            self.sq_tail = 0;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn sq_tail(&self) -> u16 {
+        self.sq_tail
+    }
+
+    /// The CIDs in the submission ring, that of the oldest entry first.
+    pub(crate) fn cids(&self) -> impl Iterator<Item = u16> + '_ {
+        let (entries, tail) = (u32::from(self.entries), u32::from(self.sq_tail));
+        (0..entries).map(move |n| {
+            // SAFETY: the remainder is below `entries`.
+            let entry = unsafe { self.sqes.add(((tail + n) % entries) as usize).as_ref() };
+            // CDW0 31:16. What the device may have made of it decides about an order only.
+            (entry[0].load(Ordering::Relaxed) >> 16) as u16
+        })
+    }
+
+    /// Tells the controller of everything pushed.
+    #[inline(always)]
+    pub(crate) fn ring_tail(&self) {
+        self.tail_doorbell.ring_tail(self.sq_tail);
+    }
+
+    /// Takes the next completion queue entry, if there is one.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<Cqe> {
+        // SAFETY: `cq_head` < `entries`.
+        let entry = unsafe { self.cqes.add(usize::from(self.cq_head)).as_ref() };
+        // Acquire: phase first; neither the rest of the entry nor the data may be read before it
+        // (ARCHITECTURE.md §2, rule 2).
+        let high = entry[1].load(Ordering::Acquire);
+        if phase_of_high_word(high) != self.phase {
+            return None;
+        }
+        let low = entry[0].load(Ordering::Relaxed);
+        self.cq_head += 1;
+        if self.cq_head == self.entries {
+            self.wrap();
+        }
+        if self.cq_head & self.report_mask == 0 {
+            self.report_head();
+        }
+        Some(Cqe::from_words([low, high]))
+    }
+
+    #[cold]
+    fn wrap(&mut self) {
+        self.cq_head = 0;
+        self.phase = !self.phase;
+        self.rounds = self.rounds.wrapping_add(1);
+        // A queue that is always busy never runs out of completions, and so never comes to look at its deadlines. Now and
+        // then the next command takes the long way, which does.
+        if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
+            self.close();
+        }
+    }
+
+    /// What the controller's epoch must equal for a command to be staged.
+    #[inline(always)]
+    pub(crate) fn gate(&self) -> u32 {
+        self.gate
+    }
+
+    /// No command is staged before somebody has looked at what is to be done off the fast path.
+    pub(crate) fn close(&mut self) {
+        self.gate = CLOSED;
+    }
+
+    /// Commands can be staged while the controller's epoch is `epoch`.
+    pub(crate) fn open(&mut self, epoch: u32) {
+        self.gate = epoch;
+    }
+
+    /// Whether [`Ring::take`] would find an entry.
+    #[inline(always)]
+    pub(crate) fn has_entry(&self) -> bool {
+        // SAFETY: `cq_head` < `entries`.
+        let entry = unsafe { self.cqes.add(usize::from(self.cq_head)).as_ref() };
+        phase_of_high_word(entry[1].load(Ordering::Acquire)) == self.phase
+    }
+
+    /// After a batch of entries was taken.
+    #[inline(always)]
+    pub(crate) fn end_batch(&self) {
+        if self.report_batches {
+            self.report_head();
+        }
+    }
+
+    #[inline]
+    fn report_head(&self) {
+        if !self.muted {
+            self.head_doorbell.ring_head(self.cq_head);
+        }
+    }
+
+    /// The controller has forgotten the queue; what it completed before is still to be taken.
+    pub(crate) fn mute(&mut self) {
+        self.muted = true;
+        self.close();
+    }
+
+    /// Whether the doorbells must not be written.
+    pub(crate) fn is_muted(&self) -> bool {
+        self.muted
+    }
+
+    /// Other doorbells, for a queue that the controller does not know at present.
+    pub(crate) fn set_doorbells(&mut self, (tail, head): (Doorbell, Doorbell)) {
+        (self.tail_doorbell, self.head_doorbell) = (tail, head);
+    }
+
+    /// As new. Only when the controller no longer knows the rings.
+    pub(crate) fn reset(&mut self) {
+        for index in 0..usize::from(self.entries) {
+            // SAFETY: `index` < `entries`.
+            for cell in unsafe { self.cqes.add(index).as_ref() } {
+                cell.store(0, Ordering::Relaxed);
+            }
+        }
+        self.sq_tail = 0;
+        self.cq_head = 0;
+        self.muted = false;
+        self.phase = true;
+    }
+
+    /// The controller may write here for ever: the memory is given up, and stays where it is.
+    pub(crate) fn quarantine(&mut self) {
+        if let Some(Memory { sq, cq, lists }) = self.memory.take() {
+            sq.quarantine();
+            cq.quarantine();
+            lists.quarantine();
+        }
+    }
+}

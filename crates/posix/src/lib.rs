@@ -1,0 +1,140 @@
+//! A file system as a C program sees it: descriptors, paths below a mount point, errno.
+//!
+//! [`Posix`] is what one process knows: the mounted file system, where its paths begin ([`MountPoint`]) and which descriptors are its own. Every
+//! call is what the system call of its name does, for reading; what would write answers EROFS, at the same point where Linux does. The
+//! interposition library (`crates/preload`) turns a program's calls into these.
+//!
+//! Where it differs from a kernel's mount:
+//! - Permissions are looked at as for root: whoever may read the device may read its files. Executing asks for an `x` bit.
+//! - Access times are not kept (as with `noatime`).
+//! - O_DIRECT asks for no alignment.
+//! - Locks for reading are granted, and never conflict: nobody writes.
+//! - Device nodes, pipes and sockets can be looked at, and not opened (ENXIO).
+
+mod descriptor;
+mod dir;
+mod errno;
+mod host;
+mod lock;
+mod mountpoint;
+mod open;
+mod read;
+pub mod settings;
+mod stat;
+mod table;
+mod walk;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwapOption;
+
+pub use descriptor::{Description, Kind};
+pub use dir::DirEntry;
+pub use errno::Errno;
+pub use host::{PathBuffer, Walk};
+pub use lock::Lock;
+pub use mountpoint::{DEFAULT_MOUNT_POINT, MountPoint, MountPointError};
+pub use read::RwFlags;
+pub use stat::{Access, Stat, StatFs};
+pub use table::{MAX_DESCRIPTORS, Table};
+pub use walk::{Found, Place};
+
+use meantime_ext4::FileSystem;
+
+/// What one process has of a mounted file system.
+pub struct Posix {
+    /// `None` once the process ends.
+    fs: ArcSwapOption<FileSystem>,
+    mount: MountPoint,
+    descriptors: Table,
+    /// The working directory, if it is one of ours.
+    cwd: ArcSwapOption<Found>,
+    cwd_is_ours: AtomicBool,
+    /// `st_dev` of every file.
+    device: u64,
+}
+
+impl Posix {
+    /// The file system `fs`, its root at `mount`, without descriptors.
+    pub fn new(fs: FileSystem, mount: MountPoint) -> Self {
+        let fsid = fs.usage().map(|usage| usage.fsid).unwrap_or_default();
+        let device = stat::device_number(fsid);
+        Self {
+            fs: ArcSwapOption::from_pointee(fs),
+            mount,
+            descriptors: Table::new(),
+            cwd: ArcSwapOption::empty(),
+            cwd_is_ours: AtomicBool::new(false),
+            device,
+        }
+    }
+
+    /// For the child of a fork: the same descriptors and working directory on `fs`, which was mounted anew. Offsets are
+    /// copied, and no longer shared with the parent. What cannot be found any more has no descriptor.
+    ///
+    /// Takes no lock of `before`, some of which may be held by threads that the child does not have.
+    pub fn after_fork(before: &Self, fs: FileSystem) -> Self {
+        let now = Self::new(fs, before.mount.clone());
+        let mut same: Vec<(usize, Arc<Description>)> = Vec::new();
+        before.descriptors.for_each(|fd, description| {
+            let address = Arc::as_ptr(description) as usize;
+            let known = same.iter().find(|(old, _)| *old == address).map(|(_, new)| Arc::clone(new));
+            let Some(new) = known.or_else(|| now.reopen(description).ok()) else { return };
+            same.push((address, Arc::clone(&new)));
+            now.descriptors.set(fd, new);
+        });
+        if let Some(cwd) = before.cwd()
+            && let Ok(Place::Found(found)) = now.find_from_root(cwd.path(), true)
+        {
+            now.set_cwd(Some(found));
+        }
+        now
+    }
+
+    /// The file system.
+    ///
+    /// # Errors
+    /// EIO after [`end`](Self::end).
+    pub(crate) fn fs(&self) -> Result<Arc<FileSystem>, Errno> {
+        self.fs.load_full().ok_or(Errno(libc::EIO))
+    }
+
+    /// Gives up the file system and all descriptors; the device is given back when the last call that is under way has ended. Calls
+    /// fail from now on.
+    pub fn end(&self) {
+        self.descriptors.clear_all();
+        self.set_cwd(None);
+        self.fs.store(None);
+    }
+
+    /// Where its paths begin.
+    pub fn mount_point(&self) -> &MountPoint {
+        &self.mount
+    }
+
+    /// The descriptors.
+    pub fn descriptors(&self) -> &Table {
+        &self.descriptors
+    }
+
+    /// The working directory, if it is one of ours.
+    #[inline]
+    pub fn cwd(&self) -> Option<Arc<Found>> {
+        if self.cwd_is_ours.load(Ordering::Acquire) { self.cwd.load_full() } else { None }
+    }
+
+    /// Changes the working directory (`chdir`); `None`: it is not ours any more.
+    pub fn set_cwd(&self, cwd: Option<Found>) {
+        let is_ours = cwd.is_some();
+        self.cwd.store(cwd.map(Arc::new));
+        self.cwd_is_ours.store(is_ours, Ordering::Release);
+    }
+
+    /// The absolute path of something of ours, as the program knows it.
+    pub fn absolute(&self, found: &Found) -> Vec<u8> {
+        let mut path = self.mount.as_bytes().to_vec();
+        path.extend_from_slice(found.path());
+        path
+    }
+}

@@ -1,0 +1,89 @@
+//! `open`, and what would make, remove or change a name.
+
+use std::ffi::c_int;
+
+use super::walk::Place;
+use super::{Description, Errno, Kind, Posix};
+use meantime_ext4::FileType;
+use meantime_process::lock::{Mutex, Rank};
+
+/// Whether `open` with `flags` follows a link at the end of the path.
+pub(super) fn follows(flags: c_int) -> bool {
+    let exclusive = libc::O_CREAT | libc::O_EXCL;
+    flags & libc::O_NOFOLLOW == 0 && flags & exclusive != exclusive
+}
+
+impl Posix {
+    /// Whether `open` with `flags` follows a link at the end of the path.
+    pub fn open_follows(flags: c_int) -> bool {
+        follows(flags)
+    }
+
+    /// Opens what was found for `flags`, links followed as [`open_follows`](Self::open_follows) says.
+    ///
+    /// # Errors
+    /// As open(2) on a read-only mount; ENXIO for devices, pipes and sockets.
+    pub fn open(&self, place: Place, flags: c_int) -> Result<Description, Errno> {
+        let has = |flag| flags & flag == flag;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let path_only = has(libc::O_PATH);
+        let creates = has(libc::O_CREAT) && !path_only;
+        let found = match place {
+            Place::Found(found) => found,
+            Place::Missing { .. } if creates => return Err(Errno(libc::EROFS)),
+            Place::Missing { .. } | Place::Outside(_) => return Err(Errno(libc::ENOENT)),
+        };
+        let file_type = found.node().file_type();
+        if path_only {
+            if has(libc::O_DIRECTORY) && file_type != FileType::Directory {
+                return Err(Errno(libc::ENOTDIR));
+            }
+            let kept = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+            return Ok(Description::new(found, Kind::Path, flags & kept));
+        }
+        if has(libc::O_TMPFILE) {
+            let errno = match (writes, file_type) {
+                (false, _) => libc::EINVAL,
+                (true, FileType::Directory) => libc::EROFS,
+                (true, _) => libc::ENOTDIR,
+            };
+            return Err(Errno(errno));
+        }
+        if creates && has(libc::O_EXCL) {
+            return Err(Errno(libc::EEXIST));
+        }
+        if has(libc::O_DIRECTORY) && file_type != FileType::Directory {
+            return Err(Errno(libc::ENOTDIR));
+        }
+        let kind = match file_type {
+            FileType::Symlink => return Err(Errno(libc::ELOOP)),
+            FileType::Directory if writes || creates || has(libc::O_TRUNC) => {
+                return Err(Errno(libc::EISDIR));
+            }
+            FileType::Directory => {
+                Kind::Directory(Mutex::new(Rank::DirectoryPosition, self.fs()?.entries(found.node())?))
+            }
+            FileType::Regular if writes || has(libc::O_TRUNC) => return Err(Errno(libc::EROFS)),
+            FileType::Regular => Kind::File(self.fs()?.open_node(found.node())?),
+            FileType::Character | FileType::Block | FileType::Fifo | FileType::Socket => {
+                return Err(Errno(libc::ENXIO));
+            }
+        };
+        // What creates and what is the descriptor's own is not told by F_GETFL; O_LARGEFILE is, as on every 64-bit Linux.
+        let of_open = libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
+        Ok(Description::new(found, kind, flags & !of_open | O_LARGEFILE))
+    }
+
+    /// What a call answers that would make `place`: mkdir, mknod, symlink, link and rename to a new name.
+    pub fn make(&self, place: &Place) -> Errno {
+        Errno(if matches!(place, Place::Found(_)) { libc::EEXIST } else { libc::EROFS })
+    }
+
+    /// What a call answers that would change what was found: chmod, chown, truncate, utimensat, setxattr.
+    pub fn change(&self, place: &Place) -> Errno {
+        Errno(if matches!(place, Place::Found(_)) { libc::EROFS } else { libc::ENOENT })
+    }
+}
+
+/// The kernel's own, which libc says is 0.
+const O_LARGEFILE: c_int = 0o100_000;
