@@ -6,4 +6,5 @@ cd "$(dirname "$0")/.."
 export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}"
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
 cargo test --locked -p meantime-ssd --test loom_parking
-cargo test --locked -p meantime --no-default-features --test loom_wait --test loom_steer --test loom_cache
+cargo test --locked -p meantime-completion --lib model::
+cargo test --locked -p meantime-ext4 --lib model::

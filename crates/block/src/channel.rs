@@ -14,6 +14,7 @@ use super::gap_work::{Attention, GapWork, WithWork};
 use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::steer::Helm;
 use meantime_completion::{DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters};
@@ -21,7 +22,6 @@ use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
-use lane::Lane;
 use steering::{SAMPLED, Times};
 use view::{Both, View};
 

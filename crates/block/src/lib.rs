@@ -82,6 +82,8 @@
 //! # }
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod any;
 mod channel;
 #[cfg(feature = "control")]

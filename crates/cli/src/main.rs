@@ -1,5 +1,7 @@
 //! The `meantime` command.
 
+#![deny(unsafe_code)]
+
 mod anatomy;
 mod bench;
 mod bind;

@@ -2,6 +2,8 @@
 //!
 //! A clean end is what gives a device back that was taken from the kernel's driver: every command that opens one catches signals first.
 
+#![expect(unsafe_code)]
+
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// Set once a signal asked for the end. Looked at between I/Os.

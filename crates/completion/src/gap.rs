@@ -351,3 +351,6 @@ impl Gap {
         }
     }
 }
+
+#[cfg(all(loom, test))]
+mod model;

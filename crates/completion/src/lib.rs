@@ -4,6 +4,8 @@
 //! burning the CPU – by interrupt on a queue that has one, by growing sleeps on one that has not. What a policy makes of what
 //! was seen before is [`Learning`]. What to do in the gap besides is in the [`Backlog`].
 
+#![forbid(unsafe_code)]
+
 pub mod adaptive;
 mod auto;
 mod backlog;

@@ -14,7 +14,6 @@ use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
 use super::fs::{FileSystem, Mount};
-use super::metadata::Metadata;
 use super::options::{Advice, MountOptions, ReadOptions};
 use super::read::cached::{PAGE, copy_hit, whole_pages};
 use super::read::direct::CHUNK_BYTES;
@@ -26,6 +25,7 @@ use meantime_block::{
     RequestError, Sharing,
 };
 use meantime_completion::Policy;
+use meantime_ext4_format::Metadata;
 use meantime_hw::{DmaBuf, DmaPages};
 use meantime_process::lock::{Mutex, Rank};
 

@@ -5,8 +5,8 @@ use std::path::{Component, Path};
 
 use super::error::Error;
 use super::fs::{FileSystem, Node};
-use super::metadata::FileType;
 use super::options::{NewNode, RenameFlags};
+use meantime_ext4_format::FileType;
 
 /// Permissions of what is made.
 const DIRECTORY_MODE: u16 = 0o755;

@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicU64;
 use super::cache::PAGE_BYTES;
 use super::error::Error;
 use super::fs::Node;
-use super::metadata::{FileType, Metadata};
 use super::options::{Advice, OpenOptions, ReadOptions};
 use super::read::ahead::Ahead;
 use super::read::place::Extents;
 use super::read::target::Target;
 use meantime_block::Device;
+use meantime_ext4_format::{FileType, Metadata};
 use meantime_process::lock::RwLockReadGuard;
 
 /// EXT4_INLINE_DATA_FL.

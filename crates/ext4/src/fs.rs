@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,18 +11,21 @@ use std::sync::{Arc, PoisonError};
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
 use super::counters::{Counters, Counts};
-use super::error::{Corruption, Defect, Error, MountError};
+use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
-use super::format::{Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
 use super::journal::{Handle, Journal, JournalCounters, check};
 use super::lanes::Lanes;
-use super::metadata::{FileType, Metadata, Recovered, Usage, VolumeInfo};
 use super::mmp::Protection;
 use super::node::{Known, NODES_KEPT};
 use super::options::{MountOptions, OpenOptions};
 use super::source::DeviceSource;
 use super::writer::Writer;
 use meantime_block::{BlockDevice, Device, in_use};
+use meantime_ext4_format::check;
+use meantime_ext4_format::{
+    Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal,
+};
+use meantime_ext4_format::{FileType, Metadata, Recovered, Usage, VolumeInfo};
 use meantime_hw::Clock;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
@@ -190,6 +194,17 @@ impl Node {
 }
 
 impl FileSystem {
+    /// Looks for damage; `watch` is told what is found, and may end it. Nothing is repaired.
+    ///
+    /// # Errors
+    /// The device, or memory: damage is none.
+    pub fn check(
+        &self,
+        watch: &mut dyn FnMut(check::Event<'_>) -> ControlFlow<()>,
+    ) -> Result<check::Summary, Error> {
+        Ok(check::Checker::new(&self.mount.volume, watch)?.run()?)
+    }
+
     /// Mounts the file system on `device`: for reading, if the options do not say otherwise. A journal that needs recovery is replayed: into
     /// memory, or, for writing, onto the disk.
     ///
@@ -224,14 +239,15 @@ impl FileSystem {
         let source = DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
         let volume_options =
             VolumeOptions { ignore_checksums: options.ignore_checksums, superblock: options.superblock };
-        let for_device = |failure: OpenFailure| failure.for_device(&uri, device_bytes);
+        let for_device = |failure: OpenFailure| MountError::new(failure, &uri, device_bytes);
         let volume = Volume::open(source, device_bytes, volume_options).map_err(for_device)?;
         let superblock = volume.superblock();
         if !options.write || superblock.mmp_block().is_none() {
             return Self::begin(&lanes, volume, options, None);
         }
         // What could not be kept right is refused before anything is written.
-        check(&volume, lanes.info().block_bytes).map_err(for_device)?;
+        check(&volume, lanes.info().block_bytes)
+            .map_err(|failure| MountError::new(failure, &uri, device_bytes))?;
         let taken = Protection::take(&lanes, volume.source(), superblock, &uri, options.on_wait)?;
         let protection = taken.map(Arc::new);
         // It may have been somebody else's meanwhile: what is known of it is old.
@@ -265,13 +281,13 @@ impl FileSystem {
         let recovered = if options.write {
             let (journal, ready) =
                 Journal::open_for(lanes, volume, options.commit_overlap, options.fast_commit)
-                    .map_err(|failure| failure.for_device(uri, device_bytes))?;
+                    .map_err(|failure| MountError::new(failure, uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
             writer = Some(Writer::new(journal, &volume, options, protection).map_err(failed)?);
             recovered
         } else {
-            recover(&mut volume).map_err(|failure| failure.for_device(uri, device_bytes))?
+            recover(&mut volume).map_err(|failure| MountError::new(failure, uri, device_bytes))?
         };
         let block_shift = volume.superblock().block_bytes().trailing_zeros();
         let mount = Mount {
@@ -516,7 +532,7 @@ impl FileSystem {
     /// Damage, or the device.
     pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
         let state = node.known.state(&self.mount)?;
-        self.mount.consistent(|| self.mount.volume.attributes(&state.inode))
+        Ok(self.mount.consistent(|| self.mount.volume.attributes(&state.inode))?)
     }
 
     /// The value of attribute `name` of `node`.
@@ -536,7 +552,7 @@ impl FileSystem {
         if let Some(writer) = &self.mount.writer {
             return Ok(writer.allocator.usage());
         }
-        self.mount.volume.usage()
+        Ok(self.mount.volume.usage()?)
     }
 
     /// What the superblock says.
@@ -565,10 +581,10 @@ impl Mount {
 }
 
 /// Takes what the journal of `volume` holds into memory, if it has to be replayed.
-fn recover(volume: &mut Volume<DeviceSource>) -> Result<Option<Recovered>, OpenFailure> {
+fn recover(volume: &mut Volume<DeviceSource>) -> Result<Option<Recovered>, MountFailure> {
     let recovery = journal::recover(volume)?;
     if recovery.is_empty() {
         return Ok(None);
     }
-    recovery.apply(volume).map(Some)
+    Ok(Some(recovery.apply(volume)?))
 }

@@ -4,6 +4,8 @@
 //! [`File::read_at_with`] each read says how it is waited for. The on-disk format is in [`mod@format`], which knows no device; the page cache,
 //! and the read path that does its own work while the device does, are here.
 
+#![forbid(unsafe_code)]
+
 pub mod alloc;
 mod asynchronous;
 mod background;
@@ -12,18 +14,15 @@ mod bounded;
 mod by_path;
 pub mod cache;
 pub mod change;
-pub mod check;
 mod counters;
 mod crowd;
 mod error;
 mod file;
 mod flushes;
-pub mod format;
 mod fs;
 pub mod journal;
 mod lanes;
 mod live;
-mod metadata;
 pub mod mkfs;
 mod mmp;
 mod node;
@@ -42,10 +41,11 @@ pub use block::{FileChannel, FileDevice, FileDeviceOptions};
 pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use file::File;
-pub use format::{Mmp, MmpState};
 pub use fs::{Entry, FileSystem, Node, ReadDir};
 pub use journal::{JournalCounters, log_piece_blocks};
-pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
+pub use meantime_ext4_format::{self as format, check};
+pub use meantime_ext4_format::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
+pub use meantime_ext4_format::{Mmp, MmpState};
 pub use options::{
     AccessTimes, Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions,
     RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::format::mkfs::{Content, Layout, MakeOptions, MakeRefusal};
 use meantime_block::{
     BlockChannel as _, BlockDevice as _, Channel, ChannelError, ChannelOptions, Device, Request,
     RequestError, SubmitError, Ticket,
 };
+use meantime_ext4_format::mkfs::{Content, Layout, MakeOptions, MakeRefusal};
 use meantime_hw::{DmaBuf, HwError};
 
 /// The most that is written at once, in bytes.

@@ -1,5 +1,5 @@
 //! Multiple mount protection (feature `mmp`): a block in which whoever has the file system mounted for writing says so again and again, so that a second
-//! host that reaches the same device keeps off. The format is in [`format::mmp`](super::format::mmp).
+//! host that reaches the same device keeps off. The format is in [`format::mmp`](meantime_ext4_format::mmp).
 //!
 //! Each time the block is read before it is written, past every cache: what we did not write, somebody else did. Then nothing more is written at all, not
 //! even that there was an error: the journal is his.
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::background::{Stopping, Worker};
 use super::error::{Corruption, Defect, Error, MountError};
-use super::format::mmp::check_interval_s;
-use super::format::{Mmp, MmpState, Source, Superblock};
 use super::fs::{FileSystem, Mount};
 use super::journal::{Writer, time_now};
 use super::lanes::Lanes;
 use super::source::DeviceSource;
+use meantime_ext4_format::mmp::check_interval_s;
+use meantime_ext4_format::{Mmp, MmpState, Source, Superblock};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Who found that nobody had it lets so much pass between writing that he has it and looking whether it still says so: somebody else may have found the

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use super::error::Error;
-use super::format::edit::InodeEdit;
-use super::format::{Inode, Source, SourceError};
 use super::fs::Mount;
 use super::journal::Handle;
 use super::live::{Entered, Live};
-use super::metadata::{FileType, Metadata};
 use super::read::place::Extents;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::{FileType, Metadata};
+use meantime_ext4_format::{Inode, Source, SourceError};
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
 /// An inode whose extents take at most this, in bytes, keeps them when no file is open.
@@ -241,10 +241,10 @@ impl Known {
     ///
     /// # Errors
     /// Those of `read`; the inode cannot be read.
-    pub(super) fn consistent<T>(
+    pub(super) fn consistent<T, E: Into<Error>>(
         &self,
         mount: &Mount,
-        mut read: impl FnMut(&Inode) -> Result<T, Error>,
+        mut read: impl FnMut(&Inode) -> Result<T, E>,
     ) -> Result<T, Error> {
         for _ in 0..CONSISTENT_TRIES {
             let version = self.version();
@@ -252,11 +252,11 @@ impl Known {
             let result = mount.consistent(|| read(&state.inode));
             // A change that `read` saw, and that changed the inode, has outdated it by then.
             if self.version() == version {
-                return result;
+                return result.map_err(Into::into);
             }
         }
         // It changes all the time. One more read of the inode, then, with what it leads to.
-        mount.consistent(|| read(&mount.volume.inode(self.ino)?))
+        mount.consistent(|| read(&mount.volume.inode(self.ino)?).map_err(Into::into))
     }
 
     /// What `stat` tells.

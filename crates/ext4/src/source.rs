@@ -4,11 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use super::bounded::Bounded;
 use super::error::Error;
-use super::format::{Source, SourceError};
 use super::journal::Newest;
 use super::lanes::Lanes;
 use super::read::direct;
 use meantime_completion::Policy;
+use meantime_ext4_format::{IoFailure, Source, SourceError};
 
 /// Smaller things are read, and kept, with their neighbours: inodes above all.
 const WINDOW_BYTES: u64 = 4096;
@@ -116,7 +116,7 @@ impl DeviceSource {
         let Inner { lanes, policy, kept, newest, .. } = &*self.0;
         let mut all = vec![0; bytes];
         direct::read_bytes(lanes, offset, &mut all, *policy).map_err(|error| match error {
-            Error::Io(error) => SourceError::Io(error),
+            Error::Io(error) => SourceError::Io(IoFailure::new(error)),
             other => SourceError::Resources(other.to_string()),
         })?;
         // Held while they are put where others find them.

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::format::edit::InodeEdit;
 use super::fs::{Mount, Node};
 use super::live::Pages;
-use super::metadata::{Metadata, Timestamp};
 use super::node::Known;
 use super::options::AccessTimes;
 use super::write::time_now;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::{Metadata, Timestamp};
 
 /// EXT4_NOATIME_FL.
 const NO_ACCESS_TIME: u32 = 0x80;

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::error::Error;
-use super::format::ROOT_INO;
-use super::format::path::{Names, resolve};
 use super::fs::{FileSystem, Node};
-use super::metadata::FileType;
+use meantime_ext4_format::FileType;
+use meantime_ext4_format::ROOT_INO;
+use meantime_ext4_format::path::{Names, resolve};
 
 /// A way through a file system. It keeps what it has come by: as long as there are nodes of it, its number is not another one's.
 struct Way<'a> {
@@ -25,6 +25,8 @@ impl Way<'_> {
 }
 
 impl Names for Way<'_> {
+    type Error = Error;
+
     fn root(&self) -> u32 {
         ROOT_INO
     }
@@ -44,7 +46,7 @@ impl Names for Way<'_> {
         let link = self.node(ino)?;
         let mount = &self.fs.mount;
         let state = link.known.state(mount)?;
-        mount.consistent(|| mount.volume.read_link(&state.inode))
+        Ok(mount.consistent(|| mount.volume.read_link(&state.inode))?)
     }
 }
 

@@ -11,7 +11,6 @@ use super::alloc::Allocator;
 use super::background::{self, Worker};
 use super::cache::PAGE_BYTES;
 use super::error::Error;
-use super::format::{Superblock, Volume};
 use super::fs::Mount;
 use super::journal::{Changes, Handle, Journal, Observe, OrderedToken, Sequence};
 use super::live::Registry;
@@ -20,6 +19,7 @@ use super::node::{Known, NODES_KEPT};
 use super::options::{MountOptions, ReservedBlocks};
 use super::source::DeviceSource;
 use super::write::handover::JournalThread;
+use meantime_ext4_format::{Superblock, Volume};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Everything that changes a file system goes through this.

@@ -12,11 +12,11 @@ use super::change::{Name, rename};
 use super::change::{attributes, metadata, orphans};
 use super::error::{Error, Unsupported};
 use super::file::File;
-use super::format::edit::InodeEdit;
 use super::fs::{FileSystem, Node};
 use super::journal::Handle;
-use super::metadata::{FileType, Timestamp};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::{FileType, Timestamp};
 
 /// EXT4_IMMUTABLE_FL and others.
 const IMMUTABLE: u32 = 0x10;

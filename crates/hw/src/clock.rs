@@ -1,5 +1,7 @@
 //! Time: the time stamp counter calibrated against the kernel's clock, with a fallback, or a virtual clock.
 
+#![expect(unsafe_code)]
+
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};

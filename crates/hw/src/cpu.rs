@@ -1,5 +1,7 @@
 //! CPUs: which this thread may use, and binding it to one.
 
+#![expect(unsafe_code)]
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{HwError, Result};

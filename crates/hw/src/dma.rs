@@ -4,6 +4,8 @@
 //! of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation takes a lock and is not for the path of an I/O:
 //! that recycles the buffers it has.
 
+#![expect(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

@@ -3,6 +3,8 @@
 //! One core sets a flag; the other sees it, copies the payload from a random place of a medium as large as the device's into
 //! the first core's buffer, and sets a flag back. No queue, no command (DESIGN §7).
 
+#![expect(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;

@@ -1,5 +1,7 @@
 //! A thread's I/O priority (`ioprio_set(2)`): what the kernel's schedulers go by, and here the queues' classes.
 
+#![expect(unsafe_code)]
+
 use std::io;
 
 /// `IOPRIO_CLASS_…` of linux/ioprio.h.

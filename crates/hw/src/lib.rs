@@ -2,6 +2,8 @@
 //!
 //! This is the lowest layer and, with `nvme/ring.rs`, the only one with `unsafe`.
 
+#![deny(unsafe_code)]
+
 pub mod clock;
 pub mod cpu;
 pub mod dma;

@@ -1,5 +1,7 @@
 //! Doorbells: the one kind of register that is on the path of an I/O.
 
+#![expect(unsafe_code)]
+
 use std::any::Any;
 use std::cell::Cell;
 use std::ptr::NonNull;

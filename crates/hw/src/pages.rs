@@ -1,6 +1,8 @@
 //! Memory for DMA: huge pages when there are any, ordinary pages when not; anonymous, or of a file that another process can
 //! map as well.
 
+#![expect(unsafe_code)]
+
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::OwnedFd;

@@ -7,6 +7,8 @@
 //! Either may end early: by an interrupt, by the operating system's limit (`IA32_UMWAIT_CONTROL[31:2]`; Linux sets 100,000 ticks), or because a
 //! hypervisor makes nothing of it. So each is repeated until the counter has reached the deadline, and at worst this spins.
 
+#![expect(unsafe_code)]
+
 use super::Clock;
 
 /// A way to wait within user mode that this CPU has.

@@ -4,6 +4,8 @@
 //! it brings its own list of physical region pages (NVMe Base 1.4 §4.3), in memory of the heap, so that a command only has to point there.
 //! When the request is done the pages are taken out again, and the list serves the next one: nothing is allocated on the way.
 
+#![expect(unsafe_code)]
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 

@@ -3,6 +3,8 @@
 //! A thread that polls looks like a CPU hog to the scheduler, which then prefers its competitors: of Le Moal's I/Os (Vault 2017) one in 5,000 was very late.
 //! A real-time class cures that, and so, in part, does a shorter slice.
 
+#![expect(unsafe_code)]
+
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;

@@ -7,6 +7,8 @@
 //!
 //! A program that installs a SIGBUS handler after the first device was opened should pass on what it does not know, as we do.
 
+#![expect(unsafe_code)]
+
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;

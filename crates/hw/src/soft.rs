@@ -1,5 +1,7 @@
 //! The transport to a software SSD in this process.
 
+#![expect(unsafe_code)]
+
 use std::sync::Arc;
 
 use meantime_spec::regs::DOORBELLS;

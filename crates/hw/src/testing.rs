@@ -1,5 +1,7 @@
 //! A transport to nowhere, for tests of what lies above it.
 
+#![expect(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

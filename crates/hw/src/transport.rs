@@ -1,5 +1,7 @@
 //! The transport seam: what a driver needs of a PCIe function, however it is reached.
 
+#![expect(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::Result;

@@ -3,6 +3,8 @@
 //! The ring is to the kernel what a queue pair is to a controller: it is told of memory by its [`Iova`], and whoever stages an I/O leaves
 //! the memory alone until its completion (ARCHITECTURE.md §3).
 
+#![expect(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

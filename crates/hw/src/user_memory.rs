@@ -18,6 +18,8 @@
 //! undoing a device that writes where no command says so could still change memory that the program has got back: who does not trust his device
 //! so far takes the strict way.
 
+#![expect(unsafe_code)]
+
 use std::cell::Cell;
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -4,6 +4,8 @@
 //! not, what it copied is thrown away. So a hit writes to no shared memory. The bytes may change while they are copied, by a device or by
 //! another thread; such a copy is of no use, and does no harm.
 
+#![expect(unsafe_code)]
+
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The NVMe driver: controller, queue pairs, commands, errors, recovery.
 
+#![deny(unsafe_code)]
+
 pub mod admin;
 pub mod arbitration;
 pub mod controller;

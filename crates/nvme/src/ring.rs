@@ -1,14 +1,16 @@
 //! The two rings of a queue pair: raw memory that the device reads or writes while we look.
 
+#![expect(unsafe_code)]
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_spec::cqe::{Cqe, phase_of_high_word};
 use meantime_spec::sqe::Sqe;
 
+use crate::prp::LIST_ENTRIES;
 use meantime_hw::dma::Iova;
 use meantime_hw::{self as hw, DmaBuf, DmaHeap, Doorbell};
-use crate::prp::LIST_ENTRIES;
 
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();

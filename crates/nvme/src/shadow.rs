@@ -3,6 +3,8 @@
 //! Each doorbell has a cell in either of two pages of memory: the value itself, and the controller's EventIdx, which says from what value
 //! on it has to be told by the register. The rule, and its fence, is `hw::Doorbell`'s. The admin queue stays with its registers.
 
+#![expect(unsafe_code)]
+
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -11,6 +11,8 @@
 //! - Locks for reading are granted, and never conflict: nobody writes.
 //! - Device nodes, pipes and sockets can be looked at, and not opened (ENXIO).
 
+#![forbid(unsafe_code)]
+
 mod descriptor;
 mod dir;
 mod errno;

@@ -12,6 +12,8 @@
 //!
 //! Who calls [`keep_away`] makes this the rule for this process; without it nothing is moved.
 
+#![expect(unsafe_code)]
+
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 

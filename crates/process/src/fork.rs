@@ -5,6 +5,8 @@
 //! is a page that the kernel empties in every child: a word in it says that this is the owner.
 //! (The child of a `vfork`, which borrows the memory, has that page as it is.)
 
+#![expect(unsafe_code)]
+
 use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

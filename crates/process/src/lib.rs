@@ -4,6 +4,7 @@
 //! of the program's ([`descriptor`]), and what lives in one process only is not used in the child of
 //! a fork ([`fork`]).
 
+#![deny(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod descriptor;

@@ -1,5 +1,7 @@
 //! Threads of a library's own, and the code of its own that other threads run.
 
+#![expect(unsafe_code)]
+
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;

@@ -6,6 +6,8 @@
 //! data buffer from the doorbell to the CQE. A host that breaks this gets mixed bytes, as from hardware; nothing
 //! here decides about addresses on bytes that it reads twice.
 
+#![expect(unsafe_code)]
+
 use std::alloc::Layout;
 use std::any::Any;
 use std::cell::Cell;

@@ -15,6 +15,7 @@
 //! (prefetches) and `served::mapping` (memory shared with another process); the rest of the crate is safe code over their
 //! bounds-checked interfaces.
 
+#![deny(unsafe_code)]
 // Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only the parking protocol
 // itself is modelled, in `tests/loom_parking.rs`.
 #![cfg(not(loom))]

@@ -3,6 +3,8 @@
 //! All namespaces share one medium, split by offset. The medium is the controller's alone: nothing outside the SSD
 //! gets a pointer into it, and a file is locked against a second SSD.
 
+#![expect(unsafe_code)]
+
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::marker::PhantomData;

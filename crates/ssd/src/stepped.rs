@@ -1,5 +1,7 @@
 //! The SSD without a thread: it moves when its clock does.
 
+#![expect(unsafe_code)]
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meantime_spec::seam::{

@@ -1,5 +1,7 @@
 //! The few processor and operating-system services the SSD needs beyond `std`.
 
+#![expect(unsafe_code)]
+
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};

@@ -1,5 +1,7 @@
 //! The SSD on a thread of its own, in real time.
 
+#![expect(unsafe_code)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,7 @@
 //! What a thread used of its CPU.
 
+#![expect(unsafe_code)]
+
 use std::ops::{AddAssign, Sub};
 
 /// What getrusage(2) says, of one thread.

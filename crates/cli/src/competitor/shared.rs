@@ -1,5 +1,7 @@
 //! A page that the competitor, another process, writes and we read.
 
+#![expect(unsafe_code)]
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -1,6 +1,8 @@
 //! SIGBUS: a driver has taken away memory that it had mapped (its file has shrunk, or there are no huge pages left). That ends the driver's
 //! connection, not this process.
 
+#![expect(unsafe_code)]
+
 use crate::failure::Failure;
 
 /// Takes SIGBUS from now on.

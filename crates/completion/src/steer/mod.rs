@@ -313,3 +313,6 @@ fn thread_name(thread_id: u64) -> String {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(all(loom, test))]
+mod model;

@@ -8,9 +8,9 @@ use super::changes::Promised;
 use super::pool::Who;
 use super::search::Search;
 use super::{Allocator, Want};
-use crate::format::edit::bitmap;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error};
+use meantime_ext4_format::edit::bitmap;
 
 /// Who wants so many blocks at once needs none kept behind them.
 const MANY: u32 = 256;
@@ -20,7 +20,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoSpace`]: no block is free, or none that the caller may have, or those that are wait for a
-    /// [commit](Self::would_commit_help). What [`Volume::group`](crate::format::Volume::group) and the bitmaps say, if they are damaged.
+    /// [commit](Self::would_commit_help). What [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps say, if they are damaged.
     pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
         if want.metadata {
             handle.fast_ineligible();

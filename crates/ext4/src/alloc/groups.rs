@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::Allocator;
 use super::zones::blocks_in;
-use crate::format::Group;
-use crate::format::edit::{GroupEdit, bitmap};
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error};
+use meantime_ext4_format::Group;
+use meantime_ext4_format::edit::{GroupEdit, bitmap};
 
 /// A count in the descriptor of group `number` cannot be.
 fn wrong_count(number: u32, of: &'static str) -> Error {

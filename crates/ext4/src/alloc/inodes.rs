@@ -1,17 +1,17 @@
 //! Inodes are taken and freed.
 
 use super::Allocator;
-use crate::format::Group;
-use crate::format::edit::bitmap;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error};
+use meantime_ext4_format::Group;
+use meantime_ext4_format::edit::bitmap;
 
 impl Allocator {
     /// Takes an inode for a new file or `directory` in directory `parent`. Its slot in the table holds anything: a [new
-    /// inode](crate::format::edit::InodeEdit::new) is to be written over all of it.
+    /// inode](meantime_ext4_format::edit::InodeEdit::new) is to be written over all of it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: no inode is free. What [`Volume::group`](crate::format::Volume::group) and the bitmaps say, if they are damaged.
+    /// [`Error::NoSpace`]: no inode is free. What [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps say, if they are damaged.
     pub fn inode(&self, handle: &mut Handle<'_>, parent: u32, directory: bool) -> Result<u32, Error> {
         let per_group = self.superblock().inodes_per_group();
         for number in self.groups_for_inode(parent, directory) {

@@ -18,15 +18,15 @@ mod zones;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use super::format::checksum::Patch;
-use super::format::features::ro_compat;
-use super::format::{Source, Superblock, Volume};
 use super::journal::{Changes, Handle};
 use super::{Error, Unsupported, Usage};
+use meantime_ext4_format::checksum::Patch;
+use meantime_ext4_format::features::ro_compat;
+use meantime_ext4_format::{Source, Superblock, Volume};
 
-use meantime_process::lock::{Mutex, MutexGuard, Rank};
 pub use changes::SpaceChanges;
 use groups::Known;
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
 pub use pool::Reservation;
 use pool::{Pool, Totals};
 use windows::Windows;

@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::Allocator;
 use super::zones::blocks_in;
 use crate::Error;
-use crate::format::edit::bitmap;
 use crate::journal::Handle;
+use meantime_ext4_format::edit::bitmap;
 
 /// So many groups' bitmaps are looked at for a run that is long enough, before the longest so far has to do.
 const GROUPS: u32 = 16;

@@ -1,7 +1,7 @@
 //! Which groups new inodes go to: files beside their directory, directories where there is room (Orlov's allocator; kernel: `fs/ext4/ialloc.c`).
 
 use super::{Allocator, Hint};
-use crate::format::ROOT_INO;
+use meantime_ext4_format::ROOT_INO;
 
 /// The sums over some groups that lie together.
 #[derive(Debug, Clone, Copy, Default)]

@@ -4,10 +4,10 @@ mod attach;
 mod model;
 
 use super::{Allocator, Want};
-use crate::format::Volume;
-use crate::format::edit::bitmap;
 use crate::journal::testing::Image;
 use crate::{Defect, Error};
+use meantime_ext4_format::Volume;
+use meantime_ext4_format::edit::bitmap;
 
 fn want(blocks: u32) -> Want<'static> {
     Want { ino: 12, goal: None, blocks, reservation: None, metadata: false, node: false }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::Error;
-use crate::format::edit::bitmap;
-use crate::format::features::incompat;
-use crate::format::{Source, Superblock, Volume};
+use meantime_ext4_format::edit::bitmap;
+use meantime_ext4_format::features::incompat;
+use meantime_ext4_format::{Source, Superblock, Volume};
 
 /// Superblocks, descriptors, bitmaps and inode tables of all groups, and the block of multiple mount protection.
 #[derive(Debug)]

@@ -487,3 +487,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(all(loom, test))]
+mod model;

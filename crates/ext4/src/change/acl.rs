@@ -2,9 +2,9 @@
 
 use super::attributes::{Name, store, stored};
 use crate::alloc::Allocator;
-use crate::format::edit::InodeEdit;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
+use meantime_ext4_format::edit::InodeEdit;
 
 /// Which of the two lists of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,7 +329,7 @@ mod tests {
         let stored = acl.to_stored();
         assert_eq!(stored.len(), 4 + 4 * 4 + 2 * 8);
         assert_eq!(Acl::from_stored(&stored), Some(acl.clone()));
-        assert_eq!(crate::format::acl_from_disk(&stored).unwrap().unwrap(), named);
+        assert_eq!(meantime_ext4_format::acl_from_disk(&stored).unwrap().unwrap(), named);
         acl.set_mode(0o170);
         assert_eq!(acl.mode(), 0o170);
         acl.restrict(0o430);

@@ -9,11 +9,11 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::{acl, attributes, metadata};
 use crate::alloc::Allocator;
-use crate::format::ROOT_INO;
-use crate::format::edit::InodeEdit;
 use crate::journal::Handle;
 use crate::journal::testing::Image;
 use crate::{Error, SetAttribute, Timestamp};
+use meantime_ext4_format::ROOT_INO;
+use meantime_ext4_format::edit::InodeEdit;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -5,10 +5,10 @@
 
 use super::acl;
 use crate::alloc::{Allocator, Want};
-use crate::format::edit::{AttributeList, Found, Full, InodeEdit, set_references};
-use crate::format::features::compat;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
+use meantime_ext4_format::edit::{AttributeList, Found, Full, InodeEdit, set_references};
+use meantime_ext4_format::features::compat;
 
 /// The longest name, in bytes (`XATTR_NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;

@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::Progress;
 use super::extents::{MAX_FREED, weight};
 use crate::alloc::Allocator;
-use crate::format::block_map::{DIRECT, pointer, span};
-use crate::format::edit::InodeEdit;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error};
+use meantime_ext4_format::block_map::{DIRECT, pointer, span};
+use meantime_ext4_format::edit::InodeEdit;
 
 /// Pointers in the inode.
 const SLOTS: usize = DIRECT + 3;

@@ -6,15 +6,15 @@ use crate::FileType;
 use crate::alloc::{Allocator, Want};
 use crate::change::extents;
 use crate::error::{Corruption, Defect, Error, Unsupported};
-use crate::format::directory::{Block, Directory, IndexPath};
-use crate::format::dirent::{DirectoryShape, Dirents};
-use crate::format::edit::InodeEdit;
-use crate::format::edit::dirent::{self, NewEntry};
-use crate::format::edit::htree::{self, IndexEntry, NodeKind, RootContent};
-use crate::format::features::compat;
-use crate::format::inode::flags;
-use crate::format::{Inode, MappedExtent};
 use crate::journal::Handle;
+use meantime_ext4_format::directory::{Block, Directory, IndexPath};
+use meantime_ext4_format::dirent::{DirectoryShape, Dirents};
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::edit::dirent::{self, NewEntry};
+use meantime_ext4_format::edit::htree::{self, IndexEntry, NodeKind, RootContent};
+use meantime_ext4_format::features::compat;
+use meantime_ext4_format::inode::flags;
+use meantime_ext4_format::{Inode, MappedExtent};
 
 /// More turns than it takes to find room: a directory gets an index, the index a level more, each level another node.
 const TURNS: usize = 8;

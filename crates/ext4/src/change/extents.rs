@@ -5,13 +5,13 @@ use std::ops::Range;
 use super::tree::{Level, Tree};
 use super::{Progress, block_map};
 use crate::alloc::Allocator;
-use crate::format::MappedExtent;
-use crate::format::edit::{InodeEdit, NodeEdit, max_blocks};
-use crate::format::extents::LOGICAL_BLOCKS;
-use crate::format::inode::flags;
-use crate::format::journal::fast_commit::Change;
 use crate::journal::{Handle, Rule, is_broken};
 use crate::{Corruption, Defect, Error, FileType};
+use meantime_ext4_format::MappedExtent;
+use meantime_ext4_format::edit::{InodeEdit, NodeEdit, max_blocks};
+use meantime_ext4_format::extents::LOGICAL_BLOCKS;
+use meantime_ext4_format::inode::flags;
+use meantime_ext4_format::journal::fast_commit::Change;
 
 /// No block of a file has this number or a higher one (EXT_MAX_BLOCKS).
 pub const MAX_LOGICAL: u32 = u32::MAX;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::{Progress, extents, orphans, truncate};
 use crate::Error;
 use crate::alloc::{Allocator, Want};
-use crate::format::edit::{InodeEdit, max_blocks};
-use crate::format::{MappedExtent, RunState};
 use crate::journal::Handle;
+use meantime_ext4_format::edit::{InodeEdit, max_blocks};
+use meantime_ext4_format::{MappedExtent, RunState};
 
 /// Runs that are looked at in one change at most, however few blocks it changes for that: it holds up all others.
 const MAX_RUNS: usize = 1024;

@@ -11,12 +11,12 @@ use super::{Progress, attributes, directory, extents, orphans};
 use crate::FileType;
 use crate::alloc::Allocator;
 use crate::error::{Corruption, Defect, Error, Unsupported};
-use crate::format::edit::InodeEdit;
-use crate::format::edit::dirent::NewEntry;
-use crate::format::inode::{BLOCK_AREA_BYTES, flags};
-use crate::format::journal::fast_commit::{Names, Outcome};
-use crate::format::{ExtentMap, MappedExtent, ROOT_INO, Run, RunState};
 use crate::journal::Handle;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::edit::dirent::NewEntry;
+use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
+use meantime_ext4_format::journal::fast_commit::{Names, Outcome};
+use meantime_ext4_format::{ExtentMap, MappedExtent, ROOT_INO, Run, RunState};
 
 /// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth 0.
 const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];

@@ -2,9 +2,9 @@
 
 use super::{acl, attributes};
 use crate::alloc::Allocator;
-use crate::format::edit::InodeEdit;
 use crate::journal::Handle;
 use crate::{Error, FileType, Timestamp};
+use meantime_ext4_format::edit::InodeEdit;
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;

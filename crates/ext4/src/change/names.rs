@@ -5,14 +5,14 @@
 use super::{attributes, directory, new_inode, orphans, truncate};
 use crate::alloc::Allocator;
 use crate::error::Error;
-use crate::format::dirent::NAME_BYTES_MAX;
-use crate::format::edit::InodeEdit;
-use crate::format::edit::dirent::NewEntry;
-use crate::format::features::ro_compat;
-use crate::format::inode::flags;
-use crate::format::journal::fast_commit::Change;
 use crate::journal::Handle;
 use crate::{FileType, NewNode};
+use meantime_ext4_format::dirent::NAME_BYTES_MAX;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::edit::dirent::NewEntry;
+use meantime_ext4_format::features::ro_compat;
+use meantime_ext4_format::inode::flags;
+use meantime_ext4_format::journal::fast_commit::Change;
 
 /// The most names an inode has, and subdirectories are counted to (`EXT4_LINK_MAX`).
 const LINKS_MAX: u16 = 65_000;

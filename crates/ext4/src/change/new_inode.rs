@@ -3,13 +3,13 @@
 use crate::alloc::{Allocator, Want};
 use crate::change::{acl, extents};
 use crate::error::Error;
-use crate::format::MappedExtent;
-use crate::format::checksum::crc32c;
-use crate::format::edit::InodeEdit;
-use crate::format::features::incompat;
-use crate::format::inode::{BLOCK_AREA_BYTES, flags};
 use crate::journal::Handle;
 use crate::{FileType, NewNode};
+use meantime_ext4_format::MappedExtent;
+use meantime_ext4_format::checksum::crc32c;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::features::incompat;
+use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 
 /// A directory gives its group to what is made in it (`S_ISGID`).
 const SET_GROUP: u16 = 0o2000;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use super::{Progress, attributes, extents, truncate};
 use crate::alloc::Allocator;
-use crate::format::checksum::crc32c;
-use crate::format::edit::InodeEdit;
-use crate::format::features::{compat, ro_compat};
-use crate::format::{Inode, RunState};
 use crate::journal::{Handle, OrphanPlace};
 use crate::{Corruption, Defect, Error, FileType};
+use meantime_ext4_format::checksum::crc32c;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::features::{compat, ro_compat};
+use meantime_ext4_format::{Inode, RunState};
 
 /// At the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
 const MAGIC: u32 = 0x0B10_CA04;

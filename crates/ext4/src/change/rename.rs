@@ -9,11 +9,11 @@ use super::names::{
 use super::{directory, new_inode};
 use crate::alloc::Allocator;
 use crate::error::{Corruption, Defect, Error};
-use crate::format::ROOT_INO;
-use crate::format::edit::InodeEdit;
-use crate::format::journal::fast_commit::Change;
 use crate::journal::Handle;
 use crate::{FileType, NewNode, RenameFlags};
+use meantime_ext4_format::ROOT_INO;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::journal::fast_commit::Change;
 
 /// A name of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

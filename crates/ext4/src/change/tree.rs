@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, Want};
-use crate::format::MappedExtent;
-use crate::format::edit::{InodeEdit, NodeEdit};
-use crate::format::extents::{MAX_DEPTH, Place};
-use crate::format::inode::flags;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, Unsupported};
+use meantime_ext4_format::MappedExtent;
+use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
+use meantime_ext4_format::extents::{MAX_DEPTH, Place};
+use meantime_ext4_format::inode::flags;
 
 /// A node on the way to a block of the file.
 #[derive(Debug)]

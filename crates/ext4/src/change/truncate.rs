@@ -2,14 +2,14 @@
 
 use super::{Progress, extents, orphans};
 use crate::alloc::Allocator;
-use crate::format::RunState;
-use crate::format::block_map::{DIRECT, span};
-use crate::format::edit::InodeEdit;
-use crate::format::extents::LOGICAL_BLOCKS;
-use crate::format::features::ro_compat;
-use crate::format::inode::flags;
 use crate::journal::Handle;
 use crate::{Error, FileType, Unsupported};
+use meantime_ext4_format::RunState;
+use meantime_ext4_format::block_map::{DIRECT, span};
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::extents::LOGICAL_BLOCKS;
+use meantime_ext4_format::features::ro_compat;
+use meantime_ext4_format::inode::flags;
 
 /// How large the file of `inode` can be, in bytes.
 pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {

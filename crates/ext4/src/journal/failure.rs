@@ -3,10 +3,10 @@
 use super::commit::Committer;
 use super::running::{Journal, time_now};
 use super::writer::Writer;
-use meantime_block::{BlockChannel, Request, RequestError};
 use crate::Error;
-use crate::format::edit::{SuperblockEdit, superblock_place};
 use crate::lanes::Lane;
+use meantime_block::{BlockChannel, Request, RequestError};
+use meantime_ext4_format::edit::{SuperblockEdit, superblock_place};
 
 /// EIO, as Linux has it in the journal's superblock.
 const ERRNO: i32 = -5;
@@ -24,7 +24,8 @@ impl Journal {
         }
         let mut writer = Writer::new(self.volume.superblock().block_bits());
         let noted = committer.format.set_errno(ERRNO);
-        let written = noted.and_then(|()| self.write_superblock(committer, &mut writer, lane));
+        let written =
+            noted.map_err(Error::from).and_then(|()| self.write_superblock(committer, &mut writer, lane));
         if let Err(error) = written {
             tracing::warn!(%error, "that the journal was aborted could not be noted in it");
         }

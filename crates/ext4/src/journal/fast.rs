@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use super::handle::Changes;
 use crate::FileType;
-use crate::format::Superblock;
-use crate::format::inode::{BLOCK_AREA_BYTES, Inode, flags};
-use crate::format::journal::fast_commit::{Change, Unsayable, Writer};
+use meantime_ext4_format::Superblock;
+use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, flags};
+use meantime_ext4_format::journal::fast_commit::{Change, Unsayable, Writer};
 
 /// Bytes of an inode before its newer fields, where the size of those is (`i_extra_isize`).
 const GOOD_OLD_BYTES: usize = 128;

@@ -19,9 +19,9 @@ use super::fast::Unsaid;
 use super::running::Journal;
 use super::writer::flush;
 use crate::Error;
-use crate::format::features::incompat;
-use crate::format::journal::fast_commit::Writer;
 use crate::lanes::Lane;
+use meantime_ext4_format::features::incompat;
+use meantime_ext4_format::journal::fast_commit::Writer;
 
 /// The blocks of the journal that fast commits are written to.
 #[derive(Debug, Clone)]

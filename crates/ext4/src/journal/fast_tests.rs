@@ -10,10 +10,10 @@ use super::testing::Image;
 use super::{Changes, Handle};
 use crate::alloc::{Allocator, Want};
 use crate::change::{extents, fallocate, truncate};
-use crate::format::checksum::crc32c;
-use crate::format::journal::recover;
-use crate::format::{Inode, MappedExtent, ROOT_INO, RunState, Source, Volume};
 use crate::{Error, FileType};
+use meantime_ext4_format::checksum::crc32c;
+use meantime_ext4_format::journal::recover;
+use meantime_ext4_format::{Inode, MappedExtent, ROOT_INO, RunState, Source, Volume};
 
 struct Random(u64);
 

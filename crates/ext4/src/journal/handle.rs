@@ -15,10 +15,10 @@ use super::held::Held;
 use super::orphans::{OrphanPlace, Orphans};
 use super::spares::Copies;
 use crate::alloc::SpaceChanges;
-use crate::format::edit::{InodeEdit, SuperblockEdit, superblock_place};
-use crate::format::journal::fast_commit::Change;
-use crate::format::{Source, SourceError, Superblock, Volume};
 use crate::{Corruption, Defect, Error, Timestamp};
+use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};
+use meantime_ext4_format::journal::fast_commit::Change;
+use meantime_ext4_format::{Source, SourceError, Superblock, Volume};
 
 /// How an inode was changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl<'a> Handle<'a> {
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
         match self.changes.blocks.get(&block) {
             Some(changed) => Ok(Arc::clone(changed)),
-            None => self.volume().block(block),
+            None => Ok(self.volume().block(block)?),
         }
     }
 

@@ -14,18 +14,18 @@ use super::pending::Pending;
 use super::recover::{Overlaid, Replacement, carry_out, look_over};
 use super::running::{Journal, Open, time_now};
 use super::writer::{Writer, flush};
-use crate::error::{Corruption, Defect, Error, Unsupported};
-use crate::format::checksum::crc32c;
-use crate::format::features::{compat, incompat, ro_compat};
-use crate::format::journal::{self, JournalFormat};
-use crate::format::{
-    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Superblock,
-    Volume, VolumeOptions,
-};
+use crate::error::{Corruption, Defect, Error, MountFailure, Unsupported};
 use crate::lanes::{Lane, Lanes};
 use crate::options::CommitOverlap;
 use crate::source::DeviceSource;
 use crate::{FileType, Recovered};
+use meantime_ext4_format::checksum::crc32c;
+use meantime_ext4_format::features::{compat, incompat, ro_compat};
+use meantime_ext4_format::journal::{self, JournalFormat};
+use meantime_ext4_format::{
+    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Superblock,
+    Volume, VolumeOptions,
+};
 use meantime_process::lock::{Mutex, Rank};
 
 /// Features that do not hinder reading, and that this implementation keeps right when it writes.
@@ -49,12 +49,12 @@ const REVOKE_PART: u32 = 32;
 const E2FSCK_P: &str = "run e2fsck -p, or mount it once with the kernel";
 const E2FSCK: &str = "run e2fsck -f on it first, or mount it for reading";
 
-fn refused(what: impl Into<String>, advice: &'static str) -> OpenFailure {
-    OpenFailure::Unsupported(Unsupported { what: what.into(), advice })
+fn refused(what: impl Into<String>, advice: &'static str) -> MountFailure {
+    OpenFailure::Unsupported(Unsupported { what: what.into(), advice }).into()
 }
 
 /// Refuses what could not be kept right, before anything is written.
-pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), OpenFailure> {
+pub fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), MountFailure> {
     const READ: &str = "mount it for reading";
     let superblock = volume.superblock();
     let features = superblock.features();
@@ -75,7 +75,7 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
     }
     let others = features.ro_compat & !KEPT_RIGHT;
     if others != 0 {
-        let names = crate::format::features::Features { compat: 0, incompat: 0, ro_compat: others };
+        let names = meantime_ext4_format::features::Features { compat: 0, incompat: 0, ro_compat: others };
         return Err(refused(format!("writing with {}", names.names().join(", ")), READ));
     }
     if superblock.info().errors {
@@ -151,7 +151,7 @@ fn edit_superblock(
 }
 
 /// Refuses what failed before, by what the journal's superblock says.
-fn check_errno(errno: i32) -> Result<(), OpenFailure> {
+fn check_errno(errno: i32) -> Result<(), MountFailure> {
     if errno == 0 {
         return Ok(());
     }
@@ -170,7 +170,7 @@ impl Journal {
         volume: Volume<DeviceSource>,
         overlap: CommitOverlap,
         fast_commit: bool,
-    ) -> Result<(Self, Volume<DeviceSource>), OpenFailure> {
+    ) -> Result<(Self, Volume<DeviceSource>), MountFailure> {
         check(&volume, lanes.info().block_bytes)?;
         let recovery = journal::recover(&volume)?;
         check_errno(recovery.errno)?;

@@ -18,10 +18,10 @@ use crate::FileType;
 use crate::alloc::Allocator;
 use crate::change::{fast_commits, orphans};
 use crate::error::{Corruption, Defect, Error};
-use crate::format::journal::{FastCommits, JournalFormat};
-use crate::format::{ROOT_INO, Source, SourceError, Volume};
 use crate::options::CommitOverlap;
 use crate::source::DeviceSource;
+use meantime_ext4_format::journal::{FastCommits, JournalFormat};
+use meantime_ext4_format::{ROOT_INO, Source, SourceError, Volume};
 
 /// The device as it is when `blocks` are home.
 pub(super) struct Overlaid {

@@ -16,11 +16,11 @@ use super::pending::Pending;
 use super::spares::{Copies, Spares};
 use super::transaction::Transaction;
 use super::writer::Writer;
-use crate::format::Volume;
 use crate::lanes::Lanes;
 use crate::options::CommitOverlap;
 use crate::source::DeviceSource;
 use crate::{Error, Recovered, Timestamp};
+use meantime_ext4_format::Volume;
 use meantime_process::lock::{Mutex, MutexGuard};
 
 /// Whoever is told of each change that succeeded, of one after another.

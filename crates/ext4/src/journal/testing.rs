@@ -7,8 +7,8 @@ use std::sync::{Arc, RwLock};
 
 use super::{Changes, Handle, Held, Journal, Orphans, Sequence};
 use crate::alloc::Allocator;
-use crate::format::{Source, SourceError, Volume, VolumeOptions};
 use crate::{Error, Timestamp};
+use meantime_ext4_format::{Source, SourceError, Volume, VolumeOptions};
 
 /// Ends the mount at `at`. A process that another test is just starting has this one's files until it runs its program: so a mount can be busy
 /// for a moment.

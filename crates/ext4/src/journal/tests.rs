@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::running::Journal;
 use super::{Handle, Sequence};
-use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions};
-use crate::format::journal as format_journal;
-use crate::format::{Volume, VolumeOptions};
 use crate::lanes::Lanes;
 use crate::options::{CommitOverlap, Overlap};
 use crate::source::DeviceSource;
 use crate::{Error, Timestamp};
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions};
+use meantime_ext4_format::journal as format_journal;
+use meantime_ext4_format::{Volume, VolumeOptions};
 
 /// A file system on a device in memory.
 struct Disk {
@@ -123,7 +123,7 @@ fn touch(journal: &Journal, seconds: i64) -> Sequence {
     journal.change(work).unwrap().1
 }
 
-fn touched<S: crate::format::Source>(volume: &Volume<S>) -> i64 {
+fn touched<S: meantime_ext4_format::Source>(volume: &Volume<S>) -> i64 {
     volume.metadata(&volume.inode(2).unwrap()).modified.seconds
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use meantime_block::{Rejected, Request, RequestError, SubmitError, Ticket};
 use crate::Error;
 use crate::lanes::Lane;
+use meantime_block::{Rejected, Request, RequestError, SubmitError, Ticket};
 use meantime_hw::DmaBuf;
 
 /// How much a buffer takes, in bytes, unless two blocks are more.

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::error::Error;
-use super::super::format::{Inode, RunState, Source, Volume};
 use super::super::source::DeviceSource;
+use meantime_ext4_format::{Inode, RunState, Source, Volume};
 
 /// Where some bytes of a file are.
 #[derive(Debug, Clone)]

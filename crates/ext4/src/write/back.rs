@@ -15,8 +15,6 @@ use super::super::alloc::{Reservation, Want};
 use super::super::cache::{Hit, PAGE_BYTES};
 use super::super::change::{extents, orphans};
 use super::super::error::Error;
-use super::super::format::edit::InodeEdit;
-use super::super::format::{MappedExtent, RunState};
 use super::super::fs::Mount;
 use super::super::journal::{Follow, OrderedToken};
 use super::super::lanes::Lane;
@@ -25,6 +23,8 @@ use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
 use meantime_block::{Done, Request, RequestError, SubmitError, Ticket};
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::{MappedExtent, RunState};
 use meantime_process::lock::{Rank, wait_for};
 
 /// The most pages of a batch.

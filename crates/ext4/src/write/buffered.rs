@@ -7,11 +7,11 @@ use super::super::cache::{Claiming, Filling, PAGE_BYTES, Written};
 use super::super::error::{Error, Unsupported};
 use super::super::file::File;
 use super::super::live::Pages;
-use super::super::metadata::Timestamp;
 use super::super::read::cached::PAGE;
 use super::super::read::direct::Stopped;
 use super::super::read::place::{Blocks, Extents};
 use super::super::read::target::Target;
+use meantime_ext4_format::Timestamp;
 use meantime_hw::DmaBuf;
 use meantime_process::lock::{Rank, wait_for};
 

@@ -8,14 +8,14 @@ use super::super::cache::PAGE_BYTES;
 use super::super::error::Error;
 use super::super::file::File;
 use super::super::flushes::Durability;
-use super::super::format::edit::InodeEdit;
 use super::super::fs::Mount;
 use super::super::journal::{Rule, Sequence, is_broken};
 use super::super::live::Live;
-use super::super::metadata::FileType;
 use super::super::node::Known;
 use super::super::read::cached::PAGE;
 use meantime_block::IoError;
+use meantime_ext4_format::FileType;
+use meantime_ext4_format::edit::InodeEdit;
 use meantime_nvme::{CommandError, Op};
 
 /// All pages of a file.
@@ -110,11 +110,7 @@ impl Mount {
     }
 
     /// Writes the times of `known` into its inode, if its content was changed: what it is then, and which version it had before.
-    pub(crate) fn store_times(
-        &self,
-        known: &Known,
-        live: &Live,
-    ) -> Result<Option<(u64, InodeEdit)>, Error> {
+    pub(crate) fn store_times(&self, known: &Known, live: &Live) -> Result<Option<(u64, InodeEdit)>, Error> {
         if live.pages().times.modified.is_none() { Ok(None) } else { self.store_all_times(known, live) }
     }
 

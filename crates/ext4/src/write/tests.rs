@@ -6,16 +6,16 @@ use std::sync::Arc;
 use super::super::change::names;
 use super::super::error::Error;
 use super::super::file::File;
-use super::super::format::mkfs::MakeOptions;
 use super::super::fs::{FileSystem, Node};
 use super::super::live::Entered;
-use super::super::metadata::Timestamp;
 use super::super::mkfs::make;
 use super::super::node::Known;
 use super::super::options::{
     Advice, Allocate, MountOptions, NewNode, OpenOptions, ReadOptions, WriteOptions,
 };
 use meantime_block::{self as block, Device};
+use meantime_ext4_format::Timestamp;
+use meantime_ext4_format::mkfs::MakeOptions;
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 

@@ -1,5 +1,7 @@
 //! The system calls of VFIO, with arguments that cannot be of the wrong kind.
 
+#![expect(unsafe_code)]
+
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

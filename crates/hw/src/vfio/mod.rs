@@ -16,6 +16,8 @@
 //! 64-bit registers are accessed as two of 32 bits, the lower first (NVMe Base 1.4 §3.1 allows both): kernels before 6.11 split a
 //! `pread` of eight bytes anyhow, and some controllers take nothing else. Nothing is read while it may change between the halves.
 
+#![expect(unsafe_code)]
+
 mod error;
 mod interrupts;
 mod ioctl;

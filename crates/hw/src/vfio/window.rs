@@ -1,5 +1,7 @@
 //! The doorbells of a device, mapped.
 
+#![expect(unsafe_code)]
+
 use std::any::Any;
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;

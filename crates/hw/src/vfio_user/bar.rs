@@ -1,5 +1,7 @@
 //! BAR0's doorbells, as far as the server shares them.
 
+#![expect(unsafe_code)]
+
 use std::any::Any;
 use std::ffi::c_void;
 use std::io;

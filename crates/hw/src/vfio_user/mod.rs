@@ -9,6 +9,8 @@
 //!
 //! **A server that makes its doorbells' file shorter** has stores to it go nowhere (see [`sigbus`](super::sigbus)).
 
+#![expect(unsafe_code)]
+
 mod bar;
 mod config;
 mod connection;

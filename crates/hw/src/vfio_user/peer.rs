@@ -8,6 +8,8 @@
 //! closed on the other side as well, which says that no process has it any more. What is left: a process that serves, closes the connection,
 //! keeps the memory and outlives its parent.
 
+#![expect(unsafe_code)]
+
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 
-use meantime::ext4::format::{OpenFailure, RunState, Volume, VolumeOptions};
-use meantime::ext4::{Corruption, Defect, Error};
+use meantime::ext4::format::{Error, OpenFailure, RunState, Volume, VolumeOptions};
+use meantime::ext4::{Corruption, Defect, MountError};
 use tempfile::TempDir;
 
 use super::{Image, content, debugfs_write, ino, mkfs, noise, open, tools, tree, try_open, write_at};
@@ -35,7 +35,7 @@ fn damaged_superblocks_name_a_backup_and_can_be_read_by_it() {
         let block = u64::from(!args.contains(&"4096"));
         let corruption = Corruption::new(Defect::SuperblockChecksum).in_block(block);
         assert_eq!(failure, OpenFailure::Backup { corruption, block: backup });
-        let said = failure.for_device("file:x", 1).to_string();
+        let said = MountError::of_device(failure, "file:x", 1).to_string();
         assert!(said.contains(&format!("--superblock {backup}")), "{said}");
         let ignoring = VolumeOptions { ignore_checksums: true, ..VolumeOptions::default() };
         assert_eq!(try_open(&image, ignoring).unwrap().ignored(), 1);

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use meantime::ext4::format::Error;
 use meantime::ext4::format::{Inode, ROOT_INO, Volume, VolumeOptions};
-use meantime::ext4::{Corruption, Defect, Error};
+use meantime::ext4::{Corruption, Defect};
 
 use crate::image::{Image, mkfs, open_with, run_for, scratch, tools};
 

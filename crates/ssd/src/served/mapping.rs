@@ -5,6 +5,8 @@
 //! [`replace_faulted`]: the mapping becomes memory of zeroes that nobody else sees, the access is repeated, and the server ends that
 //! client. Without a handler the process ends.
 
+#![expect(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

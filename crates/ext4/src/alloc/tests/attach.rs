@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::super::{Allocator, Want};
-use crate::format::checksum::{crc32c, inode_seed};
-use crate::format::edit::InodeEdit;
 use crate::journal::Handle;
 use crate::journal::testing::Image;
+use meantime_ext4_format::checksum::{crc32c, inode_seed};
+use meantime_ext4_format::edit::InodeEdit;
 
 const LOST_AND_FOUND: u32 = 11;
 const EXTENTS_FLAG: u32 = 0x8_0000;

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use super::*;
 use crate::change::{Name, Progress, attributes, rename};
-use crate::format::features::compat;
-use crate::format::{ROOT_INO, Volume};
 use crate::journal::testing::Image;
 use crate::{RenameFlags, SetAttribute};
+use meantime_ext4_format::features::compat;
+use meantime_ext4_format::{ROOT_INO, Volume};
 
 mod growth;
 mod model;

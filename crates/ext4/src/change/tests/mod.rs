@@ -9,10 +9,10 @@ use std::ops::Range;
 use super::{Progress, extents, orphans, truncate};
 use crate::Error;
 use crate::alloc::{Allocator, Want};
-use crate::format::edit::{InodeEdit, NodeEdit};
-use crate::format::{MappedExtent, ROOT_INO};
 use crate::journal::Handle;
 use crate::journal::testing::Image;
+use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
+use meantime_ext4_format::{MappedExtent, ROOT_INO};
 
 /// A file system with a file, `f`, of its own.
 struct Bench {

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use super::{Bench, Model};
 use crate::change::{Progress, extents, fallocate, names, orphans, truncate};
-use crate::format::ROOT_INO;
-use crate::format::edit::{InodeEdit, NodeEdit};
-use crate::format::inode::flags;
 use crate::{Error, FileType};
+use meantime_ext4_format::ROOT_INO;
+use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
+use meantime_ext4_format::inode::flags;
 
 /// Where orphans are: in a list, in a file, and both without checksums.
 const FEATURES: [&str; 4] = [
@@ -341,8 +341,12 @@ fn a_file_with_a_map_loses_its_blocks() {
             bench.image.fsck();
         }
         let given = bench.edit(|handle, inode| {
-            let extent =
-                crate::format::MappedExtent { logical: 5, blocks: 1, physical: 9000, unwritten: false };
+            let extent = meantime_ext4_format::MappedExtent {
+                logical: 5,
+                blocks: 1,
+                physical: 9000,
+                unwritten: false,
+            };
             extents::insert(handle, &bench.allocator, inode, extent)
         });
         assert!(matches!(given, Err(Error::Unsupported(_))));

@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseError;
 use super::{Bench, Model, PLAIN};
 use crate::Error;
 use crate::change::extents;
-use crate::format::MappedExtent;
+use meantime_ext4_format::MappedExtent;
 
 #[test]
 fn nobody_gets_what_is_not_to_be_had() {

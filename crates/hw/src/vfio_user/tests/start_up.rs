@@ -1,5 +1,7 @@
 //! What goes over the wire, byte by byte, and what comes of it.
 
+#![expect(unsafe_code)]
+
 use std::os::unix::fs::FileExt;
 
 use super::fake::{self, *};

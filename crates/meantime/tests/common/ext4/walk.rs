@@ -5,8 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::hash::{Hash as _, Hasher as _};
 
-use meantime::ext4::format::{DirectoryEntry, Inode, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal};
-use meantime::ext4::{Error, FileType};
+use meantime::ext4::format::{
+    DirectoryEntry, Error, Inode, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal,
+};
+use meantime::ext4::{FileType, MountError};
 
 use super::memory::Memory;
 
@@ -45,14 +47,7 @@ fn judge(error: &Error) {
         Error::Unsupported(unsupported) => {
             assert!(!unsupported.what.is_empty() && !unsupported.advice.is_empty())
         }
-        Error::NotFound
-        | Error::NotDirectory
-        | Error::IsDirectory
-        | Error::Special
-        | Error::Loop
-        | Error::NameTooLong
-        | Error::Invalid(_)
-        | Error::NoAttribute => {}
+        Error::NotFound | Error::NotDirectory | Error::Loop | Error::NameTooLong | Error::Invalid(_) => {}
         other => panic!("a damaged volume in memory cannot fail so: {other:?}"),
     }
 }
@@ -187,7 +182,7 @@ pub fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: Option<&
             if let OpenFailure::Failed(error) = &failure {
                 judge(error);
             }
-            let said = failure.for_device("image", memory.device_bytes()).to_string();
+            let said = MountError::of_device(failure, "image", memory.device_bytes()).to_string();
             assert!(!said.is_empty() && said.len() < 4096, "{said:?}");
             nothing.reads = memory.reads();
             return nothing;

@@ -35,7 +35,7 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
     if levels == 0 {
         assert!(!inode.has(flags::INDEX));
     } else {
-        let directory = crate::format::directory::Directory::open(&volume, &inode).unwrap();
+        let directory = meantime_ext4_format::directory::Directory::open(&volume, &inode).unwrap();
         let root = directory.root().unwrap().0;
         assert_eq!(root.levels, levels - 1);
     }

@@ -1,0 +1,190 @@
+//! Loom models of the waits: no lost wake-up when the waiter blocks for an interrupt, and none when it falls back from
+//! spinning (ARCHITECTURE.md §5). The device, the completion
+//! queue's line and the eventfd are loom's.
+//!
+//! Run by `make loom`.
+
+use super::{Gap, Source, Way};
+use crate::plan::{Plan, Stage};
+use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+
+/// What an eventfd is: a counter that a reader takes, and waits for while it is 0.
+struct Eventfd {
+    counter: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Eventfd {
+    fn signal(&self) {
+        *self.counter.lock().unwrap() += 1;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut counter = self.counter.lock().unwrap();
+        while *counter == 0 {
+            // Without a time-out: a lost wake-up is a deadlock, which loom reports.
+            counter = self.changed.wait(counter).unwrap();
+        }
+        *counter = 0;
+    }
+}
+
+/// A completion queue entry's upper and lower half, the data, and the interrupt.
+struct Device {
+    data: AtomicU64,
+    low: AtomicU64,
+    high: AtomicU64,
+    event: Eventfd,
+}
+
+struct Queue {
+    device: Arc<Device>,
+    interrupt: bool,
+    taken: u64,
+    clock: AtomicUsize,
+}
+
+impl Source for Queue {
+    fn reap(&mut self) -> usize {
+        // As `nvme::ring::Ring::take`: phase first, Acquire, then the rest.
+        if self.device.high.load(Ordering::Acquire) <= self.taken {
+            return 0;
+        }
+        self.taken += 1;
+        assert!(self.device.low.load(Ordering::Relaxed) >= self.taken, "the lower half was not there");
+        assert!(self.device.data.load(Ordering::Relaxed) >= self.taken, "the data was not there");
+        1
+    }
+
+    fn has_completion(&self) -> bool {
+        self.device.high.load(Ordering::Acquire) > self.taken
+    }
+
+    fn tick(&mut self, _: u64) -> usize {
+        0
+    }
+
+    fn tick_interval_ns(&self) -> u64 {
+        1_000_000_000
+    }
+
+    fn now_ns(&self) -> u64 {
+        // Each reading is past any spin budget.
+        self.clock.fetch_add(1_000_000_000, Ordering::Relaxed) as u64
+    }
+
+    fn sleep_ns(&self, _: u64) {
+        loom::thread::yield_now();
+    }
+
+    fn wait_interrupt(&self, _: u64) -> bool {
+        if self.interrupt {
+            self.device.event.wait();
+        }
+        self.interrupt
+    }
+}
+
+fn device() -> Arc<Device> {
+    Arc::new(Device {
+        data: AtomicU64::new(0),
+        low: AtomicU64::new(0),
+        high: AtomicU64::new(0),
+        event: Eventfd { counter: Mutex::new(0), changed: Condvar::new() },
+    })
+}
+
+/// As the software SSD does it: data, lower half, upper half with Release, then the signal.
+fn complete(device: &Device, n: u64) {
+    device.data.store(n, Ordering::Relaxed);
+    device.low.store(n, Ordering::Relaxed);
+    device.high.store(n, Ordering::Release);
+    device.event.signal();
+}
+
+fn run(ways: &[Way], interrupt: bool) {
+    let ways = ways.to_vec();
+    loom::model(move || {
+        let device = device();
+        let theirs = Arc::clone(&device);
+        let count = ways.len() as u64;
+        let thread = loom::thread::spawn(move || {
+            for n in 1..=count {
+                complete(&theirs, n);
+            }
+        });
+        let mut queue = Queue { device, interrupt, taken: 0, clock: AtomicUsize::new(0) };
+        let mut gap = Gap::default();
+        gap.set_spin_budget_ns(0);
+        for &way in &ways {
+            assert_eq!(gap.wait(&mut queue, way), 1);
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn blocking_loses_no_interrupt() {
+    run(&[Way::Interrupt], true);
+    run(&[Way::Interrupt, Way::Interrupt], true);
+}
+
+#[test]
+fn falling_back_from_spinning_loses_no_interrupt() {
+    run(&[Way::Poll], true);
+    run(&[Way::Sleep(1_000)], true);
+    // A plan that is over at once, so that it falls back, too.
+    let plan = Plan::of(&[Stage { from_ns: 0, until_ns: 1_000 }]).with_patience_ns(1);
+    run(&[Way::Planned { plan, since_ns: 0 }], true);
+}
+
+/// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take that for its own.
+#[test]
+fn a_stale_signal_is_only_a_spurious_turn() {
+    run(&[Way::Poll, Way::Interrupt], true);
+}
+
+#[test]
+fn growing_sleeps_end() {
+    run(&[Way::Poll], false);
+}
+
+/// The models can fail: a device that signals before it writes the entry loses the wake-up. In a process of its own, since loom
+/// ends a deadlocked model by aborting.
+#[test]
+fn a_device_that_signals_first_is_caught() {
+    let broken = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "gap::model::broken_device"])
+        .env("LOOM_BROKEN_DEVICE", "1")
+        .output()
+        .unwrap();
+    let said =
+        String::from_utf8_lossy(&broken.stderr).into_owned() + &String::from_utf8_lossy(&broken.stdout);
+    assert!(
+        !broken.status.success() && said.contains("deadlock"),
+        "the broken device was not caught: {said}"
+    );
+}
+
+/// The body of the test above; nothing by itself.
+#[test]
+fn broken_device() {
+    if std::env::var_os("LOOM_BROKEN_DEVICE").is_none() {
+        return;
+    }
+    loom::model(|| {
+        let device = device();
+        let theirs = Arc::clone(&device);
+        let thread = loom::thread::spawn(move || {
+            theirs.event.signal();
+            theirs.data.store(1, Ordering::Relaxed);
+            theirs.low.store(1, Ordering::Relaxed);
+            theirs.high.store(1, Ordering::Release);
+        });
+        let mut queue = Queue { device, interrupt: true, taken: 0, clock: AtomicUsize::new(0) };
+        Gap::default().wait(&mut queue, Way::Interrupt);
+        thread.join().unwrap();
+    });
+}

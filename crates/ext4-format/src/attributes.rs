@@ -1,0 +1,166 @@
+//! The extended attributes and link texts of a file system's inodes.
+
+use std::sync::Arc;
+
+use super::inode::{Inode, flags};
+use super::mapping::RunState;
+use super::source::Source;
+use super::volume::Volume;
+use super::xattr::{
+    RawAttribute, Value, acl_from_disk, block_checksum_is_right, in_block, in_inode, value_hash,
+};
+use crate::FileType;
+use crate::error::{Corruption, Defect, Error};
+
+/// The longest text of a symbolic link, in bytes (`PATH_MAX` without its NUL).
+const LINK_BYTES_MAX: u64 = 4095;
+/// More than this of one inode's values is not held at once: values in inodes of their own can be shared, and a list that is made up could name the same
+/// one thousands of times. In bytes.
+const ALL_VALUES_BYTES_MAX: usize = 16 << 20;
+
+/// An extended attribute: its whole name (`user.x`), and its value.
+pub type Attribute = (Vec<u8>, Vec<u8>);
+
+impl<S: Source> Volume<S> {
+    /// The extended attributes of `inode`: full names (`user.x`) and values as `getxattr` gives them, in the order of `listxattr`: those in the inode, then
+    /// those in its attribute block. Inline data and encryption contexts are not among them.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub fn attributes(&self, inode: &Inode) -> Result<Vec<Attribute>, Error> {
+        let mut left_bytes = ALL_VALUES_BYTES_MAX;
+        let mut found = Vec::new();
+        let mut add = |raw: Vec<RawAttribute<'_>>, block: Option<u64>| {
+            for attribute in raw {
+                let Some(name) = attribute.full_name() else { continue };
+                let bad = || located(Defect::Attribute, inode, block);
+                let stored = match attribute.value {
+                    Value::Here(value) => value.to_vec(),
+                    Value::Inode { ino, bytes } => {
+                        left_bytes = left_bytes.checked_sub(bytes).ok_or_else(bad)?;
+                        self.value_inode(inode, ino, bytes)?
+                    }
+                };
+                if !attribute.is_acl() {
+                    found.push((name, stored));
+                } else if let Some(acl) = acl_from_disk(&stored).map_err(|_| bad())? {
+                    found.push((name, acl));
+                }
+            }
+            Ok::<_, Error>(())
+        };
+        let raw = in_inode(inode.body_attributes()).map_err(|defect| located(defect, inode, None))?;
+        add(raw, None)?;
+        let number = inode.attribute_block();
+        if number != 0 {
+            let block = self.attribute_block(inode.ino(), number)?;
+            add(in_block(&block).map_err(|defect| located(defect, inode, Some(number)))?, Some(number))?;
+        }
+        Ok(found)
+    }
+
+    /// Block `number` of attributes, of inode `ino`, whose checksum is right.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`], [`Defect::AttributeChecksum`], or the device.
+    pub fn attribute_block(&self, ino: u32, number: u64) -> Result<Arc<[u8]>, Error> {
+        let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(number);
+        if !self.superblock().holds(number, 1) {
+            return Err(wrong(Defect::BlockPointer).into());
+        }
+        let block = self.block(number)?;
+        let superblock = self.superblock();
+        let right = !superblock.has_checksums() || block_checksum_is_right(&block, number, superblock.seed());
+        self.verify(right, || wrong(Defect::AttributeChecksum))?;
+        Ok(block)
+    }
+
+    /// The value of `bytes` bytes that has inode `ino`, of an attribute of `owner` (kernel: `ext4_xattr_inode_get`).
+    fn value_inode(&self, owner: &Inode, ino: u32, bytes: usize) -> Result<Vec<u8>, Error> {
+        let inode = self.inode(ino)?;
+        let metadata = inode.metadata();
+        if !inode.has(flags::EA_INODE) || inode.is_free() || metadata.size != bytes as u64 {
+            return Err(located(Defect::Attribute, &inode, None));
+        }
+        let value = self.content(&inode, bytes)?;
+        // The hash is where other inodes have a time; Lustre's, which have none, name their owner in another.
+        let hash = metadata.accessed.seconds as u32;
+        let is_lustre = metadata.modified.seconds as u32 == owner.ino()
+            && metadata.generation == owner.metadata().generation;
+        if hash != value_hash(&value, self.superblock().seed()) && !is_lustre {
+            self.verify(false, || corruption(Defect::AttributeChecksum, &inode, None))?;
+        }
+        Ok(value)
+    }
+
+    /// The first `bytes` bytes of `inode`'s blocks; what is not there is zeroes.
+    fn content(&self, inode: &Inode, bytes: usize) -> Result<Vec<u8>, Error> {
+        let mut content = Vec::with_capacity(bytes);
+        let mut logical = 0;
+        while content.len() < bytes {
+            let run = self.run_at(inode, logical)?;
+            let block_bytes = self.superblock().block_bytes() as usize;
+            let part_bytes = block_bytes.min(bytes - content.len());
+            if run.state == RunState::Written {
+                let block = self.block(run.physical)?;
+                content.extend_from_slice(block.get(..part_bytes).unwrap_or_default());
+            } else {
+                content.resize(content.len() + part_bytes, 0);
+            }
+            logical += 1;
+        }
+        content.truncate(bytes);
+        Ok(content)
+    }
+
+    /// The text of symbolic link `inode`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is none; damage, or the device.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+        if inode.file_type() != FileType::Symlink {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        inode.check_supported()?;
+        let bad = || located(Defect::SymbolicLink, inode, None);
+        let size = inode.size();
+        // The kernel wants room for a NUL in the block.
+        if size == 0 || size > LINK_BYTES_MAX || size >= u64::from(self.superblock().block_bytes()) {
+            return Err(bad());
+        }
+        let bytes = size as usize;
+        let text = if inode.is_inline() {
+            inode.inline_data()?
+        } else if inode.is_fast_symlink() {
+            inode.block_area().get(..bytes).ok_or_else(bad)?.to_vec()
+        } else {
+            self.content(inode, bytes)?
+        };
+        if text.len() != bytes || text.contains(&0) { Err(bad()) } else { Ok(text) }
+    }
+}
+
+impl<S: Source> Volume<S> {
+    /// As [`read_link`](Self::read_link), and that there is no more text than that: the kernel reads up to a NUL.
+    ///
+    /// # Errors
+    /// As [`read_link`](Self::read_link).
+    pub fn whole_link(&self, inode: &Inode) -> Result<(), Error> {
+        let bytes = self.read_link(inode)?.len();
+        let ends = match inode {
+            _ if inode.is_inline() => true,
+            _ if inode.is_fast_symlink() => inode.block_area().get(bytes) == Some(&0),
+            _ => self.content(inode, bytes + 1)?.last() == Some(&0),
+        };
+        if ends { Ok(()) } else { Err(located(Defect::SymbolicLink, inode, None)) }
+    }
+}
+
+fn corruption(defect: Defect, inode: &Inode, block: Option<u64>) -> Corruption {
+    let corruption = Corruption::new(defect).in_inode(inode.ino());
+    block.map_or(corruption, |block| corruption.in_block(block))
+}
+
+fn located(defect: Defect, inode: &Inode, block: Option<u64>) -> Error {
+    Error::Corrupt(corruption(defect, inode, block))
+}

@@ -1,0 +1,316 @@
+//! The blocks of an inode: each claimed once, and all of them counted.
+
+use std::path::Path;
+
+use super::{Checker, Step, Stop};
+use crate::extents::{self, Node, Place};
+use crate::inode::flags;
+use crate::xattr::{self, Value};
+use crate::{Corruption, Defect, Error, FileType};
+use crate::{Inode, Source, features};
+
+/// Pointers in an inode that lead to data, and then those to blocks of pointers (EXT2_NDIR_BLOCKS).
+const DIRECT: usize = 12;
+
+/// An inode's blocks, and what of its file they hold.
+#[derive(Default)]
+pub(super) struct Blocks {
+    /// In units of what the bitmaps count.
+    clusters: u64,
+    /// The cluster that was counted last: with `bigalloc` neighbours may be in one.
+    last: Option<u64>,
+    /// The last logical block that was written.
+    last_written: Option<u64>,
+    /// Logical blocks that were written.
+    written: u64,
+}
+
+impl<S: Source> Checker<'_, S> {
+    /// The cluster that `block` is in.
+    pub(super) fn cluster(&self, block: u64) -> u64 {
+        let superblock = self.volume.superblock();
+        let within = block.saturating_sub(superblock.group_start(0));
+        within / u64::from(superblock.cluster_blocks())
+    }
+
+    /// Blocks from `start` on are in use by `ino`, or by the file system itself.
+    pub(super) fn claim(&mut self, start: u64, blocks: u64, ino: Option<u32>, path: Option<&Path>) -> Step {
+        let superblock = self.volume.superblock();
+        // In a cluster there may be blocks of several.
+        let may_share = superblock.cluster_blocks() > 1
+            || superblock.features().has_ro_compat(features::ro_compat::SHARED_BLOCKS);
+        let mut told = false;
+        for block in start..start.saturating_add(blocks) {
+            let cluster = self.cluster(block);
+            if ino.is_none() {
+                self.own.insert(cluster);
+            }
+            if self.used.insert(cluster) {
+                self.summary.blocks += 1;
+            } else if !may_share && !told {
+                // Once a run: the others will be shared as well.
+                told = true;
+                let mut shared = Corruption::new(Defect::BlockShared).in_block(block);
+                shared.ino = ino;
+                self.found(shared, path)?;
+            }
+            if block % 4096 == 0 {
+                self.tick()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, counted: &mut Blocks, start: u64, blocks: u64) {
+        if blocks == 0 {
+            return;
+        }
+        let (first, last) = (self.cluster(start), self.cluster(start + blocks - 1));
+        // (A block of a file may be there twice, where blocks can be shared; a cluster has several.)
+        let goes_on = self.volume.superblock().cluster_blocks() > 1 && counted.last == Some(first);
+        counted.clusters += last - first + 1 - u64::from(goes_on);
+        counted.last = Some(last);
+    }
+
+    /// Claims the blocks of `inode`, and compares them with what it says of their number and of its size; not those of the list of bad blocks,
+    /// which is counted by nobody.
+    pub(super) fn blocks_of(&mut self, inode: &Inode, path: Option<&Path>, is_list: bool) -> Step {
+        let mut counted = Blocks::default();
+        let mut whole = true;
+        if inode.has_blocks() {
+            whole = if self.is_unsettled(inode.ino()) {
+                self.replayed_extents_of(inode, path)?
+            } else if inode.has(flags::EXTENTS) {
+                self.extents_of(inode, path, &mut counted)?
+            } else {
+                self.map_of(inode, path, &mut counted)?
+            };
+        }
+        if inode.attribute_block() != 0 {
+            counted.clusters += 1;
+            self.attribute_block(inode, path)?;
+        }
+        let values = self.value_clusters(inode)?;
+        self.account(inode, values.map_or(0, |(inodes, _)| inodes));
+        // Of a tree that cannot be read to its end nobody knows; nor how a replay would make one.
+        let (Some((_, values)), true) = (values, whole && !is_list && !self.is_unsettled(inode.ino())) else {
+            return Ok(());
+        };
+        let superblock = self.volume.superblock();
+        let (ino, block_bytes) = (inode.ino(), u64::from(superblock.block_bytes()));
+        let cluster_512 = u64::from(superblock.cluster_blocks()) * (block_bytes / 512);
+        // Values of attributes in inodes of their own count as well.
+        let found_512 = counted.clusters.saturating_add(values).saturating_mul(cluster_512);
+        if found_512 != inode.metadata().blocks_512 {
+            self.found(Corruption::new(Defect::BlockCount).in_inode(ino), path)?;
+        }
+        if !inode.is_free() && self.is_wrong_size(inode, &counted) {
+            self.found(Corruption::new(Defect::InodeField("size")).in_inode(ino), path)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the size of `inode` does not go with its blocks (`check_blocks`).
+    fn is_wrong_size(&self, inode: &Inode, counted: &Blocks) -> bool {
+        let block_bytes = u64::from(self.volume.superblock().block_bytes());
+        let (size, end) = (inode.size(), counted.last_written.map_or(0, |last| last + 1));
+        if inode.file_type() == FileType::Directory && inode.has_blocks() {
+            // All of it is written; some may be kept behind it.
+            let blocks = size / block_bytes;
+            let kept = u64::from(self.raw.prealloc_dir_blocks);
+            return !size.is_multiple_of(block_bytes)
+                || blocks == 0
+                || counted.written < blocks
+                || !(blocks..=blocks + kept).contains(&end);
+        }
+        let pointers = block_bytes / 4;
+        let most = if inode.has(flags::EXTENTS) {
+            1 << 32
+        } else {
+            DIRECT as u64 + pointers + pointers.pow(2) + pointers.pow(3)
+        };
+        // Data that was written is before the end of the file.
+        let beyond = counted.last_written.is_some_and(|last| size < last.saturating_mul(block_bytes));
+        let too_large = inode.file_type() == FileType::Regular && size.div_ceil(block_bytes) > most;
+        beyond && !inode.has(flags::VERITY) || too_large
+    }
+
+    /// How many attributes of `inode` have values in inodes of their own, and the clusters that are charged for those; nothing if that cannot be known.
+    fn value_clusters(&mut self, inode: &Inode) -> Step<Option<(u64, u64)>> {
+        let volume = self.volume;
+        let block = match inode.attribute_block() {
+            0 => None,
+            number => match volume.attribute_block(inode.ino(), number) {
+                Ok(block) => Some(block),
+                Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
+                // What is wrong is said when the attributes are read.
+                Err(_) => return Ok(None),
+            },
+        };
+        let body = xattr::in_inode(inode.body_attributes());
+        let (Ok(mut all), Ok(others)) =
+            (body, block.as_ref().map_or(Ok(Vec::new()), |block| xattr::in_block(block)))
+        else {
+            return Ok(None);
+        };
+        all.extend(others);
+        let superblock = volume.superblock();
+        let cluster_bytes = u64::from(superblock.cluster_blocks()) * u64::from(superblock.block_bytes());
+        let (mut inodes, mut clusters) = (0, 0);
+        for attribute in all {
+            let Value::Inode { ino, bytes } = attribute.value else { continue };
+            let Ok(value) = volume.inode(ino) else { return Ok(None) };
+            inodes += 1;
+            // Those that Lustre made are charged to nobody.
+            let is_lustre = value.metadata().modified.seconds as u32 == inode.ino()
+                && value.metadata().generation == inode.metadata().generation;
+            clusters += if is_lustre { 0 } else { (bytes as u64).div_ceil(cluster_bytes) };
+        }
+        Ok(Some((inodes, clusters)))
+    }
+
+    /// An extent tree; whether all of it could be read.
+    fn extents_of(&mut self, inode: &Inode, path: Option<&Path>, counted: &mut Blocks) -> Step<bool> {
+        let (ino, volume) = (inode.ino(), self.volume);
+        let mut whole = true;
+        // Nodes yet to be read. Each is claimed first: a tree that leads in a circle ends at a block that is shared.
+        let mut left: Vec<(u64, Place)> = Vec::new();
+        let mut node_block = None;
+        let mut bytes: std::sync::Arc<[u8]> = inode.block_area().as_slice().into();
+        let mut place = Place::root();
+        loop {
+            match Node::parse(volume.superblock(), &bytes, place) {
+                Ok(node) => {
+                    left.extend(node.children().collect::<Vec<_>>().into_iter().rev());
+                    for extent in node.extents() {
+                        let blocks = u64::from(extent.blocks);
+                        self.add(counted, extent.physical, blocks);
+                        self.claim(extent.physical, blocks, Some(ino), path)?;
+                        if !extent.unwritten {
+                            counted.written += blocks;
+                            counted.last_written = Some(u64::from(extent.logical) + blocks.saturating_sub(1));
+                        }
+                    }
+                }
+                Err(defect) => {
+                    whole = false;
+                    let corruption = Corruption { defect, ino: Some(ino), block: node_block };
+                    self.found(corruption, path)?;
+                }
+            }
+            loop {
+                let Some((block, its)) = left.pop() else { return Ok(whole) };
+                self.tick()?;
+                if self.used.contains(self.cluster(block)) && volume.superblock().cluster_blocks() == 1 {
+                    whole = false;
+                    self.claim(block, 1, Some(ino), path)?;
+                    continue;
+                }
+                // It has a cluster to itself; that of the extent before it may go on behind it.
+                counted.clusters += 1;
+                self.claim(block, 1, Some(ino), path)?;
+                let Some(read) = self.sound(volume.block(block), Some(ino), path)? else {
+                    whole = false;
+                    continue;
+                };
+                let guarded = volume.superblock().has_checksums();
+                if guarded && extents::checksum_is_right(inode.checksum_seed(), &read) == Some(false) {
+                    let wrong = Corruption::new(Defect::ExtentChecksum).in_inode(ino).in_block(block);
+                    self.found(wrong, path)?;
+                    whole = false;
+                    continue;
+                }
+                (bytes, place, node_block) = (read, its, Some(block));
+                break;
+            }
+        }
+    }
+
+    /// A block map; whether all of it could be read.
+    fn map_of(&mut self, inode: &Inode, path: Option<&Path>, counted: &mut Blocks) -> Step<bool> {
+        let (ino, volume) = (inode.ino(), self.volume);
+        let pointers = |bytes: &[u8]| -> Vec<u64> {
+            bytes
+                .chunks_exact(4)
+                .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]).into())
+                .collect()
+        };
+        let per_block = u64::from(volume.superblock().block_bytes() / 4);
+        let mut whole = true;
+        // Pointer, how many levels of pointers it leads to, and the first logical block below it.
+        let mut left: Vec<(u64, u32, u64)> = Vec::new();
+        let mut logical = 0u64;
+        for (at, block) in pointers(inode.block_area()).into_iter().enumerate() {
+            let levels = at.saturating_sub(DIRECT - 1) as u32;
+            left.push((block, levels, logical));
+            logical = logical.saturating_add(per_block.saturating_pow(levels));
+        }
+        left.reverse();
+        while let Some((block, levels, logical)) = left.pop() {
+            if block == 0 {
+                continue;
+            }
+            self.tick()?;
+            if !volume.superblock().holds(block, 1) {
+                let wrong = Corruption::new(Defect::BlockPointer).in_inode(ino).in_block(block);
+                self.found(wrong, path)?;
+                whole = false;
+                continue;
+            }
+            let was_used = self.used.contains(self.cluster(block));
+            self.add(counted, block, 1);
+            self.claim(block, 1, Some(ino), path)?;
+            if levels == 0 {
+                counted.written += 1;
+                counted.last_written = Some(counted.last_written.map_or(logical, |last| last.max(logical)));
+                continue;
+            }
+            if was_used {
+                // It may lead in a circle.
+                whole = false;
+                continue;
+            }
+            let Some(bytes) = self.sound(volume.block(block), Some(ino), path)? else {
+                whole = false;
+                continue;
+            };
+            let span = per_block.saturating_pow(levels - 1);
+            let below = pointers(&bytes).into_iter().enumerate().rev().filter(|(_, block)| *block != 0);
+            left.extend(below.map(|(at, block)| {
+                (block, levels - 1, logical.saturating_add(span.saturating_mul(at as u64)))
+            }));
+        }
+        Ok(whole)
+    }
+
+    /// The block of attributes of `inode`, which others may have as well.
+    fn attribute_block(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
+        let block = inode.attribute_block();
+        if let Some((_, found)) = self.shared.get_mut(&block) {
+            *found += 1;
+            return Ok(());
+        }
+        self.claim(block, 1, Some(inode.ino()), path)?;
+        // (What else is wrong with it is found when the attributes are read.)
+        let says = match self.volume.block(block) {
+            Ok(bytes) => {
+                bytes.get(4..8).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+            }
+            Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
+            Err(_) => 0,
+        };
+        self.shared.insert(block, (says, 1));
+        Ok(())
+    }
+
+    /// Whether attribute blocks say how many inodes have them.
+    pub(super) fn attribute_references(&mut self) -> Step {
+        let mut wrong: Vec<u64> = Vec::new();
+        wrong.extend(self.shared.iter().filter(|(_, (says, found))| says != found).map(|(block, _)| *block));
+        wrong.sort_unstable();
+        for block in wrong {
+            self.found(Corruption::new(Defect::AttributeReferences).in_block(block), None)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Fields that agree with nothing else: features of the superblock, flags, sizes and times of inodes (e2fsprogs: `e2fsck/super.c`, `pass1.c`).
+
+use std::path::Path;
+
+use super::{Checker, Step};
+use crate::inode::flags;
+use crate::{Corruption, Defect, FileType};
+use crate::{Inode, Source, features};
+
+/// An inode's first fields (`struct ext2_inode`), in bytes from its beginning.
+mod at {
+    pub const SIZE_HIGH: usize = 0x6C;
+    pub const BLOCKS_HIGH: usize = 0x74;
+    pub const FILE_ACL_HIGH: usize = 0x76;
+}
+
+impl<S: Source> Checker<'_, S> {
+    /// What the superblock says that cannot be.
+    pub(super) fn superblock_fields(&mut self) -> Step {
+        let superblock = self.volume.superblock();
+        let has = superblock.features();
+        let raw = self.raw.clone();
+        let inodes = superblock.inodes();
+        let mut wrong = Vec::new();
+        // Whoever does not know a feature does not know what is right either.
+        if has.has_unknown() {
+            wrong.push("features (one has no name)");
+        }
+        let has_resize_inode = has.has_compat(features::compat::RESIZE_INODE);
+        if !has_resize_inode && raw.reserved_gdt_blocks.get() != 0 {
+            wrong.push("reserved descriptor blocks (without the feature resize_inode)");
+        }
+        if has_resize_inode && has.has_incompat(features::incompat::META_BG) {
+            wrong.push("features (both resize_inode and meta_bg)");
+        }
+        let has_journal = has.has_compat(features::compat::HAS_JOURNAL);
+        if !has_journal && (raw.journal_inum.get() != 0 || raw.journal_dev.get() != 0) {
+            wrong.push("journal (without the feature has_journal)");
+        }
+        if has.has_ro_compat(features::ro_compat::QUOTA) {
+            let usual = [3, 4];
+            let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum].map(|ino| ino.get());
+            let can_be = |ino: &u32| {
+                *ino == 0 || usual.contains(ino) || (superblock.first_ino()..=inodes).contains(ino)
+            };
+            if !quotas.iter().all(can_be) {
+                wrong.push("quota inode");
+            }
+        }
+        let room = superblock.inode_bytes() - 128;
+        let extra = [raw.min_extra_isize, raw.want_extra_isize].map(|bytes| u32::from(bytes.get()));
+        let can_be = |bytes: &u32| *bytes == 0 || *bytes >= 4 && *bytes <= room && bytes.is_multiple_of(4);
+        if room > 0 && has.has_ro_compat(features::ro_compat::EXTRA_ISIZE) && !extra.iter().all(can_be) {
+            wrong.push("extra inode size");
+        }
+        for field in wrong {
+            self.found(
+                Corruption::new(Defect::SuperblockField(field)).in_block(superblock.primary_block()),
+                None,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What `inode`, which is in use, says that cannot be. (Of its blocks more is said when they are looked at.)
+    pub(super) fn fields_of(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
+        let ino = inode.ino();
+        let Some((_, table, from)) = self.sound(self.volume.inode_in_table(ino), Some(ino), path)? else {
+            return Ok(());
+        };
+        let u16_at = |at: usize| {
+            let two = table.get(from + at..from + at + 2).unwrap_or(&[0; 2]);
+            u16::from_le_bytes([two[0], two[1]])
+        };
+        let features = self.volume.superblock().features();
+        let has_extents = features.has_incompat(features::incompat::EXTENTS);
+        let file_type = inode.file_type();
+        let mut wrong = Vec::new();
+        let attributes = inode.attribute_block() != 0 && !features.has_compat(features::compat::EXT_ATTR);
+        let high = u16_at(at::FILE_ACL_HIGH) != 0 && !features.has_incompat(features::incompat::BIT64);
+        if attributes || high {
+            wrong.push(Defect::InodeField("attribute block"));
+        }
+        if u16_at(at::BLOCKS_HIGH) != 0 && !features.has_ro_compat(features::ro_compat::HUGE_FILE) {
+            wrong.push(Defect::BlockCount);
+        }
+        let large_dir = features.has_incompat(features::incompat::LARGEDIR);
+        if file_type == FileType::Directory
+            && !large_dir
+            && (u16_at(at::SIZE_HIGH) | u16_at(at::SIZE_HIGH + 2)) != 0
+        {
+            wrong.push(Defect::InodeField("size"));
+        }
+        // Of those that are being deleted it is the next one's number.
+        if inode.deletion_time() != 0 && !self.orphans.contains(&ino) {
+            wrong.push(Defect::InodeField("deletion time"));
+        }
+        let content = flags::EXTENTS | flags::INLINE_DATA | flags::INDEX;
+        let is_special = !matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+        let no_extents = inode.has(flags::EXTENTS) && (!has_extents || inode.is_fast_symlink());
+        let has_inline = features.has_incompat(features::incompat::INLINE_DATA);
+        let index = inode.has(flags::INDEX) && file_type != FileType::Directory;
+        if is_special && inode.flags() & content != 0
+            || no_extents
+            || inode.is_inline() && !has_inline
+            || index
+        {
+            wrong.push(Defect::InodeField("flags"));
+        }
+        if is_special && inode.size() != 0 {
+            wrong.push(Defect::InodeField("size"));
+        }
+        for defect in wrong {
+            self.found(Corruption::new(defect).in_inode(ino), path)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! Block groups: where their own structures are, and whether bitmaps and counts say what was found.
+
+use std::sync::Arc;
+
+use super::inodes::bit;
+use super::{Checker, Step};
+use crate::STATE_VALID;
+use crate::{Corruption, Defect};
+use crate::{Group, Mmp, Source, features};
+
+/// Where a descriptor's flags are (`bg_flags`), in bytes.
+const FLAGS_AT: usize = 0x12;
+/// Where it has how many inodes were never used (`bg_itable_unused`).
+const UNUSED_AT: usize = 0x1C;
+/// `bg_flags`: the inode bitmap and table, or the block bitmap, were never written.
+const INODE_UNINIT: u8 = 1;
+const BLOCK_UNINIT: u8 = 2;
+
+impl<S: Source> Checker<'_, S> {
+    /// Superblocks, descriptors, bitmaps and inode tables.
+    pub(super) fn own_blocks(&mut self) -> Step {
+        let volume = self.volume;
+        let superblock = volume.superblock();
+        for number in 0..superblock.groups() {
+            self.tick()?;
+            let start = superblock.group_start(number);
+            // With blocks of 1 KiB and clusters the superblock is not in the first block of group 0, but in its cluster.
+            let start =
+                if number == 0 { start.max(1024 / u64::from(superblock.block_bytes())) } else { start };
+            let mut blocks = u64::from(superblock.descriptor_blocks_in(number));
+            if superblock.has_superblock(number) {
+                blocks += 1;
+                let plain = !superblock.features().has_incompat(features::incompat::META_BG);
+                blocks += if plain { superblock.reserved_descriptor_blocks() } else { 0 };
+            }
+            let blocks = blocks.min(superblock.blocks().saturating_sub(start));
+            self.claim(start, blocks, None, None)?;
+            let Some(group) = self.sound(volume.group(number), None, None)? else { continue };
+            self.group_flags(number)?;
+            self.claim(group.block_bitmap, 1, None, None)?;
+            self.claim(group.inode_bitmap, 1, None, None)?;
+            self.claim(group.inode_table, superblock.inode_table_blocks(), None, None)?;
+        }
+        let has_mmp = superblock.features().has_incompat(features::incompat::MMP);
+        match self.raw.mmp_block.get() {
+            _ if !has_mmp => Ok(()),
+            0 => Ok(()),
+            block if superblock.holds(block, 1) => {
+                self.claim(block, 1, None, None)?;
+                if !volume.ignores_checksums() {
+                    let parse = |bytes: Arc<[u8]>| Mmp::parse(superblock, block, &bytes);
+                    let parsed = volume.block(block).and_then(|bytes| Ok(parse(bytes)?));
+                    self.sound(parsed, None, None)?;
+                }
+                Ok(())
+            }
+            block => {
+                self.found(Corruption::new(Defect::SuperblockField("s_mmp_block")).in_block(block), None)
+            }
+        }
+    }
+
+    /// What was never written is said only where a checksum guards that.
+    fn group_flags(&mut self, number: u32) -> Step {
+        let volume = self.volume;
+        let (block, at) = volume.descriptor_place(number);
+        let guards = features::ro_compat::GDT_CSUM | features::ro_compat::METADATA_CSUM;
+        if volume.superblock().features().ro_compat & guards != 0 {
+            return Ok(());
+        }
+        let Some(bytes) = self.sound(volume.block(block), None, None)? else { return Ok(()) };
+        let byte = |field: usize| bytes.get(at + field).copied().unwrap_or(0);
+        let unused = byte(UNUSED_AT) | byte(UNUSED_AT + 1);
+        if byte(FLAGS_AT) & (INODE_UNINIT | BLOCK_UNINIT) != 0 || unused != 0 {
+            let wrong = Corruption::new(Defect::GroupField("flags or unused inodes (without a checksum)"));
+            return self.found(wrong.in_block(u64::from(number)), None);
+        }
+        Ok(())
+    }
+
+    /// Bitmaps and counts of every group.
+    pub(super) fn bitmaps(&mut self) -> Step {
+        let volume = self.volume;
+        let superblock = volume.superblock();
+        let (mut free_clusters, mut free_inodes) = (0, 0_u64);
+        for number in 0..superblock.groups() {
+            self.tick()?;
+            // What is wrong with the descriptor was said before.
+            let Ok(group) = volume.group(number) else { continue };
+            free_clusters += u64::from(group.free_clusters);
+            free_inodes += u64::from(group.free_inodes);
+            self.blocks_of_group(number, &group)?;
+            self.inodes_of_group(number, &group)?;
+            let directories = self.directories.get(&number).copied().unwrap_or(0);
+            if directories != group.directories {
+                self.count(number, "directories in use")?;
+            }
+        }
+        // While it is mounted, and after a crash, nobody goes by the totals: the groups' are added up.
+        let is_clean = self.raw.state.get() & STATE_VALID != 0
+            && self.raw.feature_incompat.get() & features::incompat::RECOVER == 0;
+        let high = u64::from(self.raw.free_blocks_count_hi.get()) << 32;
+        let total = u64::from(self.raw.free_blocks_count_lo.get()) | high;
+        let total = total >> superblock.cluster_blocks().trailing_zeros();
+        if is_clean && total != free_clusters {
+            self.found(Corruption::new(Defect::FreeCount("free blocks in all")), None)?;
+        }
+        if is_clean && u64::from(self.raw.free_inodes_count.get()) != free_inodes {
+            self.found(Corruption::new(Defect::FreeCount("free inodes in all")), None)?;
+        }
+        Ok(())
+    }
+
+    /// A count in the descriptor of group `number` is wrong.
+    fn count(&mut self, number: u32, of: &'static str) -> Step {
+        self.found(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)), None)
+    }
+
+    /// The block bitmap of a group, and its count of free clusters.
+    fn blocks_of_group(&mut self, number: u32, group: &Group) -> Step {
+        let volume = self.volume;
+        let superblock = volume.superblock();
+        let per_group = superblock.clusters_per_group();
+        let first = u64::from(number) * u64::from(per_group);
+        let clusters = self.cluster(superblock.blocks().saturating_sub(1)) + 1;
+        let here = clusters.saturating_sub(first).min(u64::from(per_group)) as u32;
+        let Some(bitmap) = self.sound(volume.block_bitmap(number), None, None)? else { return Ok(()) };
+        let mut past_end = here..per_group;
+        if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
+            let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.block_bitmap);
+            self.found(wrong, None)?;
+        }
+        let mut free = 0;
+        let mut last = None;
+        for at in 0..here {
+            if at % 4096 == 0 {
+                self.tick()?;
+            }
+            let used = self.used.contains(first + u64::from(at));
+            let unsettled = self.unsettled.contains(first + u64::from(at));
+            // A bitmap that was never written says: nothing but the file system's own.
+            let own = self.own.contains(first + u64::from(at));
+            let marked = bitmap.as_ref().map_or(own, |bitmap| bit(bitmap, at));
+            free += u32::from(!marked);
+            let defect = match (used, marked) {
+                _ if unsettled => None,
+                (true, false) => Some(Defect::BlockUnmarked),
+                (false, true) => Some(Defect::BlockLeaked),
+                _ => None,
+            };
+            if defect.is_some() && defect != last {
+                let block = superblock.group_start(0)
+                    + (first + u64::from(at)) * u64::from(superblock.cluster_blocks());
+                // Once a run.
+                let defect = defect.unwrap_or(Defect::BlockLeaked);
+                self.found(Corruption::new(defect).in_block(block), None)?;
+            }
+            last = defect;
+        }
+        if free != group.free_clusters {
+            self.count(number, "free blocks")?;
+        }
+        Ok(())
+    }
+
+    /// The inode bitmap of a group, and its counts.
+    fn inodes_of_group(&mut self, number: u32, group: &Group) -> Step {
+        let volume = self.volume;
+        let superblock = volume.superblock();
+        let per_group = superblock.inodes_per_group();
+        let Some(bitmap) = self.sound(volume.inode_bitmap(number), None, None)? else { return Ok(()) };
+        let mut past_end = per_group..superblock.block_bytes().saturating_mul(8);
+        if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
+            let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.inode_bitmap);
+            self.found(wrong, None)?;
+        }
+        let (mut free, mut last_used) = (0, None);
+        for at in 0..per_group {
+            let ino = u64::from(number) * u64::from(per_group) + u64::from(at) + 1;
+            let marked = bitmap.as_ref().is_some_and(|bitmap| bit(bitmap, at));
+            free += u32::from(!marked);
+            let unsettled = u32::try_from(ino).is_ok_and(|ino| volume.replayed().before().contains_key(&ino));
+            if self.seen.contains(ino) && !unsettled {
+                last_used = Some(at);
+                if !marked {
+                    // (Never above what is 32 bits: it was seen.)
+                    let ino = u32::try_from(ino).unwrap_or(u32::MAX);
+                    self.found(Corruption::new(Defect::InodeUnmarked).in_inode(ino), None)?;
+                }
+            }
+        }
+        if free != group.free_inodes {
+            self.count(number, "free inodes")?;
+        }
+        if last_used.is_some_and(|last| last >= per_group.saturating_sub(group.unused_inodes)) {
+            self.count(number, "unused inodes")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Looking for damage: whether all that the superblock leads to is sound, and agrees with what the bitmaps and counts say.
+//!
+//! It reads the structures in the order in which they lead to one another, so that a defect comes with the path of its file: group descriptors;
+//! the file system's own inodes; directories from the root on, with everything they name; what nobody names; and then the bitmaps and the
+//! counts, which must say what was found. (e2fsck's passes find the same in the order of the disk.)
+
+mod blocks;
+mod fields;
+mod groups;
+mod inodes;
+mod names;
+mod quota;
+mod repeated;
+mod replayed;
+mod resize;
+mod sets;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use zerocopy::FromBytes as _;
+
+use crate::{Corruption, Defect, Error};
+use crate::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Volume, features};
+use quota::Usage;
+use sets::{Bits, LinksOf};
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What, and where.
+    pub corruption: Corruption,
+    /// The path of the inode, if a name leads to it.
+    pub path: Option<PathBuf>,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.corruption.fmt(f)
+    }
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Whether all of it was; false if that was not wanted any more.
+    pub complete: bool,
+    /// Defects found.
+    pub findings: u64,
+    /// Inodes in use, the file system's own included.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Files.
+    pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, pipes and sockets.
+    pub others: u64,
+    /// Blocks in use, in units of what the bitmaps count: blocks, or with `bigalloc` clusters.
+    pub blocks: u64,
+    /// Inodes of which not everything could be looked at, since they use what is not supported.
+    pub unsupported: u64,
+}
+
+/// What whoever has it checked is told meanwhile.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Something is wrong.
+    Found(&'a Finding),
+    /// So many of so many inodes have been looked at.
+    Progress {
+        /// Looked at.
+        inodes: u64,
+        /// In use, as the superblock has it.
+        of: u64,
+    },
+}
+
+/// Why it does not go on.
+enum Stop {
+    /// It is not wanted any more.
+    Asked,
+    /// The device failed, or memory did.
+    Failed(Error),
+}
+
+type Step<T = ()> = Result<T, Stop>;
+
+/// After so many steps whoever has it checked is asked whether to go on.
+const STEPS: u32 = 16;
+
+/// Looks for damage in a volume.
+pub struct Checker<'a, S: Source> {
+    volume: &'a Volume<S>,
+    watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    summary: Summary,
+    /// The primary superblock, or the backup in its stead.
+    raw: Box<RawSuperblock>,
+    steps: u32,
+    /// Clusters that something uses.
+    used: Bits,
+    /// Those of them that the file system itself uses.
+    own: Bits,
+    /// Inodes that something leads to, or that are the file system's own.
+    seen: Bits,
+    links: LinksOf,
+    /// Directories by group.
+    directories: HashMap<u32, u32>,
+    /// Inodes that are being deleted or truncated.
+    orphans: HashSet<u32>,
+    /// What bitmaps and counts do not know of: clusters that fast commits gave, or that their inodes had before.
+    unsettled: Bits,
+    /// What each user, group and project has; nothing if nobody keeps account of that.
+    usage: Option<Box<[Usage; 3]>>,
+    /// Attribute blocks, which several inodes may share: what the block says of that, and how many do.
+    shared: HashMap<u64, (u32, u32)>,
+}
+
+impl<'a, S: Source> Checker<'a, S> {
+    /// Will look for damage in `volume`, and tell `watch`.
+    ///
+    /// # Errors
+    /// The superblock cannot be read once more.
+    pub fn new(
+        volume: &'a Volume<S>,
+        watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let superblock = volume.superblock();
+        let mut raw = Box::new(superblock.raw().clone());
+        if !volume.is_from_backup() {
+            // The newest: of one that is mounted for writing some fields change.
+            let block = volume.block(superblock.primary_block())?;
+            let at = (SUPERBLOCK_OFFSET % u64::from(superblock.block_bytes())) as usize;
+            let newest = block.get(at..at + SUPERBLOCK_BYTES);
+            *raw = newest.and_then(|bytes| RawSuperblock::read_from_bytes(bytes).ok()).unwrap_or(*raw);
+        }
+        let keeps_account = superblock.features().has_ro_compat(features::ro_compat::QUOTA)
+            && volume.replayed().before().is_empty();
+        Ok(Self {
+            volume,
+            watch,
+            summary: Summary::default(),
+            raw,
+            steps: 0,
+            used: Bits::default(),
+            own: Bits::default(),
+            seen: Bits::default(),
+            links: LinksOf::default(),
+            directories: HashMap::new(),
+            orphans: HashSet::new(),
+            unsettled: Bits::default(),
+            usage: keeps_account.then(Box::default),
+            shared: HashMap::new(),
+        })
+    }
+
+    /// Looks.
+    ///
+    /// # Errors
+    /// The device, or memory: damage is none.
+    pub fn run(mut self) -> Result<Summary, Error> {
+        match self.everything() {
+            Ok(()) => self.summary.complete = true,
+            Err(Stop::Asked) => {}
+            Err(Stop::Failed(error)) => return Err(error),
+        }
+        Ok(self.summary)
+    }
+
+    fn everything(&mut self) -> Step {
+        self.superblock_fields()?;
+        self.own_blocks()?;
+        self.before_fast_commits()?;
+        self.list_orphans()?;
+        self.own_inodes()?;
+        self.names_from_root()?;
+        self.orphans()?;
+        self.unnamed()?;
+        self.attribute_references()?;
+        self.link_counts()?;
+        self.quotas()?;
+        self.bitmaps()
+    }
+
+    /// The inode of the orphan file; 0: there is none.
+    fn orphan_file(&self) -> u32 {
+        let has = self.volume.superblock().features().has_compat(features::compat::ORPHAN_FILE);
+        if has { self.raw.orphan_file_inum.get() } else { 0 }
+    }
+
+    /// The inodes of the quota files of users, groups and projects; 0: there is none.
+    fn quota_files(&self) -> [u32; 3] {
+        let has = self.volume.superblock().features().has_ro_compat(features::ro_compat::QUOTA);
+        let raw = &self.raw;
+        let files = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
+        files.map(|ino| if has && ino.get() <= raw.inodes_count.get() { ino.get() } else { 0 })
+    }
+
+    /// A step was made.
+    fn tick(&mut self) -> Step {
+        self.steps += 1;
+        if self.steps < STEPS {
+            return Ok(());
+        }
+        self.steps = 0;
+        let of = self.volume.superblock().inodes().saturating_sub(self.raw.free_inodes_count.get());
+        self.tell(Event::Progress { inodes: self.summary.inodes, of: u64::from(of) })
+    }
+
+    fn tell(&mut self, event: Event<'_>) -> Step {
+        match (self.watch)(event) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stop::Asked),
+        }
+    }
+
+    /// Something is wrong.
+    fn found(&mut self, corruption: Corruption, path: Option<&Path>) -> Step {
+        self.summary.findings += 1;
+        let path = path.filter(|_| corruption.ino.is_some()).map(ToOwned::to_owned);
+        self.tell(Event::Found(&Finding { corruption, path }))
+    }
+
+    /// What `result` holds; if damage kept it from being had, that is told, and there is none.
+    fn sound<T>(
+        &mut self,
+        result: Result<T, Error>,
+        ino: Option<u32>,
+        path: Option<&Path>,
+    ) -> Step<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Corrupt(corruption)) => {
+                let corruption = ino.map_or(corruption, |ino| corruption.in_inode(ino));
+                self.found(corruption, path).map(|()| None)
+            }
+            Err(Error::Unsupported(_)) => {
+                self.summary.unsupported += 1;
+                Ok(None)
+            }
+            Err(error @ Error::Source(_)) => Err(Stop::Failed(error)),
+            // What the format's own functions say of what cannot be, if they have no word for it.
+            Err(_) => {
+                let mut corruption = Corruption::new(Defect::InodeField("content"));
+                corruption.ino = ino;
+                self.found(corruption, path).map(|()| None)
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Directories, and everything they name.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use super::repeated::NameHashes;
+use super::{Checker, Step};
+use crate::inode::flags;
+use crate::{Corruption, Defect, FileType};
+use crate::{Inode, ROOT_INO, Source};
+
+impl<S: Source> Checker<'_, S> {
+    /// The root directory, and everything below it.
+    pub(super) fn names_from_root(&mut self) -> Step {
+        let root = self.volume.inode(ROOT_INO);
+        let path = Path::new("/");
+        let Some(root) = self.sound(root, Some(ROOT_INO), Some(path))? else { return Ok(()) };
+        if root.file_type() != FileType::Directory || root.is_free() {
+            return self.found(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO), Some(path));
+        }
+        self.seen.insert(u64::from(ROOT_INO));
+        self.visit(&root, Some(path))?;
+        self.below(root, path.to_owned(), Some(ROOT_INO))
+    }
+
+    /// Directory `top`, whose inode was visited, and everything below it; `parent` is that of `top`, if it is known.
+    pub(super) fn below(&mut self, top: Inode, path: PathBuf, parent: Option<u32>) -> Step {
+        let mut left = vec![(top.ino(), path, parent)];
+        while let Some((ino, path, parent)) = left.pop() {
+            let Some(directory) = self.sound(self.volume.inode(ino), Some(ino), Some(&path))? else {
+                continue;
+            };
+            let mut cookie = 0;
+            let mut names = NameHashes::default();
+            loop {
+                let entries = self.volume.entries(&directory, cookie);
+                let Some(entries) = self.sound(entries, Some(ino), Some(&path))? else { break };
+                // (Growing: so it ends.)
+                let Some(next) = entries.last().map(|last| last.cookie).filter(|next| *next > cookie) else {
+                    break;
+                };
+                cookie = next;
+                for entry in entries {
+                    self.tick()?;
+                    names.add(&entry.name);
+                    let dots = match entry.name.as_slice() {
+                        b"." => Some(Some(ino)),
+                        b".." => Some(parent),
+                        _ => None,
+                    };
+                    if let Some(expected) = dots {
+                        let links = self.links.of(entry.ino);
+                        links.found = links.found.saturating_add(1);
+                        if expected.is_some_and(|expected| expected != entry.ino) {
+                            self.found(Corruption::new(Defect::DirectoryParent).in_inode(ino), Some(&path))?;
+                        }
+                        continue;
+                    }
+                    let below = path.join(OsStr::from_bytes(&entry.name));
+                    let Some(file_type) = self.named(entry.ino, ino, &below)? else { continue };
+                    if entry.file_type.is_some_and(|says| says != file_type.0) {
+                        self.found(Corruption::new(Defect::DirectoryEntry).in_inode(ino), Some(&path))?;
+                    }
+                    match file_type {
+                        (FileType::Directory, true) => left.push((entry.ino, below, Some(ino))),
+                        // A directory has one name.
+                        (FileType::Directory, false) => {
+                            self.found(
+                                Corruption::new(Defect::DirectoryNames).in_inode(entry.ino),
+                                Some(&below),
+                            )?;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            self.repeated_names(&directory, &path, names)?;
+            if directory.has(flags::INDEX) {
+                self.sound(self.volume.check_index(&directory), Some(ino), Some(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A name leads to `ino`. What it is, and whether that was not known before; nothing if it cannot be had, or is not in use.
+    fn named(&mut self, ino: u32, directory: u32, path: &Path) -> Step<Option<(FileType, bool)>> {
+        let superblock = self.volume.superblock();
+        if ino == 0 || ino > superblock.inodes() || ino < superblock.first_ino() && ino != ROOT_INO {
+            let wrong = Corruption::new(Defect::InodeNumber).in_inode(directory);
+            return self.found(wrong, path.parent()).map(|()| None);
+        }
+        let links = self.links.of(ino);
+        links.found = links.found.saturating_add(1);
+        let is_new = self.seen.insert(u64::from(ino));
+        let Some(inode) = (match is_new {
+            true => self.sound(self.volume.inode(ino), Some(ino), Some(path))?,
+            // What is wrong with it was said when it was first met.
+            false => match self.volume.inode(ino) {
+                Err(crate::Error::Corrupt(_)) => None,
+                inode => self.sound(inode, Some(ino), Some(path))?,
+            },
+        }) else {
+            return Ok(None);
+        };
+        if inode.is_free() {
+            return self.found(Corruption::new(Defect::InodeFree).in_inode(ino), Some(path)).map(|()| None);
+        }
+        if is_new {
+            self.visit(&inode, Some(path))?;
+        }
+        Ok(Some((inode.file_type(), is_new)))
+    }
+
+    /// Directory `ino` is in use; its group's count has it, or had it before fast commits.
+    fn count_directory(&mut self, ino: u32) {
+        if !self.is_unsettled(ino) {
+            let group = (ino - 1) / self.volume.superblock().inodes_per_group();
+            *self.directories.entry(group).or_default() += 1;
+        }
+    }
+
+    /// Everything about `inode` but what is in a directory.
+    pub(super) fn visit(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
+        let ino = inode.ino();
+        self.tick()?;
+        self.summary.inodes += 1;
+        let links = self.links.of(ino);
+        links.says = inode.metadata().links.try_into().unwrap_or(u16::MAX);
+        links.is_directory = inode.file_type() == FileType::Directory;
+        match inode.file_type() {
+            FileType::Directory => {
+                self.summary.directories += 1;
+                self.count_directory(ino);
+            }
+            FileType::Regular => self.summary.files += 1,
+            FileType::Symlink => self.summary.symlinks += 1,
+            _ => self.summary.others += 1,
+        }
+        self.fields_of(inode, path)?;
+        self.blocks_of(inode, path, false)?;
+        self.sound(self.volume.attributes(inode), Some(ino), path)?;
+        match inode.file_type() {
+            FileType::Symlink => {
+                self.sound(self.volume.whole_link(inode), Some(ino), path)?;
+            }
+            FileType::Regular if inode.is_inline() => {
+                self.sound(self.volume.inline_data(inode), Some(ino), path)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether each inode has as many names as it says.
+    pub(super) fn link_counts(&mut self) -> Step {
+        let many = self.volume.superblock().features().names().iter().any(|name| name == "dir_nlink");
+        let differ: Vec<u32> = self
+            .links
+            .iter()
+            .filter(|(ino, links)| links.says > 0 && self.seen.contains(u64::from(*ino)))
+            // A directory with too many for the field says 1, also when there are fewer later.
+            .filter(|(_, links)| !(links.is_directory && many && links.says == 1))
+            .filter(|(_, links)| u32::from(links.says) != links.found)
+            .map(|(ino, _)| ino)
+            .collect();
+        for ino in differ {
+            self.found(Corruption::new(Defect::LinkCount).in_inode(ino), None)?;
+        }
+        Ok(())
+    }
+}
+
+/// What an inode that no name leads to is called.
+pub(super) fn unnamed(ino: u32) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(format!("<{ino}>").as_bytes()))
+}

@@ -1,0 +1,152 @@
+//! Names that a directory has twice.
+//!
+//! A directory may have more names than there is memory for: only hashes are kept, and so many of them at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::Path;
+
+use super::{Checker, Step, Stop};
+use crate::{Corruption, Defect, Error};
+use crate::{Inode, Source};
+
+/// The most hashes that are kept: 32 MiB of them.
+const HASHES_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
+
+/// Hashes of names, or of a part of them.
+#[derive(Default)]
+pub(super) struct NameHashes {
+    state: RandomState,
+    hashes: Vec<u64>,
+    /// Of hashes those count whose lowest `part_bits` bits are `part`.
+    part_bits: u32,
+    part: u64,
+    /// With more than these room is made.
+    limit: usize,
+}
+
+impl NameHashes {
+    pub(super) fn add(&mut self, name: &[u8]) {
+        let hash = self.state.hash_one(name);
+        if self.has(hash) {
+            self.hashes.push(hash);
+        }
+        if self.hashes.len() > self.limit.max(HASHES_MAX) {
+            self.shrink();
+        }
+    }
+
+    /// Makes room: two of a hash are as good as more, and in the first part others can wait for their turn. (The other parts are as large as that
+    /// one: hashes are spread evenly.)
+    fn shrink(&mut self) {
+        self.hashes.sort_unstable();
+        let (mut last, mut times) = (0, 0);
+        self.hashes.retain(|hash| {
+            times = if *hash == last { times + 1 } else { 1 };
+            last = *hash;
+            times <= 2
+        });
+        while self.part == 0 && self.hashes.len() > HASHES_MAX / 2 {
+            self.part_bits += 1;
+            let mask = self.mask();
+            self.hashes.retain(|hash| hash & mask == 0);
+        }
+        self.limit = self.hashes.len() * 2;
+    }
+
+    fn mask(&self) -> u64 {
+        (1 << self.part_bits.min(63)) - 1
+    }
+
+    fn has(&self, hash: u64) -> bool {
+        hash & self.mask() == self.part
+    }
+
+    /// The hashes that were added more than once.
+    fn repeated(&mut self) -> HashSet<u64> {
+        self.hashes.sort_unstable();
+        let repeated = self.hashes.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]);
+        repeated.collect()
+    }
+
+    /// Goes on to the hashes that had to wait, if there are any: the names have to be added once more.
+    fn next_part(&mut self) -> bool {
+        self.hashes.clear();
+        self.part += 1;
+        self.part <= self.mask()
+    }
+}
+
+impl<S: Source> Checker<'_, S> {
+    /// Tells of the names that `directory` has twice; `names` are those that were read from it.
+    pub(super) fn repeated_names(&mut self, directory: &Inode, path: &Path, mut names: NameHashes) -> Step {
+        loop {
+            let repeated = names.repeated();
+            if !repeated.is_empty() {
+                // Different names may have one hash.
+                let mut found: HashMap<Vec<u8>, u32> = HashMap::new();
+                self.each_name(directory, |name| {
+                    if repeated.contains(&names.state.hash_one(name)) {
+                        *found.entry(name.to_vec()).or_default() += 1;
+                    }
+                })?;
+                for _ in found.values().filter(|times| **times > 1) {
+                    let twice = Corruption::new(Defect::DuplicateName).in_inode(directory.ino());
+                    self.found(twice, Some(path))?;
+                }
+            }
+            if !names.next_part() {
+                return Ok(());
+            }
+            self.each_name(directory, |name| names.add(name))?;
+        }
+    }
+
+    /// All names of `directory`, as far as they can be read: what is wrong with it was said.
+    fn each_name(&mut self, directory: &Inode, mut each: impl FnMut(&[u8])) -> Step {
+        let mut cookie = 0;
+        loop {
+            let entries = match self.volume.entries(directory, cookie) {
+                Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
+                entries => entries.unwrap_or_default(),
+            };
+            let Some(next) = entries.last().map(|last| last.cookie).filter(|next| *next > cookie) else {
+                return Ok(());
+            };
+            cookie = next;
+            for entry in &entries {
+                self.tick()?;
+                each(&entry.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that are there twice are found among many more than are kept at a time, and each once.
+    #[test]
+    fn all_parts_are_looked_at() {
+        let names: Vec<String> =
+            (0..1000).chain([7, 500, 999]).chain([500; 300]).map(|name| name.to_string()).collect();
+        let mut hashes = NameHashes::default();
+        let mut found = Vec::new();
+        loop {
+            for name in &names {
+                hashes.add(name.as_bytes());
+                assert!(hashes.hashes.len() <= HASHES_MAX * 4);
+            }
+            found.extend(hashes.repeated());
+            if !hashes.next_part() {
+                break;
+            }
+        }
+        let mut wanted = ["7", "500", "999"].map(|name| hashes.state.hash_one(name.as_bytes())).to_vec();
+        wanted.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, wanted);
+        assert!(hashes.part_bits > 3);
+    }
+}

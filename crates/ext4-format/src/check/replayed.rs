@@ -1,0 +1,85 @@
+//! What fast commits changed, which bitmaps and counts do not know of: a replay in memory leaves those as they were.
+//!
+//! Whoever replays onto the disk gives the blocks of trees, marks and counts everything anew. Here all of that is compared as it was before: with the
+//! inodes that fast commits changed, as those were.
+
+use std::path::Path;
+
+use super::{Checker, Step};
+use crate::Inode;
+use crate::Source;
+use crate::{Corruption, Defect, Error, FileType};
+
+impl<S: Source> Checker<'_, S> {
+    /// Whether fast commits changed inode `ino`.
+    pub(super) fn is_unsettled(&self, ino: u32) -> bool {
+        self.volume.replayed().before().contains_key(&ino)
+    }
+
+    /// What the replay left out, and what the inodes had that fast commits changed.
+    pub(super) fn before_fast_commits(&mut self) -> Step {
+        let volume = self.volume;
+        let superblock = volume.superblock();
+        if volume.replayed().lost().is_some() {
+            let lost = Corruption::new(Defect::JournalChecksum).in_inode(superblock.journal_ino());
+            self.found(lost, None)?;
+        }
+        let per_group = superblock.inodes_per_group();
+        for (ino, bytes) in volume.replayed().before() {
+            self.tick()?;
+            let number = (ino - 1) / per_group;
+            let Ok(group) = volume.group(number) else { continue };
+            let written = per_group.saturating_sub(group.unused_inodes);
+            // What the table holds behind those that were ever used is anything.
+            let was_used = !group.inode_uninit && (ino - 1) % per_group < written;
+            let Some(inode) =
+                Inode::parse(superblock, *ino, bytes).ok().filter(|inode| was_used && !inode.is_free())
+            else {
+                continue;
+            };
+            if inode.file_type() == FileType::Directory {
+                *self.directories.entry(number).or_default() += 1;
+            }
+            if inode.attribute_block() != 0 {
+                self.unsettle(inode.attribute_block(), 1);
+            }
+            if !inode.has_blocks() {
+                continue;
+            }
+            let mut nodes = Vec::new();
+            let visited = volume.visit_mapping_blocks(&inode, &mut |block| {
+                nodes.push(block);
+                Ok(())
+            });
+            let map = visited.and_then(|()| volume.stored_extent_map(&inode));
+            if let Some(map) = self.sound(map, Some(*ino), None)? {
+                nodes.iter().for_each(|block| self.unsettle(*block, 1));
+                for extent in map.extents() {
+                    self.unsettle(extent.physical, u64::from(extent.blocks));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unsettle(&mut self, start: u64, blocks: u64) {
+        for block in start..start.saturating_add(blocks) {
+            let cluster = self.cluster(block);
+            self.unsettled.insert(cluster);
+        }
+    }
+
+    /// Claims the extents of `inode`, which fast commits changed; whether all of them are known.
+    pub(super) fn replayed_extents_of(&mut self, inode: &Inode, path: Option<&Path>) -> Step<bool> {
+        let map = match self.volume.extent_map(inode) {
+            Err(Error::Unsupported(_)) => return Ok(false),
+            map => self.sound(map, Some(inode.ino()), path)?,
+        };
+        let Some(map) = map else { return Ok(false) };
+        for extent in map.extents() {
+            self.claim(extent.physical, u64::from(extent.blocks), Some(inode.ino()), path)?;
+            self.unsettle(extent.physical, u64::from(extent.blocks));
+        }
+        Ok(map.is_complete())
+    }
+}

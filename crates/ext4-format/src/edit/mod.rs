@@ -1,0 +1,16 @@
+//! How structures are changed, in bytes that were checked when they were read: pure functions, which leave a structure with its right checksum.
+
+pub mod bitmap;
+pub mod dirent;
+mod extents;
+mod group;
+pub mod htree;
+mod inode;
+mod superblock;
+mod xattr;
+
+pub use extents::{NodeEdit, joined, max_blocks};
+pub use group::GroupEdit;
+pub use inode::InodeEdit;
+pub use superblock::{SuperblockEdit, superblock_place};
+pub use xattr::{AttributeList, Found, Full, set_references};

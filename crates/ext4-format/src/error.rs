@@ -1,0 +1,282 @@
+//! What can be wrong with what is on a disk, and with what was asked of it.
+
+use std::borrow::Cow;
+
+use crate::source::SourceError;
+
+/// What a structure on the disk has wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Defect {
+    /// The magic number of a superblock is not ext4's.
+    SuperblockMagic,
+    /// The superblock's checksum is wrong.
+    SuperblockChecksum,
+    /// A field of the superblock has a value that cannot be.
+    SuperblockField(&'static str),
+    /// A group descriptor's checksum is wrong.
+    GroupChecksum,
+    /// A group descriptor points out of the file system.
+    GroupPointer,
+    /// A block or inode bitmap's checksum is wrong.
+    BitmapChecksum,
+    /// An inode's checksum is wrong.
+    InodeChecksum,
+    /// An inode number that cannot be.
+    InodeNumber,
+    /// A directory entry or handle leads to an inode that is not in use.
+    InodeFree,
+    /// A field of an inode has a value that cannot be.
+    InodeField(&'static str),
+    /// An extent node's magic number, depth or counts are wrong.
+    ExtentHeader,
+    /// An extent node's checksum is wrong.
+    ExtentChecksum,
+    /// Extents out of order, overlapping, of length 0, or not where their parent says.
+    ExtentOrder,
+    /// An extent, or a pointer of a block map, leads out of the file system.
+    BlockPointer,
+    /// A directory block's checksum is wrong.
+    DirectoryChecksum,
+    /// A directory entry's length or name cannot be.
+    DirectoryEntry,
+    /// A directory's hash tree is malformed.
+    HashTree,
+    /// The checksum of a node of a directory's hash tree is wrong.
+    HashTreeChecksum,
+    /// A symbolic link is too long, or its text is not there.
+    SymbolicLink,
+    /// An extended attribute's header, entry or value cannot be.
+    Attribute,
+    /// The checksum of a block of extended attributes is wrong.
+    AttributeChecksum,
+    /// Inline data that are not there, or longer than their room.
+    InlineData,
+    /// The journal's superblock cannot be.
+    JournalSuperblock,
+    /// The checksum of the journal's superblock, or of a block in it that recovery needs, is wrong.
+    JournalChecksum,
+    /// A block of the journal cannot be what it says.
+    JournalBlock,
+    /// The journal says of itself that it was aborted, with this errno.
+    JournalAborted(i32),
+    /// A structure's block is claimed by something else too.
+    BlockShared,
+    /// Blocks are in use, from this one on, that their bitmap says are free.
+    BlockUnmarked,
+    /// Blocks are marked as in use, from this one on, and nothing uses them.
+    BlockLeaked,
+    /// An inode is in use, and its bitmap says that it is free.
+    InodeUnmarked,
+    /// An inode is marked as in use, and is not.
+    InodeLeaked,
+    /// An inode is in use, and no name leads to it.
+    InodeUnreachable,
+    /// An inode has more or fewer names than it says.
+    LinkCount,
+    /// An inode has more or fewer blocks than it says.
+    BlockCount,
+    /// A count that a group's descriptor keeps is wrong.
+    FreeCount(&'static str),
+    /// What lies behind the last bit of a bitmap is not marked as in use.
+    BitmapPadding,
+    /// `.` or `..` leads to something else than the directory or its parent.
+    DirectoryParent,
+    /// A directory has two names.
+    DirectoryNames,
+    /// A block of attributes has more or fewer inodes than it says.
+    AttributeReferences,
+    /// The list of inodes that are being deleted leads to what cannot be.
+    OrphanList,
+    /// Inodes are left to be deleted, and nothing says that the file system was not unmounted.
+    OrphansLeft,
+    /// A directory has two entries of one name.
+    DuplicateName,
+    /// The resize inode does not lead to the room behind the group descriptors.
+    ResizeInode,
+    /// A field of a group descriptor has a value that cannot be.
+    GroupField(&'static str),
+    /// A quota file's header or tree cannot be.
+    QuotaFile,
+    /// A quota file says that somebody uses more or less than they do.
+    QuotaUsage,
+    /// The block of multiple mount protection has not its magic number.
+    MmpMagic,
+    /// The checksum of the block of multiple mount protection is wrong.
+    MmpChecksum,
+    /// A field of the block of multiple mount protection has a value that cannot be.
+    MmpField(&'static str),
+}
+
+impl Defect {
+    /// Its kind in one word for programs: `extent-checksum`.
+    pub fn kind(&self) -> String {
+        let mut kind = String::new();
+        for letter in format!("{self:?}").chars().take_while(char::is_ascii_alphanumeric) {
+            if letter.is_ascii_uppercase() && !kind.is_empty() {
+                kind.push('-');
+            }
+            kind.push(letter.to_ascii_lowercase());
+        }
+        kind
+    }
+}
+
+/// A defect, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Corruption {
+    /// What is wrong.
+    pub defect: Defect,
+    /// In which inode, if in one (the journal is inode 8).
+    pub ino: Option<u32>,
+    /// In which block of the file system (or group, for a defect of a descriptor), if it is known.
+    pub block: Option<u64>,
+}
+
+impl Corruption {
+    /// `defect`, nobody knows where yet.
+    pub const fn new(defect: Defect) -> Self {
+        Self { defect, ino: None, block: None }
+    }
+
+    /// In inode `ino`, unless one is named already.
+    #[must_use]
+    pub fn in_inode(mut self, ino: u32) -> Self {
+        self.ino.get_or_insert(ino);
+        self
+    }
+
+    /// In block `block`, unless one is named already.
+    #[must_use]
+    pub fn in_block(mut self, block: u64) -> Self {
+        self.block.get_or_insert(block);
+        self
+    }
+}
+
+impl std::fmt::Display for Defect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text: Cow<'static, str> = match self {
+            Self::SuperblockMagic => "not an ext4 superblock (wrong magic number)".into(),
+            Self::SuperblockChecksum => "the superblock's checksum is wrong".into(),
+            Self::SuperblockField(field) => format!("the superblock's {field} cannot be").into(),
+            Self::GroupChecksum => "a group descriptor's checksum is wrong".into(),
+            Self::GroupPointer => "a group descriptor points out of the file system".into(),
+            Self::BitmapChecksum => "a bitmap's checksum is wrong".into(),
+            Self::InodeChecksum => "the inode's checksum is wrong".into(),
+            Self::InodeNumber => "an inode number that cannot be".into(),
+            Self::InodeFree => "the inode is not in use, but something leads to it".into(),
+            Self::InodeField(field) => format!("the inode's {field} cannot be").into(),
+            Self::ExtentHeader => "an extent node's header cannot be".into(),
+            Self::ExtentChecksum => "an extent node's checksum is wrong".into(),
+            Self::ExtentOrder => "extents are out of order or overlap".into(),
+            Self::BlockPointer => "a block number leads out of the file system".into(),
+            Self::DirectoryChecksum => "a directory block's checksum is wrong".into(),
+            Self::DirectoryEntry => "a directory entry cannot be".into(),
+            Self::HashTree => "the directory's hash tree is malformed".into(),
+            Self::HashTreeChecksum => "the checksum of a hash tree node is wrong".into(),
+            Self::SymbolicLink => "the symbolic link's text is not there".into(),
+            Self::Attribute => "an extended attribute cannot be".into(),
+            Self::AttributeChecksum => "the checksum of a block of extended attributes is wrong".into(),
+            Self::InlineData => "inline data are not where they should be".into(),
+            Self::JournalSuperblock => "the journal's superblock cannot be".into(),
+            Self::JournalChecksum => "a checksum in the journal is wrong".into(),
+            Self::JournalBlock => "a block of the journal cannot be what it says".into(),
+            Self::JournalAborted(errno) => format!("the journal was aborted (errno {errno})").into(),
+            Self::BlockShared => "a block belongs to two owners".into(),
+            Self::BlockUnmarked => "blocks are in use, and their bitmap says that they are free".into(),
+            Self::BlockLeaked => "blocks are marked as in use, and nothing uses them".into(),
+            Self::InodeUnmarked => "the inode is in use, and its bitmap says that it is free".into(),
+            Self::InodeLeaked => "the inode is marked as in use, and is not".into(),
+            Self::InodeUnreachable => "the inode is in use, and no name leads to it".into(),
+            Self::LinkCount => "the inode's link count is wrong".into(),
+            Self::BlockCount => "the inode's block count is wrong".into(),
+            Self::FreeCount(of) => format!("the count of {of} is wrong").into(),
+            Self::BitmapPadding => "what lies behind the end of a bitmap is not marked as in use".into(),
+            Self::DirectoryParent => "`.` or `..` leads elsewhere".into(),
+            Self::DirectoryNames => "the directory has two names".into(),
+            Self::AttributeReferences => "the reference count of a block of attributes is wrong".into(),
+            Self::OrphanList => "the list of inodes that are being deleted cannot be".into(),
+            Self::OrphansLeft => {
+                "inodes are left to be deleted, though nothing says that recovery is needed".into()
+            }
+            Self::DuplicateName => "the directory has two entries of one name".into(),
+            Self::ResizeInode => "the resize inode does not lead to the room for group descriptors".into(),
+            Self::GroupField(field) => format!("the group descriptor's {field} cannot be").into(),
+            Self::QuotaFile => "the quota file cannot be what it says".into(),
+            Self::QuotaUsage => "the quota file has somebody's usage wrong".into(),
+            Self::MmpMagic => "the block of multiple mount protection is none (wrong magic number)".into(),
+            Self::MmpChecksum => "the checksum of the block of multiple mount protection is wrong".into(),
+            Self::MmpField(field) => {
+                format!("the {field} in the block of multiple mount protection cannot be").into()
+            }
+        };
+        f.write_str(&text)
+    }
+}
+
+impl std::fmt::Display for Corruption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.defect.fmt(f)?;
+        match (self.ino, self.block) {
+            (Some(ino), Some(block)) => write!(f, ": inode {ino}, block {block}"),
+            (Some(ino), None) => write!(f, ": inode {ino}"),
+            (None, Some(block)) => write!(f, ": block {block}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Corruption {}
+
+/// What this implementation does not do, by name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {advice}")]
+pub struct Unsupported {
+    /// The feature's or flag's name, as `dumpe2fs` or `lsattr` has it.
+    pub what: String,
+    /// What would help.
+    pub advice: &'static str,
+}
+
+/// Why something could not be read or looked up.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such file or directory.
+    #[error("no such file or directory")]
+    NotFound,
+    /// A part of the path that should be a directory is none.
+    #[error("not a directory")]
+    NotDirectory,
+    /// Too many symbolic links, or one that leads to itself.
+    #[error("too many symbolic links")]
+    Loop,
+    /// A name of more than 255 bytes, or a path of more than 4,095.
+    #[error("the name is too long")]
+    NameTooLong,
+    /// An argument that makes no sense.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The disk says what cannot be.
+    #[error("the file system is damaged: {0}")]
+    Corrupt(#[from] Corruption),
+    /// Something that is not supported.
+    #[error("not supported: {0}")]
+    Unsupported(#[from] Unsupported),
+    /// The source has no bytes.
+    #[error(transparent)]
+    Source(SourceError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_words_for_programs() {
+        assert_eq!(Defect::ExtentChecksum.kind(), "extent-checksum");
+        assert_eq!(Defect::InodeField("size").kind(), "inode-field");
+        assert_eq!(Defect::JournalAborted(5).kind(), "journal-aborted");
+    }
+}

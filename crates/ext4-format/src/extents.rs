@@ -1,0 +1,411 @@
+//! Nodes of extent trees (kernel documentation: `filesystems/ext4/ifork.rst`; e2fsprogs: `ext3_extents.h`).
+
+use std::ops::Range;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum::crc32c;
+use super::mapping::{MappedExtent, Run};
+use super::superblock::Superblock;
+use crate::Defect;
+
+/// `eh_magic`.
+pub(super) const MAGIC: u16 = 0xF30A;
+/// The deepest a tree can be (EXT4_MAX_EXTENT_DEPTH).
+pub const MAX_DEPTH: u16 = 5;
+/// Logical blocks that a file can have.
+pub const LOGICAL_BLOCKS: u64 = 1 << 32;
+/// The longest extent that holds data, in blocks (EXT_INIT_MAX_LEN); a longer one is an unwritten one and this much shorter.
+pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawHeader {
+    pub(crate) magic: U16,
+    pub(crate) entries: U16,
+    pub(crate) max: U16,
+    pub(crate) depth: U16,
+    pub(crate) generation: U32,
+}
+
+/// `struct ext3_extent_idx`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawIndex {
+    block: U32,
+    leaf_lo: U32,
+    leaf_hi: U16,
+    unused: U16,
+}
+
+/// `struct ext3_extent`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawExtent {
+    block: U32,
+    len: U16,
+    start_hi: U16,
+    start_lo: U32,
+}
+
+pub(super) const ENTRY_BYTES: usize = 12;
+pub(super) const TAIL_BYTES: usize = 4;
+
+const _: () = {
+    assert!(size_of::<RawHeader>() == ENTRY_BYTES);
+    assert!(size_of::<RawIndex>() == ENTRY_BYTES);
+    assert!(size_of::<RawExtent>() == ENTRY_BYTES);
+};
+
+impl RawIndex {
+    /// An entry for the node in `child`, whose first block in the file is `first`.
+    pub(super) fn new(first: u32, child: u64) -> Self {
+        Self {
+            block: U32::new(first),
+            leaf_lo: U32::new(child as u32),
+            leaf_hi: U16::new((child >> 32) as u16),
+            unused: U16::ZERO,
+        }
+    }
+
+    fn first(&self) -> u64 {
+        u64::from(self.block.get())
+    }
+
+    pub(super) fn child(&self) -> u64 {
+        u64::from(self.leaf_lo.get()) | u64::from(self.leaf_hi.get()) << 32
+    }
+}
+
+impl RawExtent {
+    fn first(&self) -> u64 {
+        u64::from(self.block.get())
+    }
+
+    fn blocks(&self) -> u16 {
+        let len = self.len.get();
+        if len > MAX_WRITTEN_BLOCKS { len - MAX_WRITTEN_BLOCKS } else { len }
+    }
+
+    fn end(&self) -> u64 {
+        self.first() + u64::from(self.blocks())
+    }
+
+    /// The entry for `extent`, which is no longer than one may be.
+    pub(super) fn new(extent: &MappedExtent) -> Self {
+        let unwritten = if extent.unwritten { MAX_WRITTEN_BLOCKS } else { 0 };
+        Self {
+            block: U32::new(extent.logical),
+            len: U16::new(extent.blocks as u16 + unwritten),
+            start_hi: U16::new((extent.physical >> 32) as u16),
+            start_lo: U32::new(extent.physical as u32),
+        }
+    }
+
+    pub(super) fn mapped(&self) -> MappedExtent {
+        MappedExtent {
+            logical: self.block.get(),
+            blocks: u32::from(self.blocks()),
+            physical: u64::from(self.start_lo.get()) | u64::from(self.start_hi.get()) << 32,
+            unwritten: self.len.get() > MAX_WRITTEN_BLOCKS,
+        }
+    }
+}
+
+/// Where a node is in its tree, as its parent says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its depth, 0 for a leaf; `None`: it is the root and says itself.
+    pub depth: Option<u16>,
+    /// The logical blocks that it is responsible for.
+    pub range: Range<u64>,
+}
+
+impl Place {
+    /// That of the root.
+    pub fn root() -> Self {
+        Self { depth: None, range: 0..LOGICAL_BLOCKS }
+    }
+}
+
+/// Where one has to go on looking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Here it is.
+    Run(Run),
+    /// In the node in this block.
+    Child(u64, Place),
+}
+
+/// A node that is sound: entries in order, within its range, pointing into the file system.
+#[derive(Debug)]
+pub struct Node<'a> {
+    range: Range<u64>,
+    entries: Entries<'a>,
+}
+
+#[derive(Debug)]
+enum Entries<'a> {
+    Index(u16, &'a [RawIndex]),
+    Leaf(&'a [RawExtent]),
+}
+
+/// Whether the checksum at the end of the node `bytes` is right; `None`: its header is so wrong that there is no place for one.
+pub fn checksum_is_right(seed: u32, bytes: &[u8]) -> Option<bool> {
+    let (header, _) = RawHeader::read_from_prefix(bytes).ok()?;
+    let at = ENTRY_BYTES * (1 + usize::from(header.max.get()));
+    let tail = bytes.get(at..at + TAIL_BYTES)?;
+    Some(crc32c(seed, &bytes[..at]).to_le_bytes() == *tail)
+}
+
+impl<'a> Node<'a> {
+    /// Reads the node in `bytes`: a block, or an inode's `i_block`.
+    ///
+    /// # Errors
+    /// [`Defect::ExtentHeader`], [`Defect::ExtentOrder`] or [`Defect::BlockPointer`].
+    pub fn parse(superblock: &Superblock, bytes: &'a [u8], place: Place) -> Result<Self, Defect> {
+        let (header, rest) = RawHeader::read_from_prefix(bytes).map_err(|_| Defect::ExtentHeader)?;
+        let (count, depth) = (usize::from(header.entries.get()), header.depth.get());
+        let max = usize::from(header.max.get());
+        let sound = header.magic.get() == MAGIC
+            && depth <= MAX_DEPTH
+            && place.depth.is_none_or(|expected| expected == depth)
+            && max > 0
+            && max <= rest.len() / ENTRY_BYTES
+            && count <= max
+            // Only a file that has nothing has a node with nothing in it.
+            && (count > 0 || (place.depth.is_none() && depth == 0));
+        if !sound {
+            return Err(Defect::ExtentHeader);
+        }
+        let rest = bytes.get(ENTRY_BYTES..).unwrap_or_default();
+        let entries = if depth == 0 {
+            let (extents, _) =
+                <[RawExtent]>::ref_from_prefix_with_elems(rest, count).map_err(|_| Defect::ExtentHeader)?;
+            Entries::Leaf(extents)
+        } else {
+            let (indexes, _) =
+                <[RawIndex]>::ref_from_prefix_with_elems(rest, count).map_err(|_| Defect::ExtentHeader)?;
+            Entries::Index(depth, indexes)
+        };
+        let node = Self { range: place.range, entries };
+        // A parent names the very first block of its child.
+        let first = match &node.entries {
+            Entries::Leaf(extents) => extents.first().map(RawExtent::first),
+            Entries::Index(_, indexes) => indexes.first().map(RawIndex::first),
+        };
+        if place.depth.is_some() && first != Some(node.range.start) {
+            return Err(Defect::ExtentOrder);
+        }
+        node.check(superblock)?;
+        Ok(node)
+    }
+
+    fn check(&self, superblock: &Superblock) -> Result<(), Defect> {
+        let mut from = self.range.start;
+        match self.entries {
+            Entries::Leaf(extents) => {
+                for extent in extents {
+                    if extent.blocks() == 0 || extent.first() < from || extent.end() > self.range.end {
+                        return Err(Defect::ExtentOrder);
+                    }
+                    if !superblock.holds(extent.mapped().physical, u64::from(extent.blocks())) {
+                        return Err(Defect::BlockPointer);
+                    }
+                    from = extent.end();
+                }
+            }
+            Entries::Index(_, indexes) => {
+                for index in indexes {
+                    if index.first() < from || index.first() >= self.range.end {
+                        return Err(Defect::ExtentOrder);
+                    }
+                    if !superblock.holds(index.child(), 1) {
+                        return Err(Defect::BlockPointer);
+                    }
+                    from = index.first() + 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of logical block `logical`, which is in the node's range.
+    pub fn find(&self, logical: u64) -> Found {
+        match self.entries {
+            Entries::Leaf(extents) => {
+                let after = extents.partition_point(|extent| extent.first() <= logical);
+                let end = extents.get(after).map_or(self.range.end, RawExtent::first);
+                let before = after.checked_sub(1).and_then(|before| extents.get(before));
+                let run = before.and_then(|extent| extent.mapped().run_at(logical));
+                Found::Run(run.unwrap_or_else(|| Run::hole(end.saturating_sub(logical))))
+            }
+            Entries::Index(_, indexes) => {
+                let after = indexes.partition_point(|index| index.first() <= logical);
+                match after.checked_sub(1).and_then(|before| self.children().nth(before)) {
+                    Some((block, place)) => Found::Child(block, place),
+                    // Before everything there is: a hole.
+                    None => {
+                        let first = indexes.first().map_or(self.range.end, RawIndex::first);
+                        Found::Run(Run::hole(first.saturating_sub(logical)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// The entry of an index that is nearest to block `logical` of the file, which may lie before all of them: slot, block and place of the
+    /// node that it leads to. `None` in a leaf.
+    pub fn child_near(&self, logical: u64) -> Option<(usize, u64, Place)> {
+        let Entries::Index(_, indexes) = self.entries else { return None };
+        let slot = indexes.partition_point(|index| index.first() <= logical).saturating_sub(1);
+        self.children().nth(slot).map(|(block, place)| (slot, block, place))
+    }
+
+    /// The extents of a leaf, in order.
+    pub fn extents(&self) -> impl Iterator<Item = MappedExtent> + '_ {
+        let extents = match self.entries {
+            Entries::Leaf(extents) => extents,
+            Entries::Index(..) => &[],
+        };
+        extents.iter().map(RawExtent::mapped)
+    }
+
+    /// The blocks of the nodes below, in order, and their places.
+    pub fn children(&self) -> impl Iterator<Item = (u64, Place)> + '_ {
+        let (depth, indexes): (u16, &[RawIndex]) = match self.entries {
+            Entries::Leaf(_) => (1, &[]),
+            Entries::Index(depth, indexes) => (depth, indexes),
+        };
+        indexes.iter().enumerate().map(move |(at, index)| {
+            let end = indexes.get(at + 1).map_or(self.range.end, RawIndex::first);
+            (index.child(), Place { depth: Some(depth - 1), range: index.first()..end })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::superblock::tests::example;
+
+    fn header(entries: u16, max: u16, depth: u16) -> Vec<u8> {
+        let fields = [MAGIC, entries, max, depth, 0, 0];
+        fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+    }
+
+    /// A leaf in a block of 1 KiB.
+    fn leaf(extents: &[(u32, u16, u32)]) -> Vec<u8> {
+        let mut bytes = header(extents.len() as u16, 84, 0);
+        for (logical, len, physical) in extents {
+            bytes.extend(logical.to_le_bytes());
+            bytes.extend(len.to_le_bytes());
+            bytes.extend([0; 2]);
+            bytes.extend(physical.to_le_bytes());
+        }
+        bytes.resize(1024, 0);
+        bytes
+    }
+
+    fn index(depth: u16, children: &[(u32, u32)]) -> Vec<u8> {
+        let mut bytes = header(children.len() as u16, 84, depth);
+        for (logical, child) in children {
+            bytes.extend(logical.to_le_bytes());
+            bytes.extend(child.to_le_bytes());
+            bytes.extend([0; 4]);
+        }
+        bytes.resize(1024, 0);
+        bytes
+    }
+
+    fn defect(bytes: &[u8], place: Place) -> Option<Defect> {
+        Node::parse(&example(), bytes, place).err()
+    }
+
+    #[test]
+    fn a_leaf_tells_what_is_where() {
+        let (superblock, bytes) = (example(), leaf(&[(10, 5, 100), (20, 0x8000 + 3, 200), (23, 1, 300)]));
+        let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
+        let at = |logical| match node.find(logical) {
+            Found::Run(run) => (run.physical, run.blocks, run.state),
+            Found::Child(..) => panic!("a leaf has no children"),
+        };
+        use super::super::mapping::RunState::{Hole, Unwritten, Written};
+        assert_eq!(at(0), (0, 10, Hole));
+        assert_eq!(at(10), (100, 5, Written));
+        assert_eq!(at(14), (104, 1, Written));
+        assert_eq!(at(15), (0, 5, Hole));
+        assert_eq!(at(21), (201, 2, Unwritten));
+        assert_eq!(at(23), (300, 1, Written));
+        assert_eq!(at(24), (0, LOGICAL_BLOCKS - 24, Hole));
+        // The longest that is written, and the shortest that is not.
+        let lengths = leaf(&[(0, 0x8000, 100), (0x8000, 0x8001, 200)]);
+        let node = Node::parse(&superblock, &lengths, Place::root()).unwrap();
+        let found: Vec<_> = node.extents().map(|extent| (extent.blocks, extent.unwritten)).collect();
+        assert_eq!(found, [(0x8000, false), (1, true)]);
+    }
+
+    #[test]
+    fn an_index_leads_on_with_a_range() {
+        let (superblock, bytes) = (example(), index(2, &[(5, 100), (50, 101)]));
+        let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
+        assert_eq!(node.find(4), Found::Run(Run::hole(1)));
+        let first = Place { depth: Some(1), range: 5..50 };
+        assert_eq!(node.find(5), Found::Child(100, first.clone()));
+        assert_eq!(node.find(49), Found::Child(100, first.clone()));
+        assert_eq!(node.find(50), Found::Child(101, Place { depth: Some(1), range: 50..LOGICAL_BLOCKS }));
+        // What a child may hold.
+        assert_eq!(defect(&index(1, &[(5, 7), (49, 8)]), first.clone()), None);
+        assert_eq!(defect(&index(1, &[(6, 7)]), first.clone()), Some(Defect::ExtentOrder));
+        assert_eq!(defect(&index(1, &[(5, 7), (50, 8)]), first.clone()), Some(Defect::ExtentOrder));
+        assert_eq!(defect(&index(2, &[(5, 7)]), first.clone()), Some(Defect::ExtentHeader));
+        assert_eq!(defect(&leaf(&[(5, 7, 7)]), first), Some(Defect::ExtentHeader));
+        let below = || Place { depth: Some(0), range: 5..50 };
+        assert_eq!(defect(&leaf(&[(5, 45, 7)]), below()), None);
+        assert_eq!(defect(&leaf(&[(5, 46, 7)]), below()), Some(Defect::ExtentOrder));
+        assert_eq!(defect(&leaf(&[]), below()), Some(Defect::ExtentHeader));
+    }
+
+    #[test]
+    fn what_cannot_be_has_a_name() {
+        let root = Place::root;
+        assert_eq!(defect(&leaf(&[]), root()), None);
+        assert_eq!(defect(&index(1, &[]), root()), Some(Defect::ExtentHeader));
+        assert_eq!(defect(&index(6, &[(0, 5)]), root()), Some(Defect::ExtentHeader));
+        let mut wrong = leaf(&[(0, 1, 5)]);
+        wrong[0] = 0;
+        assert_eq!(defect(&wrong, root()), Some(Defect::ExtentHeader));
+        assert_eq!(defect(&leaf(&[(0, 1, 5)])[..20], root()), Some(Defect::ExtentHeader));
+        assert_eq!(defect(&[], root()), Some(Defect::ExtentHeader));
+        for (entries, max) in [(85, 85), (2, 1), (0, 0)] {
+            let mut bytes = header(entries, max, 0);
+            bytes.resize(1024, 0);
+            assert_eq!(defect(&bytes, root()), Some(Defect::ExtentHeader));
+        }
+        assert_eq!(defect(&leaf(&[(0, 0, 5)]), root()), Some(Defect::ExtentOrder));
+        assert_eq!(defect(&leaf(&[(9, 1, 5), (8, 1, 9)]), root()), Some(Defect::ExtentOrder));
+        assert_eq!(defect(&leaf(&[(8, 2, 5), (9, 1, 9)]), root()), Some(Defect::ExtentOrder));
+        assert_eq!(defect(&leaf(&[(u32::MAX, 1, 5)]), root()), None);
+        assert_eq!(defect(&leaf(&[(u32::MAX, 2, 5)]), root()), Some(Defect::ExtentOrder));
+        // The example has 65,536 blocks, and its first one is no file's.
+        assert_eq!(defect(&leaf(&[(0, 1, 65_535)]), root()), None);
+        assert_eq!(defect(&leaf(&[(0, 2, 65_535)]), root()), Some(Defect::BlockPointer));
+        assert_eq!(defect(&leaf(&[(0, 1, 1)]), root()), Some(Defect::BlockPointer));
+        assert_eq!(defect(&index(1, &[(0, 1)]), root()), Some(Defect::BlockPointer));
+        assert_eq!(defect(&index(1, &[(0, 65_536)]), root()), Some(Defect::BlockPointer));
+    }
+
+    #[test]
+    fn the_checksum_lies_behind_the_last_possible_entry() {
+        let mut bytes = leaf(&[(0, 1, 5)]);
+        let at = 12 * 85;
+        let right = crc32c(7, &bytes[..at]).to_le_bytes();
+        bytes[at..at + 4].copy_from_slice(&right);
+        assert_eq!(checksum_is_right(7, &bytes), Some(true));
+        assert_eq!(checksum_is_right(8, &bytes), Some(false));
+        bytes[4] = 85;
+        assert_eq!(checksum_is_right(7, &bytes), None);
+        assert_eq!(checksum_is_right(7, &[]), None);
+    }
+}

@@ -1,0 +1,414 @@
+//! Inodes (kernel documentation: `filesystems/ext4/inodes.rst`; e2fsprogs: `struct ext2_inode_large`).
+
+use std::sync::Arc;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum::{crc32c, inode_seed};
+use super::features::{incompat, ro_compat};
+use super::superblock::Superblock;
+use crate::{Corruption, Defect, FileType, Metadata, Timestamp, Unsupported};
+
+/// `i_flags` (EXT4_*_FL).
+#[expect(missing_docs, reason = "named as in e2fsprogs' ext2_fs.h")]
+pub mod flags {
+    pub const IMMUTABLE: u32 = 0x10;
+    pub const APPEND: u32 = 0x20;
+    pub const ENCRYPT: u32 = 0x800;
+    pub const JOURNAL_DATA: u32 = 0x4000;
+    pub const INDEX: u32 = 0x1000;
+    pub const HUGE_FILE: u32 = 0x40000;
+    pub const EXTENTS: u32 = 0x80000;
+    pub const VERITY: u32 = 0x10_0000;
+    pub const EA_INODE: u32 = 0x20_0000;
+    pub const INLINE_DATA: u32 = 0x1000_0000;
+    pub const PROJINHERIT: u32 = 0x2000_0000;
+    pub const CASEFOLD: u32 = 0x4000_0000;
+}
+
+/// Magic number before the attributes in an inode, and in a block of them (EXT4_XATTR_MAGIC).
+pub const ATTRIBUTES_MAGIC: [u8; 4] = 0xEA02_0000_u32.to_le_bytes();
+/// Size of `i_block`, in bytes.
+pub const BLOCK_AREA_BYTES: usize = 60;
+
+/// The 128 bytes that every inode has.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawInode {
+    pub(crate) mode: U16,
+    pub(crate) uid: U16,
+    pub(crate) size_lo: U32,
+    pub(crate) atime: U32,
+    pub(crate) ctime: U32,
+    pub(crate) mtime: U32,
+    pub(crate) dtime: U32,
+    pub(crate) gid: U16,
+    pub(crate) links_count: U16,
+    pub(crate) blocks_lo: U32,
+    pub(crate) flags: U32,
+    pub(crate) version: U32,
+    pub(crate) block: [u8; BLOCK_AREA_BYTES],
+    pub(crate) generation: U32,
+    pub(crate) file_acl_lo: U32,
+    pub(crate) size_high: U32,
+    pub(crate) obso_faddr: U32,
+    pub(crate) blocks_high: U16,
+    pub(crate) file_acl_high: U16,
+    pub(crate) uid_high: U16,
+    pub(crate) gid_high: U16,
+    pub(crate) checksum_lo: U16,
+    pub(crate) reserved: U16,
+}
+
+/// What may follow, as far as `i_extra_isize` goes.
+#[derive(Debug, Clone, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawInodeExtra {
+    pub(crate) extra_isize: U16,
+    pub(crate) checksum_hi: U16,
+    pub(crate) ctime_extra: U32,
+    pub(crate) mtime_extra: U32,
+    pub(crate) atime_extra: U32,
+    pub(crate) crtime: U32,
+    pub(crate) crtime_extra: U32,
+    pub(crate) version_hi: U32,
+    pub(crate) projid: U32,
+}
+
+const GOOD_OLD_BYTES: usize = size_of::<RawInode>();
+const EXTRA_BYTES: usize = size_of::<RawInodeExtra>();
+const CHECKSUM_LO_AT: usize = std::mem::offset_of!(RawInode, checksum_lo);
+const CHECKSUM_HI_AT: usize = GOOD_OLD_BYTES + std::mem::offset_of!(RawInodeExtra, checksum_hi);
+/// The size that mkfs gives inodes.
+const USUAL_BYTES: usize = 256;
+
+const _: () = {
+    assert!(GOOD_OLD_BYTES == 128);
+    assert!(std::mem::offset_of!(RawInode, block) == 0x28);
+    assert!(std::mem::offset_of!(RawInode, generation) == 0x64);
+    assert!(CHECKSUM_LO_AT == 0x7C);
+    assert!(CHECKSUM_HI_AT == 0x82);
+    assert!(EXTRA_BYTES == 32);
+    assert!(std::mem::offset_of!(RawInodeExtra, projid) == 0x1C);
+};
+
+/// An inode whose fields can be. It is a copy: nothing of the block it came from is held.
+#[derive(Debug, Clone)]
+pub struct Inode {
+    metadata: Metadata,
+    seed: u32,
+    /// The type in `i_mode` is none: free inodes, and that of the bad blocks.
+    typeless: bool,
+    fast_symlink: bool,
+    dtime: u32,
+    attribute_block: u64,
+    block: [u8; BLOCK_AREA_BYTES],
+    body: Arc<[u8]>,
+}
+
+/// A time of `seconds`, and its `extra` word: two more bits of seconds, and nanoseconds (`ext4_decode_extra_time`).
+fn timestamp(seconds: U32, extra: U32) -> Timestamp {
+    let extra = extra.get();
+    Timestamp {
+        seconds: i64::from(seconds.get() as i32) + (i64::from(extra & 3) << 32),
+        nanoseconds: (extra >> 2).min(999_999_999),
+    }
+}
+
+/// Major and minor number, in the old or the new form (`i_block[0]`, `i_block[1]`).
+fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
+    let word = |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    match (word(0), word(4)) {
+        (0, new) => ((new >> 8) & 0xFFF, (new & 0xFF) | ((new >> 12) & 0xF_FF00)),
+        (old, _) => ((old >> 8) & 0xFF, old & 0xFF),
+    }
+}
+
+/// The type that `mode` has; `None`: 0.
+fn file_type(mode: u16) -> Result<Option<FileType>, Defect> {
+    Ok(Some(match mode >> 12 {
+        0 => return Ok(None),
+        0x1 => FileType::Fifo,
+        0x2 => FileType::Character,
+        0x4 => FileType::Directory,
+        0x6 => FileType::Block,
+        0x8 => FileType::Regular,
+        0xA => FileType::Symlink,
+        0xC => FileType::Socket,
+        _ => return Err(Defect::InodeField("type")),
+    }))
+}
+
+/// The checksum that `bytes`, inode `ino`, should have, and the bits of it that there is room for, in the form of `lo | hi << 16`.
+fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> (u32, u32) {
+    // As most are: in one piece, that takes a third of the time.
+    if has_high && let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
+        for at in [CHECKSUM_LO_AT, CHECKSUM_HI_AT] {
+            whole[at..at + 2].fill(0);
+        }
+        return (crc32c(seed, &whole), u32::MAX);
+    }
+    let state = crc32c(seed, &bytes[..CHECKSUM_LO_AT]);
+    let state = crc32c(crc32c(state, &[0; 2]), &bytes[CHECKSUM_LO_AT + 2..GOOD_OLD_BYTES]);
+    if !has_high {
+        return (crc32c(state, &bytes[GOOD_OLD_BYTES..]) & 0xFFFF, 0xFFFF);
+    }
+    let state = crc32c(state, &bytes[GOOD_OLD_BYTES..CHECKSUM_HI_AT]);
+    (crc32c(crc32c(state, &[0; 2]), &bytes[CHECKSUM_HI_AT + 2..]), u32::MAX)
+}
+
+/// Whether there is room for the upper half of the checksum.
+fn has_high_checksum(extra: &RawInodeExtra) -> bool {
+    usize::from(extra.extra_isize.get()) >= CHECKSUM_HI_AT + 2 - GOOD_OLD_BYTES
+}
+
+impl Inode {
+    /// Whether the checksum of inode `ino`, `bytes`, is right; where there are none it is. One that is all zeroes was never used: right too.
+    pub fn checksum_is_right(superblock: &Superblock, ino: u32, bytes: &[u8]) -> bool {
+        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return false };
+        if !superblock.has_checksums() {
+            return true;
+        }
+        let extra = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
+        let high = extra.filter(has_high_checksum).map(|extra| u32::from(extra.checksum_hi.get()) << 16);
+        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
+        let (expected, mask) = checksum(seed, bytes, high.is_some());
+        let found = u32::from(raw.checksum_lo.get()) | high.unwrap_or(0);
+        expected == found & mask || bytes.iter().all(|byte| *byte == 0)
+    }
+
+    /// Gives inode `ino`, `bytes`, its right checksum, where there are any.
+    pub(super) fn set_checksum(superblock: &Superblock, ino: u32, bytes: &mut [u8]) {
+        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return };
+        if !superblock.has_checksums() {
+            return;
+        }
+        let has_high =
+            RawInodeExtra::read_from_prefix(rest).is_ok_and(|(extra, _)| has_high_checksum(&extra));
+        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
+        let (right, _) = checksum(seed, bytes, has_high);
+        bytes[CHECKSUM_LO_AT..CHECKSUM_LO_AT + 2].copy_from_slice(&(right as u16).to_le_bytes());
+        if has_high {
+            bytes[CHECKSUM_HI_AT..CHECKSUM_HI_AT + 2].copy_from_slice(&((right >> 16) as u16).to_le_bytes());
+        }
+    }
+
+    /// Reads inode `ino` of `bytes`, as many as the file system's inodes have. Its checksum is
+    /// [something else](Self::checksum_is_right).
+    ///
+    /// # Errors
+    /// [`Defect::InodeField`].
+    pub fn parse(superblock: &Superblock, ino: u32, bytes: &[u8]) -> Result<Self, Corruption> {
+        let wrong = |field| Corruption::new(Defect::InodeField(field)).in_inode(ino);
+        let checked = |ok: bool, field| if ok { Ok(()) } else { Err(wrong(field)) };
+        let (raw, rest) = RawInode::read_from_prefix(bytes).map_err(|_| wrong("size on the disk"))?;
+        let told = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
+        let extra_isize = told.as_ref().map_or(0, |extra| usize::from(extra.extra_isize.get()));
+        checked(extra_isize <= rest.len() && extra_isize.is_multiple_of(4), "extra size")?;
+        // What lies behind `i_extra_isize` is not there, unless that is 0 (made by a kernel that knew none): then the kernel takes
+        // the fields as they are, zeroes.
+        let reach = if extra_isize == 0 { EXTRA_BYTES } else { extra_isize };
+        let fits = |end: usize| rest.len() >= end && reach >= end;
+
+        let extra = told.unwrap_or_default();
+        let when = |end: usize, word: U32| if fits(end) { word } else { U32::ZERO };
+        let mode = raw.mode.get();
+        let kind = file_type(mode).map_err(|defect| Corruption::new(defect).in_inode(ino))?;
+        let features = superblock.features();
+        let inode_flags = raw.flags.get();
+        let large = kind == Some(FileType::Regular) || features.has_incompat(incompat::LARGEDIR);
+        let size =
+            u64::from(raw.size_lo.get()) | if large { u64::from(raw.size_high.get()) << 32 } else { 0 };
+        checked(size <= i64::MAX as u64, "size")?;
+        let mut blocks_512 = u64::from(raw.blocks_lo.get());
+        if features.has_ro_compat(ro_compat::HUGE_FILE) {
+            blocks_512 |= u64::from(raw.blocks_high.get()) << 32;
+            if inode_flags & flags::HUGE_FILE != 0 {
+                blocks_512 <<= superblock.block_bits() - 9;
+            }
+        }
+        let bit64 = features.has_incompat(incompat::BIT64);
+        let attribute_block = u64::from(raw.file_acl_lo.get())
+            | if bit64 { u64::from(raw.file_acl_high.get()) << 32 } else { 0 };
+        checked(attribute_block == 0 || superblock.holds(attribute_block, 1), "attribute block")?;
+        let inline = inode_flags & flags::INLINE_DATA != 0;
+        let both = inline && inode_flags & flags::EXTENTS != 0;
+        checked(!both, "flags (inline data and extents)")?;
+        let fast_symlink = kind == Some(FileType::Symlink)
+            && !inline
+            && if features.has_incompat(incompat::EA_INODE) {
+                size > 0 && size < BLOCK_AREA_BYTES as u64
+            } else {
+                // Whoever has no blocks but those of the attributes holds its target itself (`ext4_inode_is_fast_symlink`).
+                let cluster_512 = u64::from(superblock.cluster_blocks()) << (superblock.block_bits() - 9);
+                blocks_512 == if attribute_block == 0 { 0 } else { cluster_512 }
+            };
+        let project = features.has_ro_compat(ro_compat::PROJECT)
+            && rest.len() >= EXTRA_BYTES
+            && extra_isize >= EXTRA_BYTES;
+        let special = matches!(kind, Some(FileType::Character | FileType::Block));
+        let metadata = Metadata {
+            ino,
+            generation: raw.generation.get(),
+            file_type: kind.unwrap_or(FileType::Regular),
+            mode,
+            links: u32::from(raw.links_count.get()),
+            uid: u32::from(raw.uid.get()) | u32::from(raw.uid_high.get()) << 16,
+            gid: u32::from(raw.gid.get()) | u32::from(raw.gid_high.get()) << 16,
+            size,
+            blocks_512,
+            block_bytes: superblock.block_bytes(),
+            device: if special { device(&raw.block) } else { (0, 0) },
+            accessed: timestamp(raw.atime, when(16, extra.atime_extra)),
+            modified: timestamp(raw.mtime, when(12, extra.mtime_extra)),
+            changed: timestamp(raw.ctime, when(8, extra.ctime_extra)),
+            created: fits(20).then(|| timestamp(extra.crtime, when(24, extra.crtime_extra))),
+            flags: inode_flags,
+            project: if project { extra.projid.get() } else { 0 },
+        };
+        let body = if extra_isize == 0 { &[][..] } else { rest.get(extra_isize..).unwrap_or_default() };
+        let body = if body.starts_with(&ATTRIBUTES_MAGIC) { body.into() } else { Arc::default() };
+        Ok(Self {
+            metadata,
+            seed: inode_seed(superblock.seed(), ino, raw.generation.get()),
+            typeless: kind.is_none(),
+            fast_symlink,
+            dtime: raw.dtime.get(),
+            attribute_block,
+            block: raw.block,
+            body,
+        })
+    }
+
+    /// Its number.
+    pub fn ino(&self) -> u32 {
+        self.metadata.ino
+    }
+
+    /// What it is; one without a type (free, or that of the bad blocks) counts as a file.
+    pub fn file_type(&self) -> FileType {
+        self.metadata.file_type
+    }
+
+    /// Whether nobody uses it: no links, or no type.
+    pub fn is_free(&self) -> bool {
+        self.metadata.links == 0 || self.typeless
+    }
+
+    /// Size of the content, in bytes.
+    pub fn size(&self) -> u64 {
+        self.metadata.size
+    }
+
+    /// `i_flags`: [`flags`].
+    pub fn flags(&self) -> u32 {
+        self.metadata.flags
+    }
+
+    /// Whether `flag`, of [`flags`], is set.
+    pub fn has(&self, flag: u32) -> bool {
+        self.metadata.flags & flag != 0
+    }
+
+    /// What `stat` tells, but for inline data: [`Volume::metadata`](super::Volume::metadata) has those.
+    pub fn metadata(&self) -> Metadata {
+        self.metadata
+    }
+
+    /// What the checksums of its blocks start from: of extent nodes, directory blocks and htree nodes.
+    pub fn checksum_seed(&self) -> u32 {
+        self.seed
+    }
+
+    /// `i_dtime`: when it was deleted, in seconds since 1970, or the next inode in the list of orphans.
+    pub fn deletion_time(&self) -> u32 {
+        self.dtime
+    }
+
+    /// Whether it is a symbolic link whose target is in the inode.
+    pub fn is_fast_symlink(&self) -> bool {
+        self.fast_symlink
+    }
+
+    /// Whether its content is in the inode, behind `i_block`'s first 60 bytes in the attribute `system.data`.
+    pub fn is_inline(&self) -> bool {
+        self.has(flags::INLINE_DATA)
+    }
+
+    /// The block of its extended attributes; 0: none.
+    pub fn attribute_block(&self) -> u64 {
+        self.attribute_block
+    }
+
+    /// `i_block`: the root of the extent tree or block map, the target of a fast link, or inline data.
+    pub fn block_area(&self) -> &[u8; BLOCK_AREA_BYTES] {
+        &self.block
+    }
+
+    /// What follows the inode's fields in its room on the disk, if it begins with the magic number of extended attributes (which is part of it):
+    /// those in the inode. Nothing otherwise.
+    pub fn body_attributes(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Whether it has content in blocks: files, directories, links that are not fast; not devices, pipes, sockets.
+    pub fn has_blocks(&self) -> bool {
+        !self.is_inline()
+            && match self.metadata.file_type {
+                FileType::Regular | FileType::Directory => true,
+                FileType::Symlink => !self.fast_symlink,
+                FileType::Character | FileType::Block | FileType::Fifo | FileType::Socket => false,
+            }
+    }
+
+    /// Whether its content can be read here.
+    ///
+    /// # Errors
+    /// It is encrypted, protected by verity, or a directory that ignores the case of names.
+    pub fn check_supported(&self) -> Result<(), Unsupported> {
+        let refuse =
+            |what: &str, advice| Err(Unsupported { what: format!("{what} (inode {})", self.ino()), advice });
+        if self.has(flags::ENCRYPT) {
+            return refuse("an encrypted file", "mount the file system with Linux and add its key");
+        }
+        if self.has(flags::VERITY) {
+            return refuse("a file with verity", "mount the file system with Linux, which verifies it");
+        }
+        if self.has(flags::CASEFOLD) && self.file_type() == FileType::Directory {
+            return refuse("a casefold directory", "mount the file system with Linux");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_reach_from_1901_to_2446() {
+        let at = |seconds: u32, extra: u32| timestamp(U32::new(seconds), U32::new(extra)).seconds;
+        // The table of the kernel's documentation (inodes.rst, "Inode Timestamps").
+        assert_eq!(at(0x8000_0000, 0), -0x8000_0000);
+        assert_eq!(at(0x7FFF_FFFF, 0), 0x7FFF_FFFF);
+        assert_eq!(at(0x8000_0000, 1), 0x8000_0000);
+        assert_eq!(at(0x7FFF_FFFF, 1), 0x1_7FFF_FFFF);
+        assert_eq!(at(0x7FFF_FFFF, 3), 0x3_7FFF_FFFF);
+        assert_eq!(timestamp(U32::new(1), U32::new(999_999_999 << 2)).nanoseconds, 999_999_999);
+        assert_eq!(timestamp(U32::new(1), U32::new(u32::MAX)).nanoseconds, 999_999_999);
+    }
+
+    #[test]
+    fn device_numbers_have_two_forms() {
+        let with = |old: u32, new: u32| {
+            let mut block = [0; BLOCK_AREA_BYTES];
+            block[..4].copy_from_slice(&old.to_le_bytes());
+            block[4..8].copy_from_slice(&new.to_le_bytes());
+            device(&block)
+        };
+        assert_eq!(with(0x0801, 0), (8, 1));
+        // Linux's new_encode_dev of 259:4660.
+        assert_eq!(with(0, 0x34 | 259 << 8 | 0x12 << 20), (259, 0x1234));
+    }
+}

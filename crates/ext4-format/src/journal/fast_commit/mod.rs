@@ -1,0 +1,72 @@
+//! Fast commits: what changed since the last whole transaction, in the blocks behind the log (kernel: `fs/ext4/fast_commit.c`; kernel documentation:
+//! `filesystems/ext4/journal.rst`, "Fast commits"). They say what was done to inodes, names and extents, not which blocks have which contents.
+
+mod replay;
+mod scan;
+mod write;
+
+pub use self::replay::{Names, Outcome, Replayed};
+pub use self::scan::Change;
+use self::scan::{Next, Scan};
+pub use self::write::{Unsayable, Writer};
+use super::layout::Superblock;
+use super::replay::Log;
+use crate::error::{Error, Unsupported};
+use crate::source::Source;
+use crate::volume::Volume;
+
+/// The fast commits of a journal, found whole and not yet replayed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FastCommits(Vec<Vec<scan::Change>>);
+
+impl FastCommits {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What they make of `volume`, which has to have what the transactions before them had. Nothing is changed.
+    ///
+    /// # Errors
+    /// A change that cannot be; damage, or the source.
+    pub fn outcome<S: Source>(self, volume: &Volume<S>) -> Result<Outcome, Error> {
+        replay::replay(volume, self.0)
+    }
+
+    /// Carries them out over `volume`, which has to have what the transactions before them had.
+    ///
+    /// # Errors
+    /// A change that cannot be; damage, or the source. `volume` is then as it was.
+    pub(super) fn replay<S: Source>(self, volume: &mut Volume<S>) -> Result<(), Error> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let (newer, replayed) = self.outcome(volume)?.beside(volume)?;
+        volume.set_replayed(newer, replayed);
+        Ok(())
+    }
+}
+
+/// The whole fast commits that follow transaction `expected` - 1.
+///
+/// # Errors
+/// The device; [`Error::Unsupported`] if one has features that are not known.
+pub(super) fn read(
+    log: &impl Log,
+    superblock: &Superblock,
+    expected: u32,
+    inode_bytes: usize,
+) -> Result<FastCommits, Error> {
+    let mut scan = Scan::new(expected, inode_bytes);
+    // The block behind the log is left out (`j_fc_first`).
+    for index in superblock.last.saturating_add(1)..superblock.blocks {
+        let next = scan.block(&log.block(index)?).map_err(|unknown| Unsupported {
+            what: format!("a fast commit with features {:#x}", unknown.0),
+            advice: super::ADVICE,
+        })?;
+        if next == Next::Stop {
+            break;
+        }
+    }
+    Ok(FastCommits(scan.finish()))
+}

@@ -1,0 +1,391 @@
+//! Fast commits carried out, in memory (`ext4_fc_replay`): what inodes, blocks of files and names of directories are at their end. A mount for reading has inodes
+//! as new contents of blocks of their tables, the rest beside the disk, since nothing is allocated for it; one for writing puts all of it onto the disk
+//! (`change::fast_commits`).
+//!
+//! Where the kernel's replay loses something we do not follow it: times and link counts of directories (it sets them to the time of the replay, and one), and
+//! what a file without extents has in its inode.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::scan::Change;
+use crate::FileType;
+use crate::error::{Corruption, Defect, Error};
+use crate::inode::{BLOCK_AREA_BYTES, Inode, flags};
+use crate::mapping::{ExtentMap, MappedExtent};
+use crate::source::Source;
+use crate::volume::Volume;
+
+/// Where in an inode its link count is, in bytes (`i_links_count`).
+const LINKS_AT: usize = 0x1A;
+/// Where its block area is (`i_block`).
+const BLOCK_AREA_AT: usize = 0x28;
+/// And what follows that (`i_generation`).
+const AFTER_BLOCK_AREA: usize = BLOCK_AREA_AT + BLOCK_AREA_BYTES;
+/// The magic number of an extent node (`EXT4_EXT_MAGIC`).
+const EXTENT_MAGIC: [u8; 2] = 0xF30A_u16.to_le_bytes();
+/// Extents that fit into an inode.
+const ROOT_EXTENTS: u8 = 4;
+/// A directory's links are counted up to here (`EXT4_LINK_MAX`); one with more has a count of 1.
+const LINKS_MAX: u16 = 65_000;
+
+/// A name's inode, or that the name is gone.
+pub type Names = BTreeMap<Vec<u8>, Option<(u32, Option<FileType>)>>;
+
+/// What fast commits say of a file system beyond the contents of blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Where the blocks of files are.
+    maps: BTreeMap<u32, Arc<ExtentMap>>,
+    /// Names in directories.
+    names: BTreeMap<u32, Names>,
+    /// The inodes that fast commits changed, as they were before, in the form of the disk.
+    before: BTreeMap<u32, Arc<[u8]>>,
+    /// A transaction that was committed and is damaged: nothing from it on was replayed.
+    lost: Option<u32>,
+}
+
+impl Replayed {
+    /// Nothing but that transaction `lost` is damaged.
+    pub(crate) fn without(lost: u32) -> Self {
+        Self { lost: Some(lost), ..Self::default() }
+    }
+
+    /// A transaction of the journal that was committed and is damaged: neither it nor those after it were replayed.
+    pub fn lost(&self) -> Option<u32> {
+        self.lost
+    }
+
+    /// Where the blocks of inode `ino` are, if a fast commit moved any.
+    pub fn map(&self, ino: u32) -> Option<&Arc<ExtentMap>> {
+        self.maps.get(&ino)
+    }
+
+    /// The inodes that fast commits changed, or looked at, as they were before: bitmaps and counts are still about those.
+    pub fn before(&self) -> &BTreeMap<u32, Arc<[u8]>> {
+        &self.before
+    }
+
+    /// What became of names in directory `ino`.
+    pub fn names(&self, ino: u32) -> Option<&Names> {
+        self.names.get(&ino)
+    }
+}
+
+/// Newer contents of blocks.
+type Blocks = BTreeMap<u64, Arc<[u8]>>;
+
+/// What fast commits made of a file system, in their own terms.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Inodes that they changed, or looked at, in the form of the disk but for what is in their block area and for checksums.
+    pub inodes: BTreeMap<u32, Vec<u8>>,
+    /// Those of them that lost their last name, perhaps to be made anew.
+    pub gone: BTreeSet<u32>,
+    /// Where the blocks of files are: of each that is here, all of them.
+    pub maps: BTreeMap<u32, Arc<ExtentMap>>,
+    /// Names in directories, those that are not mentioned are as they were.
+    pub names: BTreeMap<u32, Names>,
+}
+
+impl Outcome {
+    /// What counts beside the disk of `volume`, over which the replay was: blocks of the inode tables, and the rest.
+    ///
+    /// # Errors
+    /// Damage, or the source.
+    pub(super) fn beside<S: Source>(self, volume: &Volume<S>) -> Result<(Blocks, Replayed), Error> {
+        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut before = BTreeMap::new();
+        for (ino, mut bytes) in self.inodes {
+            Inode::set_checksum(volume.superblock(), ino, &mut bytes);
+            let (block, at) = volume.inode_place(ino)?;
+            let table = match blocks.entry(block) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(volume.block(block)?.to_vec()),
+            };
+            let stored = &mut table[at..at + bytes.len()];
+            before.insert(ino, Arc::from(&*stored));
+            stored.copy_from_slice(&bytes);
+        }
+        let overlay = blocks.into_iter().map(|(block, bytes)| (block, bytes.into())).collect();
+        Ok((overlay, Replayed { maps: self.maps, names: self.names, before, lost: None }))
+    }
+}
+
+/// A replay under way, over a volume that has what the log's whole transactions had.
+struct Replay<'a, S: Source> {
+    volume: &'a Volume<S>,
+    /// Inodes that were changed, in the form of the disk.
+    inodes: BTreeMap<u32, Vec<u8>>,
+    /// Those that the commit at hand has as they were at its end.
+    told: BTreeSet<u32>,
+    /// Extents by their first block in the file.
+    maps: BTreeMap<u32, BTreeMap<u32, MappedExtent>>,
+    names: BTreeMap<u32, Names>,
+    /// Inodes that lost their last name.
+    gone: BTreeSet<u32>,
+}
+
+/// Carries out `commits`, in order, over `volume`.
+///
+/// # Errors
+/// A change that cannot be; damage, or the source.
+pub(super) fn replay<S: Source>(volume: &Volume<S>, commits: Vec<Vec<Change>>) -> Result<Outcome, Error> {
+    let mut replay = Replay {
+        volume,
+        inodes: BTreeMap::new(),
+        told: BTreeSet::new(),
+        maps: BTreeMap::new(),
+        names: BTreeMap::new(),
+        gone: BTreeSet::new(),
+    };
+    for commit in commits {
+        replay.told.clear();
+        for change in commit {
+            replay.change(change)?;
+        }
+    }
+    Ok(replay.finish())
+}
+
+fn corrupt(defect: Defect, ino: u32) -> Error {
+    Corruption::new(defect).in_inode(ino).into()
+}
+
+impl<S: Source> Replay<'_, S> {
+    fn change(&mut self, change: Change) -> Result<(), Error> {
+        match change {
+            Change::Inode { ino, raw } => self.set_inode(ino, &raw),
+            Change::AddRange { ino, first, blocks, at, unwritten } => {
+                let extent = MappedExtent { logical: first, blocks, physical: at, unwritten };
+                self.add_range(ino, extent)
+            }
+            Change::DelRange { ino, first, blocks } => self.del_range(ino, first, blocks),
+            Change::Create { parent, ino, name } => self.create(parent, ino, name),
+            Change::Link { parent, ino, name } => self.link(parent, ino, name),
+            Change::Unlink { parent, ino, name } => self.unlink(parent, ino, name),
+        }
+    }
+
+    /// The bytes of inode `ino` as they are by now.
+    fn bytes(&mut self, ino: u32) -> Result<&mut Vec<u8>, Error> {
+        match self.inodes.entry(ino) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                let (block, at) = self.volume.inode_place(ino)?;
+                let table = self.volume.block(block)?;
+                let end = at + self.volume.superblock().inode_bytes() as usize;
+                let bytes = table.get(at..end).ok_or_else(|| corrupt(Defect::InodeNumber, ino))?;
+                // What the table holds behind those that were ever used is anything.
+                let per_group = self.volume.superblock().inodes_per_group();
+                let group = self.volume.group((ino - 1) / per_group)?;
+                let never_used = group.inode_uninit
+                    || (ino - 1) % per_group >= per_group.saturating_sub(group.unused_inodes);
+                Ok(new.insert(if never_used { vec![0; bytes.len()] } else { bytes.to_vec() }))
+            }
+        }
+    }
+
+    /// Inode `ino` as it is by now; `None` if it is free: of such nothing is replayed, as in the kernel.
+    fn inode(&mut self, ino: u32) -> Result<Option<Inode>, Error> {
+        let superblock = self.volume.superblock().clone();
+        let inode = Inode::parse(&superblock, ino, self.bytes(ino)?)?;
+        Ok(Some(inode).filter(|inode| !inode.is_free()))
+    }
+
+    fn set_inode(&mut self, ino: u32, raw: &[u8]) -> Result<(), Error> {
+        let bytes = self.bytes(ino)?;
+        let known = raw.len().min(bytes.len());
+        bytes[..BLOCK_AREA_AT].copy_from_slice(&raw[..BLOCK_AREA_AT]);
+        bytes[AFTER_BLOCK_AREA..known].copy_from_slice(&raw[AFTER_BLOCK_AREA..known]);
+        let word = u32::from_le_bytes([raw[0x20], raw[0x21], raw[0x22], raw[0x23]]);
+        let area = &mut bytes[BLOCK_AREA_AT..AFTER_BLOCK_AREA];
+        if word & flags::EXTENTS == 0 {
+            area.copy_from_slice(&raw[BLOCK_AREA_AT..AFTER_BLOCK_AREA]);
+        } else if area[..2] != EXTENT_MAGIC {
+            area.fill(0);
+            area[..2].copy_from_slice(&EXTENT_MAGIC);
+            area[4] = ROOT_EXTENTS;
+        }
+        self.told.insert(ino);
+        Ok(())
+    }
+
+    /// The extents of inode `ino`, from the disk at first; `None` if it has no blocks to be mapped.
+    fn map(&mut self, ino: u32) -> Result<Option<&mut BTreeMap<u32, MappedExtent>>, Error> {
+        let Some(inode) = self.inode(ino)?.filter(Inode::has_blocks) else { return Ok(None) };
+        match self.maps.entry(ino) {
+            Entry::Occupied(known) => Ok(Some(known.into_mut())),
+            Entry::Vacant(new) => {
+                let map = self.volume.extent_map(&inode)?;
+                if !map.is_complete() {
+                    return Err(corrupt(Defect::ExtentOrder, ino));
+                }
+                let extents = map.extents().iter().map(|extent| (extent.logical, *extent));
+                Ok(Some(new.insert(extents.collect())))
+            }
+        }
+    }
+
+    fn add_range(&mut self, ino: u32, extent: MappedExtent) -> Result<(), Error> {
+        let in_file = u64::from(extent.logical) + u64::from(extent.blocks) <= 1 << 32;
+        if !in_file || !self.volume.superblock().holds(extent.physical, u64::from(extent.blocks)) {
+            return Err(corrupt(Defect::BlockPointer, ino));
+        }
+        if let Some(map) = self.map(ino)?.filter(|_| extent.blocks > 0) {
+            remove(map, extent.logical, extent.end());
+            map.insert(extent.logical, extent);
+        }
+        Ok(())
+    }
+
+    fn del_range(&mut self, ino: u32, first: u32, blocks: u32) -> Result<(), Error> {
+        if let Some(map) = self.map(ino)? {
+            remove(map, first, u64::from(first) + u64::from(blocks));
+        }
+        Ok(())
+    }
+
+    /// What `name` in `parent` is by now.
+    fn find(&mut self, parent: u32, name: &[u8]) -> Result<Option<u32>, Error> {
+        if let Some(changed) = self.names.get(&parent).and_then(|names| names.get(name)) {
+            return Ok(changed.map(|(ino, _)| ino));
+        }
+        let dir = self.inode(parent)?.ok_or_else(|| corrupt(Defect::InodeFree, parent))?;
+        Ok(self.volume.lookup(&dir, name)?.map(|(ino, _)| ino))
+    }
+
+    /// Adds `change` to the links of inode `ino`.
+    fn count_links(&mut self, ino: u32, change: i32) -> Result<(), Error> {
+        let bytes = self.bytes(ino)?;
+        let links = u16::from_le_bytes([bytes[LINKS_AT], bytes[LINKS_AT + 1]]);
+        let counted = i32::from(links) + change;
+        let links = u16::try_from(counted).map_err(|_| corrupt(Defect::InodeField("link count"), ino))?;
+        bytes[LINKS_AT..LINKS_AT + 2].copy_from_slice(&links.to_le_bytes());
+        Ok(())
+    }
+
+    /// As [`count_links`](Self::count_links), for a directory that gains or loses one within it.
+    fn count_directories(&mut self, parent: u32, change: i32) -> Result<(), Error> {
+        if self.told.contains(&parent) {
+            return Ok(());
+        }
+        let bytes = self.bytes(parent)?;
+        let links = u16::from_le_bytes([bytes[LINKS_AT], bytes[LINKS_AT + 1]]);
+        // 1: there are too many to be counted.
+        if links < 2 || (links == LINKS_MAX && change > 0) {
+            Ok(())
+        } else {
+            self.count_links(parent, change)
+        }
+    }
+
+    fn directory(&mut self, ino: u32) -> Result<(), Error> {
+        let inode = self.inode(ino)?.ok_or_else(|| corrupt(Defect::InodeFree, ino))?;
+        if inode.file_type() != FileType::Directory {
+            return Err(corrupt(Defect::JournalBlock, ino));
+        }
+        Ok(())
+    }
+
+    /// Whether `name` was new.
+    fn add_name(&mut self, parent: u32, ino: u32, name: Vec<u8>, file_type: FileType) -> Result<bool, Error> {
+        self.directory(parent)?;
+        if name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
+            return Err(corrupt(Defect::DirectoryEntry, parent));
+        }
+        // The directory's block may have got to the disk before.
+        if self.find(parent, &name)?.is_some() {
+            return Ok(false);
+        }
+        self.names.entry(parent).or_default().insert(name, Some((ino, Some(file_type))));
+        Ok(true)
+    }
+
+    fn create(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<(), Error> {
+        let inode = self.inode(ino)?.ok_or_else(|| corrupt(Defect::InodeFree, ino))?;
+        let file_type = inode.file_type();
+        let is_new = self.add_name(parent, ino, name, file_type)?;
+        if file_type == FileType::Directory && is_new {
+            let names = self.names.entry(ino).or_default();
+            for (dot, at) in [(&b"."[..], ino), (b"..", parent)] {
+                names.insert(dot.to_vec(), Some((at, Some(FileType::Directory))));
+            }
+            // Inodes of directories are in a fast commit only when they are new.
+            self.count_directories(parent, 1)?;
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<(), Error> {
+        let Some(inode) = self.inode(ino)? else { return Ok(()) };
+        if self.add_name(parent, ino, name, inode.file_type())? {
+            self.count_links(ino, 1)?;
+        }
+        Ok(())
+    }
+
+    fn unlink(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<(), Error> {
+        self.directory(parent)?;
+        if self.find(parent, &name)? != Some(ino) {
+            return Ok(());
+        }
+        self.names.entry(parent).or_default().insert(name, None);
+        let Some(inode) = self.inode(ino)? else { return Ok(()) };
+        if inode.file_type() == FileType::Directory {
+            self.lose(ino)?;
+            return self.count_directories(parent, -1);
+        }
+        self.count_links(ino, -1)?;
+        if inode.metadata().links == 1 { self.lose(ino) } else { Ok(()) }
+    }
+
+    /// Inode `ino` has no name any more: if it comes back, as something else, it has none of the blocks that it had.
+    fn lose(&mut self, ino: u32) -> Result<(), Error> {
+        self.bytes(ino)?[LINKS_AT..LINKS_AT + 2].fill(0);
+        self.gone.insert(ino);
+        self.maps.insert(ino, BTreeMap::new());
+        Ok(())
+    }
+
+    fn finish(self) -> Outcome {
+        let whole = |(ino, map): (u32, BTreeMap<u32, MappedExtent>)| {
+            (ino, Arc::new(ExtentMap::whole(map.into_values())))
+        };
+        let maps = self.maps.into_iter().map(whole).collect();
+        Outcome { inodes: self.inodes, gone: self.gone, maps, names: self.names }
+    }
+}
+
+/// Takes blocks `first` to `end` out of `map`.
+fn remove(map: &mut BTreeMap<u32, MappedExtent>, first: u32, end: u64) {
+    let Some(last) = u64::from(first).max(end).checked_sub(1) else { return };
+    let last = u32::try_from(last).unwrap_or(u32::MAX);
+    if end <= u64::from(first) {
+        return;
+    }
+    let before = map.range(..first).next_back().map(|(_, extent)| *extent);
+    let touched: Vec<MappedExtent> =
+        before.into_iter().chain(map.range(first..=last).map(|(_, e)| *e)).collect();
+    for extent in touched {
+        if extent.end() <= u64::from(first) {
+            continue;
+        }
+        map.remove(&extent.logical);
+        if extent.logical < first {
+            map.insert(extent.logical, MappedExtent { blocks: first - extent.logical, ..extent });
+        }
+        if let Some(blocks) = extent.end().checked_sub(end).filter(|blocks| *blocks > 0) {
+            let into = end - u64::from(extent.logical);
+            // Both lie within the extent, so that they fit.
+            let rest = MappedExtent {
+                logical: end as u32,
+                blocks: blocks as u32,
+                physical: extent.physical + into,
+                unwritten: extent.unwritten,
+            };
+            map.insert(rest.logical, rest);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Recovery: a journal that was not emptied is replayed, into memory.
+//!
+//! What comes out is what `e2fsck` would have written: the blocks of all committed transactions, the newest copy of each, without those that were revoked
+//! later. A transaction that was not committed is as if it had never been.
+
+pub mod fast_commit;
+mod layout;
+mod replay;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use self::layout::Superblock;
+use self::replay::{Log, replay};
+use super::inode::Inode;
+use super::mapping::{Run, RunState};
+use super::open::OpenFailure;
+use super::source::Source;
+use super::volume::Volume;
+use crate::error::{Corruption, Defect, Error, Unsupported};
+use crate::{FileType, Recovered};
+
+pub use self::fast_commit::{FastCommits, Replayed};
+pub use self::write::{Copied, JournalFormat};
+
+/// What would help where this implementation does not.
+const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
+
+/// What a journal held that had not reached its place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Blocks with newer contents, by their numbers in the file system. Never more than the journal has.
+    pub overlay: BTreeMap<u64, Arc<[u8]>>,
+    /// Committed transactions.
+    pub transactions: u32,
+    /// Revoked blocks.
+    pub revoked: usize,
+    /// What was committed after the last of them, to be carried out when the overlay counts ([`apply`](Self::apply)).
+    pub fast_commits: FastCommits,
+    /// A transaction that was committed, but whose commit block has a wrong checksum: neither it nor those after it were replayed, as `e2fsck` does.
+    pub lost: Option<u32>,
+    /// The errno that the file system failed with before, 0 for none (`s_errno`).
+    pub errno: i32,
+    /// The transaction that would have come next, of which there may be something in the log; `None`: the log was empty, or not asked.
+    pub end: Option<u32>,
+}
+
+impl Recovery {
+    /// Whether there was nothing to be replayed.
+    pub fn is_empty(&self) -> bool {
+        self.transactions == 0 && self.fast_commits.count() == 0 && self.lost.is_none()
+    }
+
+    /// Has all of it count in `volume`, of whose journal it is. What was replayed.
+    ///
+    /// # Errors
+    /// The replayed superblock, or a fast commit, cannot be; damage, or the source.
+    pub fn apply<S: Source>(self, volume: &mut Volume<S>) -> Result<Recovered, OpenFailure> {
+        let replayed = self.summary();
+        if let Some(tid) = self.lost {
+            tracing::warn!(
+                tid,
+                "the journal's transaction was committed and is damaged: it and those after it are lost"
+            );
+        }
+        volume.set_overlay(self.overlay)?;
+        if let Some(tid) = self.lost {
+            volume.set_replayed(BTreeMap::new(), Replayed::without(tid));
+        }
+        self.fast_commits.replay(volume)?;
+        Ok(replayed)
+    }
+
+    /// What of it people are told.
+    pub fn summary(&self) -> Recovered {
+        Recovered {
+            transactions: self.transactions,
+            blocks: self.overlay.len(),
+            revoked: self.revoked,
+            fast_commits: self.fast_commits.count(),
+        }
+    }
+}
+
+/// The journal in a file system's own inode.
+struct InodeLog<'a, S: Source> {
+    volume: &'a Volume<S>,
+    inode: &'a Inode,
+    /// The run that was looked up last, and where it begins in the journal.
+    run: Cell<Option<(u64, Run)>>,
+}
+
+impl<S: Source> InodeLog<'_, S> {
+    /// Where block `index` is in the file system.
+    fn physical(&self, index: u32) -> Result<u64, Error> {
+        let logical = u64::from(index);
+        let (start, run) = match self.run.get() {
+            Some((start, run)) if logical >= start && logical - start < run.blocks => (start, run),
+            _ => (logical, self.volume.run_at(self.inode, logical)?),
+        };
+        self.run.set(Some((start, run)));
+        if run.state == RunState::Written {
+            Ok(run.physical + (logical - start))
+        } else {
+            Err(self.corrupt(Defect::JournalBlock, None).into())
+        }
+    }
+
+    fn corrupt(&self, defect: Defect, block: Option<u64>) -> Corruption {
+        let corruption = Corruption::new(defect).in_inode(self.inode.ino());
+        block.map_or(corruption, |block| corruption.in_block(block))
+    }
+}
+
+impl<S: Source> Log for InodeLog<'_, S> {
+    fn block(&self, index: u32) -> Result<Arc<[u8]>, Error> {
+        self.volume.block(self.physical(index)?)
+    }
+
+    fn wrong_checksum(&self, index: u32) -> Result<(), Error> {
+        let block = self.physical(index)?;
+        self.volume.verify(false, || self.corrupt(Defect::JournalChecksum, Some(block)))
+    }
+
+    fn malformed(&self, index: u32) -> Error {
+        self.corrupt(Defect::JournalBlock, self.physical(index).ok()).into()
+    }
+}
+
+/// Reads what is in the journal of `volume`, if its superblock says that it is needed (the feature `needs_recovery`; what is in the log otherwise is old).
+///
+/// # Errors
+/// A journal that cannot be what it says, a copy or descriptor in it with a wrong checksum (unless they are ignored), the device; [`Error::Unsupported`]: one
+/// with unknown features or on another device.
+pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
+    // Backups of the superblock do not say it, so that the log itself is asked (e2fsck -b does the same).
+    let asks_log = volume.is_from_backup() && volume.superblock().journal_ino() != 0;
+    if !volume.superblock().needs_recovery() && !asks_log {
+        return Ok(Recovery::default());
+    }
+    let unsupported = |what: &str| Error::Unsupported(Unsupported { what: what.to_owned(), advice: ADVICE });
+    let ino = volume.superblock().journal_ino();
+    if ino == 0 {
+        return Err(unsupported("a journal on another device that needs recovery"));
+    }
+    let inode = volume.inode(ino)?;
+    let log = InodeLog { volume, inode: &inode, run: Cell::new(None) };
+    if inode.file_type() != FileType::Regular || inode.is_free() {
+        return Err(log.corrupt(Defect::JournalSuperblock, None).into());
+    }
+    let block_bytes = volume.superblock().block_bytes() as usize;
+    let blocks = u32::try_from(inode.size() / block_bytes as u64).unwrap_or(u32::MAX);
+    let first = log.block(0)?;
+    let parse = |believe| Superblock::parse(&first, block_bytes, blocks, believe);
+    let superblock = match parse(false) {
+        Err(layout::Refused::Defect(Defect::JournalChecksum)) => {
+            log.wrong_checksum(0)?;
+            parse(true)
+        }
+        other => other,
+    };
+    let superblock = superblock.map_err(|refused| match Error::from(refused) {
+        Error::Corrupt(corruption) => log.corrupt(corruption.defect, log.physical(0).ok()).into(),
+        other => other,
+    })?;
+    let errno = superblock.errno;
+    if superblock.start == 0 {
+        return Ok(Recovery { errno, ..Recovery::default() });
+    }
+    let replayed = replay(&log, &superblock, volume.superblock().blocks())?;
+    // Those are what follows the last transaction: not if one that was lost does.
+    let fast_commits = if superblock.fast_commits && replayed.lost.is_none() {
+        fast_commit::read(&log, &superblock, replayed.end, volume.superblock().inode_bytes() as usize)?
+    } else {
+        FastCommits::default()
+    };
+    Ok(Recovery {
+        overlay: replayed.overlay,
+        transactions: replayed.transactions,
+        revoked: replayed.revoked,
+        fast_commits,
+        lost: replayed.lost,
+        errno,
+        end: Some(replayed.end),
+    })
+}

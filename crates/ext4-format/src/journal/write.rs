@@ -1,0 +1,408 @@
+//! Blocks of the journal, to be written: the other side of `layout`. Always with the checksums of CSUM_V3, or without any; what older kernels wrote
+//! besides is converted while the log is empty.
+
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::super::checksum::crc32c;
+use super::layout::{
+    CHECKSUM_CRC32C, CHECKSUM_OFFSET, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header, INCOMPAT_64BIT,
+    INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE, MAGIC,
+    REVOKE, RawCommit, RawSuperblock, Refused, SUPERBLOCK_BYTES, SUPERBLOCK_V2, Superblock, TAG_ESCAPED,
+    TAG_LAST, TAG_SAME_UUID, TAIL_BYTES, Tag, Tag3, with_zeroes,
+};
+use crate::error::{Defect, Error, Unsupported};
+use crate::{Corruption, Timestamp};
+
+const UUID_BYTES: usize = 16;
+/// The fields of a revoke block before its records (`struct jbd2_journal_revoke_header_s`).
+const REVOKE_HEADER_BYTES: usize = 16;
+
+/// A copy in the log, as its descriptor names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    block: u64,
+    escaped: bool,
+    checksum: u32,
+}
+
+/// The journal's superblock, and with it how all of its blocks are written.
+#[derive(Debug, Clone)]
+pub struct JournalFormat {
+    /// Its whole block.
+    block: Box<[u8]>,
+    superblock: Superblock,
+    uuid: [u8; UUID_BYTES],
+}
+
+impl JournalFormat {
+    /// Reads the first block of a journal of `journal_blocks` blocks.
+    ///
+    /// # Errors
+    /// It cannot be, or has what is not known.
+    pub fn parse(block: &[u8], journal_blocks: u32) -> Result<Self, Error> {
+        let superblock = Superblock::parse(block, block.len(), journal_blocks, false).map_err(Error::from)?;
+        let raw = raw(block)?;
+        if raw.header.blocktype.get() != SUPERBLOCK_V2 {
+            return Err(Refused::Unsupported(Unsupported {
+                what: "writing to a journal of version 1".into(),
+                advice: "remove it and make a new one: tune2fs -O ^has_journal, then -j",
+            })
+            .into());
+        }
+        let uuid = raw.uuid;
+        Ok(Self { block: block.into(), superblock, uuid })
+    }
+
+    /// Sets the features that this implementation writes by; `fast_commits`: there may be such, for which the log gives some blocks up. The log has to be empty: what is in it was written by the old ones.
+    ///
+    /// # Errors
+    /// The log is not empty.
+    pub fn convert(&mut self, checksums: bool, is_64bit: bool, fast_commits: bool) -> Result<(), Error> {
+        if self.superblock.start != 0 {
+            return Err(Error::Invalid("a journal that is not empty cannot be converted"));
+        }
+        let raw = raw_mut(&mut self.block)?;
+        raw.feature_compat = U32::new(raw.feature_compat.get() & !COMPAT_CHECKSUM);
+        let mut incompat = raw.feature_incompat.get();
+        incompat &= !(INCOMPAT_64BIT | INCOMPAT_ASYNC_COMMIT | INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3);
+        // Left from a mount with fast commits, it would have e2fsck take the log's end for another one.
+        incompat &= !INCOMPAT_FAST_COMMIT;
+        incompat |= INCOMPAT_REVOKE;
+        incompat |= if fast_commits { INCOMPAT_FAST_COMMIT } else { 0 };
+        incompat |= if is_64bit { INCOMPAT_64BIT } else { 0 };
+        incompat |= if checksums { INCOMPAT_CSUM_V3 } else { 0 };
+        raw.feature_incompat = U32::new(incompat);
+        raw.checksum_type = if checksums { CHECKSUM_CRC32C } else { 0 };
+        self.seal()
+    }
+
+    /// The log begins with transaction `sequence` in its block `start`; 0: it is empty, and `sequence` comes before the next one.
+    ///
+    /// # Errors
+    /// There is no such block.
+    pub fn set_tail(&mut self, sequence: u32, start: u32) -> Result<(), Error> {
+        let raw = raw_mut(&mut self.block)?;
+        (raw.sequence, raw.start, raw.head) = (U32::new(sequence), U32::new(start), U32::new(0));
+        self.seal()
+    }
+
+    /// Whether fast commits count from now on that follow the log. Without, the log has their blocks as well, for whoever reads it: nothing in it may go
+    /// over its end meanwhile.
+    ///
+    /// # Errors
+    /// None that can be.
+    pub fn set_fast_commits(&mut self, count: bool) -> Result<(), Error> {
+        let raw = raw_mut(&mut self.block)?;
+        let others = raw.feature_incompat.get() & !INCOMPAT_FAST_COMMIT;
+        raw.feature_incompat = U32::new(others | if count { INCOMPAT_FAST_COMMIT } else { 0 });
+        self.seal()
+    }
+
+    /// What the file system failed with before (`s_errno`), as Linux has it: negative; 0: nothing.
+    pub fn errno(&self) -> i32 {
+        self.superblock.errno
+    }
+
+    /// What the file system failed with (`s_errno`), as Linux has it: negative.
+    ///
+    /// # Errors
+    /// None that can be.
+    pub fn set_errno(&mut self, errno: i32) -> Result<(), Error> {
+        raw_mut(&mut self.block)?.errno = U32::new(errno.cast_unsigned());
+        self.seal()
+    }
+
+    fn seal(&mut self) -> Result<(), Error> {
+        let raw = raw_mut(&mut self.block)?;
+        raw.checksum = U32::new(0);
+        if raw.feature_incompat.get() & (INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3) != 0 {
+            let sum = with_zeroes(!0, &self.block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET);
+            raw_mut(&mut self.block)?.checksum = U32::new(sum);
+        }
+        let blocks = self.superblock.blocks;
+        self.superblock =
+            Superblock::parse(&self.block, self.block.len(), blocks, false).map_err(Error::from)?;
+        Ok(())
+    }
+
+    /// Its block, with its checksum.
+    pub fn block(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// Size of a block, in bytes.
+    pub fn block_bytes(&self) -> usize {
+        self.superblock.block_bytes
+    }
+
+    /// How many blocks it has, those for fast commits included.
+    pub fn blocks(&self) -> u32 {
+        self.superblock.blocks
+    }
+
+    /// The first block of the log, and the one behind its last.
+    pub fn log(&self) -> std::ops::Range<u32> {
+        self.superblock.first..self.superblock.last
+    }
+
+    /// The blocks for fast commits, if it has any. (Transactions are never put there.)
+    #[allow(dead_code)]
+    pub fn fast_commits(&self) -> Option<std::ops::Range<u32>> {
+        let all = self.superblock.last..self.superblock.blocks;
+        (self.superblock.fast_commits && !all.is_empty()).then_some(all)
+    }
+
+    /// The transaction that the log begins with, or that is before the next one.
+    pub fn sequence(&self) -> u32 {
+        self.superblock.sequence
+    }
+
+    /// Where the log begins; 0: it is empty.
+    pub fn start(&self) -> u32 {
+        self.superblock.start
+    }
+
+    fn tag_bytes(&self) -> usize {
+        match (self.superblock.checksums, self.superblock.is_64bit) {
+            (Checksums::None, false) => 8,
+            (Checksums::None, true) => 12,
+            _ => 16,
+        }
+    }
+
+    fn tail_bytes(&self) -> usize {
+        if self.superblock.checksums == Checksums::None { 0 } else { TAIL_BYTES }
+    }
+
+    /// How many copies one descriptor can name.
+    pub fn tags_most(&self) -> usize {
+        (self.block_bytes() - size_of::<Header>() - self.tail_bytes() - UUID_BYTES) / self.tag_bytes()
+    }
+
+    /// How many blocks one revoke block can name.
+    pub fn revoked_most(&self) -> usize {
+        let record = if self.superblock.is_64bit { 8 } else { 4 };
+        (self.block_bytes() - REVOKE_HEADER_BYTES - self.tail_bytes()) / record
+    }
+
+    fn header(kind: u32, sequence: u32) -> Header {
+        Header { magic: U32::new(MAGIC), blocktype: U32::new(kind), sequence: U32::new(sequence) }
+    }
+
+    fn seal_tail(&self, to: &mut [u8]) {
+        if self.tail_bytes() > 0
+            && let Some((content, tail)) = to.split_last_chunk_mut::<TAIL_BYTES>()
+        {
+            *tail = crc32c(crc32c(self.superblock.seed, content), &[0; TAIL_BYTES]).to_be_bytes();
+        }
+    }
+
+    /// Makes `to` the copy, in transaction `sequence`, of block `block`, which is `content`.
+    pub fn copy(&self, to: &mut [u8], block: u64, content: &[u8], sequence: u32) -> Copied {
+        to.copy_from_slice(content);
+        let escaped = to.starts_with(&MAGIC.to_be_bytes());
+        if escaped {
+            to[..4].fill(0);
+        }
+        let checksum = match self.superblock.checksums {
+            Checksums::None => 0,
+            _ => crc32c(crc32c(self.superblock.seed, &sequence.to_be_bytes()), to),
+        };
+        Copied { block, escaped, checksum }
+    }
+
+    /// Makes `to` the descriptor of `copies`, at most [`tags_most`](Self::tags_most), which follow it.
+    pub fn descriptor(&self, to: &mut [u8], sequence: u32, copies: &[Copied]) {
+        to.fill(0);
+        let header = Self::header(DESCRIPTOR, sequence);
+        to[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        let mut at = size_of::<Header>();
+        for (index, copy) in copies.iter().enumerate() {
+            let escaped = if copy.escaped { TAG_ESCAPED } else { 0 };
+            let same = if index > 0 { TAG_SAME_UUID } else { 0 };
+            let last = if index + 1 == copies.len() { TAG_LAST } else { 0 };
+            let flags = escaped | same | last;
+            let (low, high) = (copy.block as u32, (copy.block >> 32) as u32);
+            if self.superblock.checksums == Checksums::None {
+                let tag = Tag { blocknr: U32::new(low), checksum: 0.into(), flags: (flags as u16).into() };
+                to[at..at + 8].copy_from_slice(tag.as_bytes());
+                if self.superblock.is_64bit {
+                    to[at + 8..at + 12].copy_from_slice(&high.to_be_bytes());
+                }
+            } else {
+                let tag = Tag3 {
+                    blocknr: U32::new(low),
+                    flags: U32::new(flags),
+                    blocknr_high: U32::new(high),
+                    checksum: U32::new(copy.checksum),
+                };
+                to[at..at + size_of::<Tag3>()].copy_from_slice(tag.as_bytes());
+            }
+            at += self.tag_bytes();
+            if index == 0 {
+                to[at..at + UUID_BYTES].copy_from_slice(&self.uuid);
+                at += UUID_BYTES;
+            }
+        }
+        self.seal_tail(to);
+    }
+
+    /// Makes `to` a block that revokes `blocks`, at most [`revoked_most`](Self::revoked_most).
+    pub fn revoke(&self, to: &mut [u8], sequence: u32, blocks: &[u64]) {
+        to.fill(0);
+        to[..size_of::<Header>()].copy_from_slice(Self::header(REVOKE, sequence).as_bytes());
+        let record = if self.superblock.is_64bit { 8 } else { 4 };
+        let mut at = REVOKE_HEADER_BYTES;
+        for block in blocks {
+            let bytes = block.to_be_bytes();
+            to[at..at + record].copy_from_slice(&bytes[8 - record..]);
+            at += record;
+        }
+        to[size_of::<Header>()..REVOKE_HEADER_BYTES].copy_from_slice(&(at as u32).to_be_bytes());
+        self.seal_tail(to);
+    }
+
+    /// Makes `to` the commit block of transaction `sequence`, at `time`.
+    pub fn commit(&self, to: &mut [u8], sequence: u32, time: Timestamp) {
+        to.fill(0);
+        let mut raw = RawCommit::new_zeroed();
+        raw.header = Self::header(COMMIT, sequence);
+        raw.commit_sec = U64::new(time.seconds.cast_unsigned());
+        raw.commit_nsec = U32::new(time.nanoseconds);
+        to[..size_of::<RawCommit>()].copy_from_slice(raw.as_bytes());
+        if self.superblock.checksums != Checksums::None {
+            let sum = crc32c(self.superblock.seed, to);
+            to[16..20].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
+fn raw(block: &[u8]) -> Result<&RawSuperblock, Error> {
+    let found = RawSuperblock::ref_from_prefix(block);
+    found.map(|(raw, _)| raw).map_err(|_| Corruption::new(Defect::JournalSuperblock).into())
+}
+
+fn raw_mut(block: &mut [u8]) -> Result<&mut RawSuperblock, Error> {
+    let found = RawSuperblock::mut_from_prefix(block);
+    found.map(|(raw, _)| raw).map_err(|_| Corruption::new(Defect::JournalSuperblock).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::super::replay::{Log, replay};
+    use super::*;
+
+    const UUID: [u8; 16] = *b"a journal's uuid";
+    const LOG_BLOCKS: u32 = 64;
+
+    struct MemoryLog(Vec<Vec<u8>>);
+
+    impl Log for MemoryLog {
+        fn block(&self, index: u32) -> Result<Arc<[u8]>, Error> {
+            Ok(self.0[index as usize].as_slice().into())
+        }
+
+        fn wrong_checksum(&self, index: u32) -> Result<(), Error> {
+            panic!("block {index} has a wrong checksum");
+        }
+
+        fn malformed(&self, index: u32) -> Error {
+            panic!("block {index} is malformed");
+        }
+    }
+
+    /// An empty journal of blocks of `block_bytes` bytes, as mke2fs leaves it.
+    fn format(block_bytes: usize, checksums: bool, is_64bit: bool) -> JournalFormat {
+        let mut block = vec![0; block_bytes];
+        let put = |block: &mut [u8], at: usize, value: u32| {
+            block[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        };
+        put(&mut block, 0, MAGIC);
+        put(&mut block, 4, SUPERBLOCK_V2);
+        put(&mut block, 0xc, block_bytes as u32);
+        put(&mut block, 0x10, LOG_BLOCKS);
+        put(&mut block, 0x14, 1);
+        put(&mut block, 0x18, 7);
+        put(&mut block, 0x40, 1);
+        block[0x30..0x40].copy_from_slice(&UUID);
+        let mut format = JournalFormat::parse(&block, LOG_BLOCKS).unwrap();
+        format.convert(checksums, is_64bit, false).unwrap();
+        format
+    }
+
+    #[test]
+    fn what_is_written_is_replayed() {
+        for (block_bytes, checksums, is_64bit) in [
+            (1024, true, true),
+            (4096, true, false),
+            (4096, false, true),
+            (1024, false, false),
+            (65_536, true, true),
+        ] {
+            let mut format = format(block_bytes, checksums, is_64bit);
+            format.set_tail(8, 61).unwrap();
+            assert!(format.convert(checksums, is_64bit, false).is_err());
+            let mut log = MemoryLog(vec![vec![0; block_bytes]; LOG_BLOCKS as usize]);
+            log.0[0].copy_from_slice(format.block());
+            let high = if is_64bit { 1 << 33 } else { 0 };
+            let mut expected = BTreeMap::new();
+            // Three blocks each: a descriptor, one that has to be escaped, another; then revocations; round the end.
+            let places = [61, 62, 63, 1, 2, 3];
+            let contents: Vec<Vec<u8>> = (0..4u8)
+                .map(|n| {
+                    let mut content = vec![n + 1; block_bytes];
+                    if n % 2 == 0 {
+                        content[..4].copy_from_slice(&MAGIC.to_be_bytes());
+                    }
+                    content
+                })
+                .collect();
+            let copies: Vec<Copied> = (0..4usize)
+                .map(|n| {
+                    let (block, content) = (high + 100 + n as u64, &contents[n]);
+                    expected.insert(block, Arc::from(content.as_slice()));
+                    let at = [62, 63, 1, 2][n];
+                    format.copy(&mut log.0[at], block, content, 8)
+                })
+                .collect();
+            format.descriptor(&mut log.0[places[0]], 8, &copies);
+            let time = Timestamp { seconds: 5, nanoseconds: 6 };
+            format.commit(&mut log.0[places[5]], 8, time);
+            format.revoke(&mut log.0[4], 9, &[high + 101, high + 77]);
+            format.commit(&mut log.0[5], 9, time);
+            expected.remove(&(high + 101));
+            let superblock = &format.superblock;
+            let replayed = replay(&log, superblock, u64::MAX).unwrap();
+            assert_eq!((replayed.transactions, replayed.revoked, replayed.end), (2, 2, 10));
+            assert_eq!(replayed.overlay, expected);
+        }
+    }
+
+    #[test]
+    fn as_much_is_put_into_a_block_as_is_read_from_it() {
+        for (checksums, is_64bit, tags, revoked) in [
+            (true, true, 254, 509),
+            (true, false, 254, 1019),
+            (false, true, 339, 510),
+            (false, false, 508, 1020),
+        ] {
+            let format = format(4096, checksums, is_64bit);
+            assert_eq!((format.tags_most(), format.revoked_most()), (tags, revoked));
+            let copies: Vec<_> = (0..tags as u64)
+                .map(|block| Copied { block, escaped: block % 3 == 0, checksum: block as u32 })
+                .collect();
+            let mut block = vec![9; 4096];
+            format.descriptor(&mut block, 8, &copies);
+            assert!(format.superblock.tail_is_right(&block));
+            assert!(format.superblock.tags(&block).map(|tag| tag.block).eq(0..tags as u64));
+            let all: Vec<u64> = (0..revoked as u64).collect();
+            format.revoke(&mut block, 8, &all);
+            assert!(format.superblock.tail_is_right(&block));
+            assert!(format.superblock.revoked(&block).unwrap().eq(0..revoked as u64));
+        }
+    }
+}

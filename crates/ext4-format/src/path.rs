@@ -1,0 +1,262 @@
+//! From a path to an inode (`path_resolution(7)`).
+
+use super::dirent::NAME_BYTES_MAX;
+use super::source::Source;
+use super::superblock::ROOT_INO;
+use super::volume::Volume;
+use crate::FileType;
+use crate::error::Error;
+
+/// The longest path, in bytes (`PATH_MAX` without its NUL).
+pub const PATH_BYTES_MAX: usize = 4095;
+/// How many symbolic links a path may lead through (`MAXSYMLINKS`).
+const LINKS_MAX: usize = 40;
+
+/// A tree of names, as far as paths need it.
+pub trait Names {
+    /// Why a look-up fails.
+    type Error: From<Error>;
+
+    /// The root directory's inode number.
+    fn root(&self) -> u32;
+
+    /// The inode that `name` in directory `dir` is, and its type.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::NotDirectory`] if `dir` is none; damage, or the device.
+    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Self::Error>;
+
+    /// Whether inode `ino` is a directory.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    fn is_directory(&self, ino: u32) -> Result<bool, Self::Error>;
+
+    /// The text of symbolic link `ino`.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    fn link_text(&self, ino: u32) -> Result<Vec<u8>, Self::Error>;
+}
+
+/// The inode that `path` leads to, from directory `from` on, or from the root if it begins with a slash. A link at its end is followed if `follow` says
+/// so, or a slash comes after it.
+///
+/// # Errors
+/// As `stat(2)`.
+pub fn resolve<N: Names>(names: &N, from: u32, path: &[u8], follow: bool) -> Result<u32, N::Error> {
+    if path.is_empty() {
+        return Err(Error::NotFound.into());
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err(Error::NameTooLong.into());
+    }
+    if path.contains(&0) {
+        return Err(Error::Invalid("a path cannot contain a NUL").into());
+    }
+    let mut links = 0;
+    let mut current = if path[0] == b'/' { names.root() } else { from };
+    // What is left of the path, each link on the way replaced by its text.
+    let mut rest = path.to_vec();
+    loop {
+        let begin = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
+        let end =
+            rest[begin..].iter().position(|byte| *byte == b'/').map_or(rest.len(), |bytes| begin + bytes);
+        let name = &rest[begin..end];
+        let is_last = end == rest.len();
+        if name.is_empty() || name == b"." {
+            // A slash at the end, or a dot, is only right after a directory.
+            if !names.is_directory(current)? {
+                return Err(Error::NotDirectory.into());
+            }
+            if is_last {
+                return Ok(current);
+            }
+            rest.drain(..end);
+            continue;
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::NameTooLong.into());
+        }
+        if name == b".." && current == names.root() {
+            if is_last {
+                return Ok(current);
+            }
+            rest.drain(..end);
+            continue;
+        }
+        let (ino, file_type) = names.child(current, name)?;
+        if file_type == FileType::Symlink && (follow || !is_last) {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Error::Loop.into());
+            }
+            let text = names.link_text(ino)?;
+            match text.first() {
+                None => return Err(Error::NotFound.into()),
+                Some(b'/') => current = names.root(),
+                Some(_) => {}
+            }
+            rest.splice(..end, text);
+            continue;
+        }
+        if is_last {
+            return Ok(ino);
+        }
+        current = ino;
+        rest.drain(..end);
+    }
+}
+
+impl<S: Source> Names for Volume<S> {
+    type Error = Error;
+
+    fn root(&self) -> u32 {
+        ROOT_INO
+    }
+
+    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
+        let (ino, file_type) = self.lookup(&self.linked_inode(dir)?, name)?.ok_or(Error::NotFound)?;
+        let file_type = match file_type {
+            Some(file_type) => file_type,
+            None => self.linked_inode(ino)?.file_type(),
+        };
+        Ok((ino, file_type))
+    }
+
+    fn is_directory(&self, ino: u32) -> Result<bool, Error> {
+        Ok(self.linked_inode(ino)?.file_type() == FileType::Directory)
+    }
+
+    fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
+        self.read_link(&self.linked_inode(ino)?)
+    }
+}
+
+impl<S: Source> Volume<S> {
+    /// [`resolve`] in this file system.
+    ///
+    /// # Errors
+    /// As `stat(2)`.
+    pub fn resolve(&self, from: u32, path: &[u8], follow: bool) -> Result<u32, Error> {
+        resolve(self, from, path, follow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Names by directory and name; texts of links.
+    #[derive(Default)]
+    struct Tree {
+        names: HashMap<(u32, &'static str), (u32, FileType)>,
+        links: HashMap<u32, String>,
+    }
+
+    impl Names for Tree {
+        type Error = Error;
+
+        fn root(&self) -> u32 {
+            2
+        }
+
+        fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
+            if !self.is_directory(dir)? {
+                return Err(Error::NotDirectory);
+            }
+            self.names.get(&(dir, std::str::from_utf8(name).unwrap())).copied().ok_or(Error::NotFound)
+        }
+
+        fn is_directory(&self, ino: u32) -> Result<bool, Error> {
+            Ok(ino < 10)
+        }
+
+        fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
+            Ok(self.links[&ino].clone().into_bytes())
+        }
+    }
+
+    fn tree() -> Tree {
+        let mut tree = Tree::default();
+        for (dir, name, ino) in [(2, "a", 3), (3, "b", 4), (3, "..", 2), (4, "..", 3), (2, "..", 2)] {
+            tree.names.insert((dir, name), (ino, FileType::Directory));
+        }
+        tree.names.insert((4, "file"), (20, FileType::Regular));
+        let links = [
+            (4, "up", "../b/file"),
+            (4, "top", "/a"),
+            (4, "self", "self"),
+            (4, "slash", "../b/"),
+            (4, "dead", "nowhere"),
+            (4, "to-file-slash", "file/"),
+        ];
+        for (ino, (dir, name, text)) in (30..).zip(links) {
+            tree.names.insert((dir, name), (ino, FileType::Symlink));
+            tree.links.insert(ino, text.to_owned());
+        }
+        for n in 0..41_u32 {
+            let name = String::leak(format!("l{n}"));
+            tree.names.insert((2, name), (100 + n, FileType::Symlink));
+            let text = if n == 0 { "a".to_owned() } else { format!("l{}", n - 1) };
+            tree.links.insert(100 + n, text);
+        }
+        tree
+    }
+
+    #[test]
+    fn paths_lead_where_linux_leads() {
+        let tree = tree();
+        let follow = |path: &str| resolve(&tree, 4, path.as_bytes(), true);
+        let expected = [
+            ("/", Ok(2)),
+            ("//", Ok(2)),
+            ("/..", Ok(2)),
+            ("/../a/../a/b", Ok(4)),
+            (".", Ok(4)),
+            ("./", Ok(4)),
+            ("..", Ok(3)),
+            ("file", Ok(20)),
+            ("file/", Err(Error::NotDirectory)),
+            ("file/.", Err(Error::NotDirectory)),
+            ("file/..", Err(Error::NotDirectory)),
+            ("file/x", Err(Error::NotDirectory)),
+            ("missing", Err(Error::NotFound)),
+            ("missing/x", Err(Error::NotFound)),
+            ("", Err(Error::NotFound)),
+            ("up", Ok(20)),
+            ("up/", Err(Error::NotDirectory)),
+            ("top", Ok(3)),
+            ("top/b//up", Ok(20)),
+            ("slash", Ok(4)),
+            ("slash/file", Ok(20)),
+            ("to-file-slash", Err(Error::NotDirectory)),
+            ("self", Err(Error::Loop)),
+            ("dead", Err(Error::NotFound)),
+            ("/l39", Ok(3)),
+            ("/l40", Err(Error::Loop)),
+            ("a\0b", Err(Error::Invalid("a path cannot contain a NUL"))),
+        ];
+        for (path, result) in expected {
+            assert_eq!(follow(path), result, "{path}");
+        }
+        let stay = |path: &str| resolve(&tree, 4, path.as_bytes(), false);
+        assert_eq!(stay("up"), Ok(30));
+        assert_eq!(stay("self"), Ok(32));
+        assert_eq!(stay("top/"), Ok(3));
+        assert_eq!(stay("up/"), Err(Error::NotDirectory));
+        assert_eq!(stay("top/b/top"), Ok(31));
+    }
+
+    #[test]
+    fn names_and_paths_have_an_end() {
+        let tree = tree();
+        let name = |bytes: usize| resolve(&tree, 4, &vec![b'n'; bytes], true);
+        assert_eq!(name(255), Err(Error::NotFound));
+        assert_eq!(name(256), Err(Error::NameTooLong));
+        assert_eq!(resolve(&tree, 4, &[b'/'; 4095], true), Ok(2));
+        assert_eq!(resolve(&tree, 4, &[b'/'; 4096], true), Err(Error::NameTooLong));
+    }
+}

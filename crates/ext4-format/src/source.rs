@@ -1,0 +1,106 @@
+//! Where the bytes of a file system come from.
+
+use std::sync::Arc;
+
+use crate::{Corruption, Defect, Error};
+
+/// Where metadata come from. Asked for the same bytes again it gives them again: whoever is told [`SourceError::NotHere`] begins anew later.
+pub trait Source {
+    /// The `bytes` bytes from byte `offset` of the device on.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError>;
+
+    /// The same for a part of a table, which goes on up to byte `end` of the device: who keeps what
+    /// was read may read more of it at once.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_table(&self, offset: u64, bytes: usize, _end: u64) -> Result<Arc<[u8]>, SourceError> {
+        self.read(offset, bytes)
+    }
+}
+
+impl<S: Source + ?Sized> Source for &S {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read(offset, bytes)
+    }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read_table(offset, bytes, end)
+    }
+}
+
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read(offset, bytes)
+    }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        (**self).read_table(offset, bytes, end)
+    }
+}
+
+/// Why there are no bytes.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SourceError {
+    /// Not in memory, and the caller does not want to wait: they are being fetched, and the operation has to be repeated.
+    #[error("not in memory")]
+    NotHere,
+    /// Beyond the end of the device.
+    #[error("beyond the end of the device")]
+    OutOfRange,
+    /// The device failed.
+    #[error(transparent)]
+    Io(IoFailure),
+    /// No memory or queue.
+    #[error("{0}")]
+    Resources(String),
+}
+
+impl From<SourceError> for Error {
+    fn from(error: SourceError) -> Self {
+        match error {
+            // Every pointer is checked against the file system, and that against the device.
+            SourceError::OutOfRange => Self::Corrupt(Corruption::new(Defect::BlockPointer)),
+            error => Self::Source(error),
+        }
+    }
+}
+
+/// A source's own error. This crate knows no device: whoever implements [`Source`] gets back from
+/// [`downcast_ref`](Self::downcast_ref) what it gave.
+#[derive(Debug, Clone)]
+pub struct IoFailure(Arc<dyn std::error::Error + Send + Sync>);
+
+impl IoFailure {
+    /// Of `error`.
+    pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(error))
+    }
+
+    /// The error, if it is an `E`.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.0.downcast_ref()
+    }
+}
+
+/// Two failures are equal if they are one.
+impl PartialEq for IoFailure {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Display for IoFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for IoFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}

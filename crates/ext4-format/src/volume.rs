@@ -1,0 +1,417 @@
+//! The one place that reads structures, and checks them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zerocopy::FromBytes;
+
+use super::group::Group;
+use super::inode::Inode;
+use super::journal::Replayed;
+use super::open::OpenFailure;
+use super::source::Source;
+use super::superblock::{RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use crate::{Corruption, Defect, Error, FileType, Metadata, VolumeInfo};
+
+/// How a volume is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeOptions {
+    /// Wrong checksums are counted, not refused.
+    pub ignore_checksums: bool,
+    /// Take the superblock in this block (of the file system), and the descriptors behind it.
+    pub superblock: Option<u64>,
+}
+
+/// A file system's structures. Whoever has another way to the same bytes shares it ([`with_source`](Self::with_source)); cloning is cheap.
+#[derive(Debug, Clone)]
+pub struct Volume<S> {
+    source: S,
+    shared: Arc<Shared>,
+}
+
+/// What all who read a volume have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) superblock: Superblock,
+    /// The block that the superblock, and so the descriptors, were found by.
+    pub(super) superblock_block: u64,
+    pub(super) device_bytes: u64,
+    pub(super) ignore_checksums: bool,
+    pub(super) ignored: AtomicU64,
+    pub(super) overlay: BTreeMap<u64, Arc<[u8]>>,
+    /// What fast commits say besides.
+    pub(super) replayed: Replayed,
+    pub(super) inode_tables: InodeTables,
+}
+
+/// Where the inodes of each group begin, as far as it was looked for: those never move.
+#[derive(Debug)]
+pub(super) struct InodeTables(Box<[AtomicU64]>);
+
+impl InodeTables {
+    /// Of so many groups; nothing is known yet.
+    pub(super) fn new(groups: u32) -> Self {
+        Self((0..groups).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl<S> Volume<S> {
+    pub(super) fn from_parts(source: S, shared: Shared) -> Self {
+        Self { source, shared: Arc::new(shared) }
+    }
+
+    /// The same volume by another way to its bytes.
+    pub fn with_source<T>(&self, source: T) -> Volume<T> {
+        Volume { source, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Where its bytes come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// The superblock; after a [replay](Self::set_overlay), as it is then.
+    pub fn superblock(&self) -> &Superblock {
+        &self.shared.superblock
+    }
+
+    /// What the superblock says.
+    pub fn info(&self) -> VolumeInfo {
+        self.superblock().info()
+    }
+
+    /// Size of a block, in bytes.
+    pub fn block_bytes(&self) -> usize {
+        self.superblock().block_bytes() as usize
+    }
+
+    /// Blocks of the file system.
+    pub fn block_count(&self) -> u64 {
+        self.superblock().blocks()
+    }
+
+    /// Whether a backup of the superblock was taken: it does not say whether the journal was replayed.
+    pub fn is_from_backup(&self) -> bool {
+        self.shared.superblock_block != self.superblock().primary_block()
+    }
+
+    /// Whether wrong checksums are put up with.
+    pub fn ignores_checksums(&self) -> bool {
+        self.shared.ignore_checksums
+    }
+
+    /// How many wrong checksums were put up with.
+    pub fn ignored(&self) -> u64 {
+        self.shared.ignored.load(Ordering::Relaxed)
+    }
+
+    /// Fails with `wrong` unless `right`, or counts it if checksums are ignored.
+    pub(super) fn verify(&self, right: bool, wrong: impl FnOnce() -> Corruption) -> Result<(), Error> {
+        if right {
+            return Ok(());
+        }
+        if !self.shared.ignore_checksums {
+            return Err(wrong().into());
+        }
+        self.shared.ignored.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(wrong = %wrong(), "ignored");
+        Ok(())
+    }
+
+    /// What the journal has newer for block `block`.
+    pub fn overlaid(&self, block: u64) -> Option<Arc<[u8]>> {
+        self.shared.overlay.get(&block).cloned()
+    }
+
+    /// Whether the journal has anything newer for the `blocks` blocks from `start` on.
+    pub fn is_overlaid(&self, start: u64, blocks: u64) -> bool {
+        self.shared.overlay.range(start..start.saturating_add(blocks)).next().is_some()
+    }
+
+    /// Blocks that a replayed journal has newer than the device: from now on they count, for everything that is read by this volume and
+    /// what is made of it. A superblock among them is read anew (unless a backup was asked for).
+    ///
+    /// # Errors
+    /// The superblock cannot be.
+    pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) -> Result<(), OpenFailure> {
+        let bytes = self.block_bytes();
+        if overlay.values().any(|block| block.len() != bytes) {
+            return Err(OpenFailure::Failed(Error::Invalid("a replayed block is not as long as a block")));
+        }
+        let mut superblock = self.superblock().clone();
+        if let Some(block) = overlay.get(&superblock.primary_block()).filter(|_| !self.is_from_backup()) {
+            let at = (SUPERBLOCK_OFFSET as usize) % bytes;
+            let raw =
+                block.get(at..at + SUPERBLOCK_BYTES).and_then(|raw| RawSuperblock::read_from_bytes(raw).ok());
+            let raw = raw.ok_or(OpenFailure::Failed(Error::Invalid("a replayed superblock is too short")))?;
+            let parsed = Superblock::parse(&raw, self.shared.ignore_checksums);
+            let replayed = parsed.map_err(|refusal| match refusal {
+                Refusal::Corrupt(corruption) => {
+                    Refusal::Corrupt(corruption.in_block(superblock.primary_block()))
+                }
+                other => other,
+            })?;
+            if replayed.block_bits() != superblock.block_bits() {
+                return Err(Corruption::new(Defect::SuperblockField("block size"))
+                    .in_block(superblock.primary_block())
+                    .into());
+            }
+            if replayed.bytes() > self.shared.device_bytes {
+                return Err(OpenFailure::TooSmall { fs_bytes: replayed.bytes() });
+            }
+            superblock = replayed;
+        }
+        self.replace(superblock, overlay, Replayed::default());
+        Ok(())
+    }
+
+    fn replace(&mut self, superblock: Superblock, overlay: BTreeMap<u64, Arc<[u8]>>, replayed: Replayed) {
+        let groups = superblock.groups();
+        self.shared = Arc::new(Shared {
+            superblock,
+            superblock_block: self.shared.superblock_block,
+            device_bytes: self.shared.device_bytes,
+            ignore_checksums: self.shared.ignore_checksums,
+            ignored: AtomicU64::new(self.ignored()),
+            overlay,
+            replayed,
+            inode_tables: InodeTables::new(groups),
+        });
+    }
+
+    /// What fast commits made of it, beyond [blocks](Self::overlaid).
+    pub fn replayed(&self) -> &Replayed {
+        &self.shared.replayed
+    }
+
+    /// Has `replayed` count, too, and `newer` contents of some blocks.
+    pub(super) fn set_replayed(&mut self, newer: BTreeMap<u64, Arc<[u8]>>, replayed: Replayed) {
+        let mut overlay = self.shared.overlay.clone();
+        overlay.extend(newer);
+        self.replace(self.superblock().clone(), overlay, replayed);
+    }
+}
+
+impl<S> Volume<S> {
+    /// Where the descriptor of group `number` is: block, and byte in it.
+    pub fn descriptor_place(&self, number: u32) -> (u64, usize) {
+        let superblock = self.superblock();
+        let per_block = superblock.descriptors_per_block();
+        let block = superblock.descriptor_block(number / per_block, self.shared.superblock_block);
+        (block, (number % per_block) as usize * usize::from(superblock.descriptor_bytes))
+    }
+}
+
+impl<S: Source> Volume<S> {
+    /// Block `block`, the whole of it, as it is after a replay.
+    ///
+    /// # Errors
+    /// [`Defect::BlockPointer`] if the file system has no such block, or the source.
+    pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
+        self.table_block(block, block)
+    }
+
+    /// The same, of a table that goes on up to block `end`.
+    fn table_block(&self, block: u64, end: u64) -> Result<Arc<[u8]>, Error> {
+        if let Some(newer) = self.shared.overlay.get(&block) {
+            return Ok(Arc::clone(newer));
+        }
+        let bytes = self.block_bytes();
+        let wrong = || Corruption::new(Defect::BlockPointer).in_block(block);
+        if block >= self.block_count() {
+            return Err(wrong().into());
+        }
+        let bits = self.superblock().block_bits();
+        let end = end.min(self.block_count());
+        let found = self.source.read_table(block << bits, bytes, end << bits)?;
+        if found.len() == bytes { Ok(found) } else { Err(wrong().into()) }
+    }
+
+    /// The block of descriptors that has group `number`'s, and where in it that is.
+    fn descriptor(&self, number: u32) -> Result<(Arc<[u8]>, usize), Error> {
+        let (block, at) = self.descriptor_place(number);
+        Ok((self.block(block)?, at))
+    }
+
+    fn group_in(&self, number: u32, block: &[u8], at: usize) -> Result<Group, Error> {
+        let wrong = |defect| Corruption::new(defect).in_block(u64::from(number));
+        let bytes = block.get(at..at + usize::from(self.superblock().descriptor_bytes));
+        let bytes = bytes.ok_or_else(|| wrong(Defect::GroupPointer))?;
+        self.verify(Group::checksum_is_right(self.superblock(), number, bytes), || {
+            wrong(Defect::GroupChecksum)
+        })?;
+        Ok(Group::parse(self.superblock(), number, bytes)?)
+    }
+
+    /// Group `number`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`], [`Defect::GroupPointer`] (with the group for a block), or the
+    /// source.
+    pub fn group(&self, number: u32) -> Result<Group, Error> {
+        if number >= self.superblock().groups() {
+            return Err(Error::Invalid("there is no such block group"));
+        }
+        let (block, at) = self.descriptor(number)?;
+        self.group_in(number, &block, at)
+    }
+
+    /// Calls `visit` with every group, reading each block of descriptors once.
+    ///
+    /// # Errors
+    /// As [`group`](Self::group).
+    pub fn visit_groups(&self, mut visit: impl FnMut(u32, &Group)) -> Result<(), Error> {
+        let superblock = self.superblock();
+        let per_block = superblock.descriptors_per_block();
+        for index in 0..superblock.descriptor_blocks() {
+            let first = index * per_block;
+            let (block, _) = self.descriptor(first)?;
+            for place in 0..per_block.min(superblock.groups() - first) {
+                let at = place as usize * usize::from(superblock.descriptor_bytes);
+                visit(first + place, &self.group_in(first + place, &block, at)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn bitmap(&self, block: u64, bits: u32, checksum: u32, mask: u32) -> Result<Arc<[u8]>, Error> {
+        let bytes = self.block(block)?;
+        self.verify_bitmap(&bytes, block, bits, checksum, mask)?;
+        Ok(bytes)
+    }
+
+    /// Whether the checksum of a bitmap of `bits` bits, the content `bytes` of block `block`, is `checksum`, as far as `mask` goes.
+    pub fn verify_bitmap(
+        &self,
+        bytes: &[u8],
+        block: u64,
+        bits: u32,
+        checksum: u32,
+        mask: u32,
+    ) -> Result<(), Error> {
+        let wrong = || Corruption::new(Defect::BitmapChecksum).in_block(block);
+        let covered = bytes.get(..bits as usize / 8).ok_or_else(wrong)?;
+        let superblock = self.superblock();
+        let right = !superblock.has_checksums()
+            || (super::checksum::crc32c(superblock.seed(), covered) ^ checksum) & mask == 0;
+        self.verify(right, wrong)
+    }
+
+    /// The bitmap of the clusters of group `number` that are in use; `None`: it was never written, only the group's own are.
+    ///
+    /// # Errors
+    /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
+    pub fn block_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+        let group = self.group(number)?;
+        let bits = self.superblock().clusters_per_group();
+        let (checksum, mask) = (group.block_bitmap_checksum, group.checksum_mask);
+        (!group.block_uninit).then(|| self.bitmap(group.block_bitmap, bits, checksum, mask)).transpose()
+    }
+
+    /// The bitmap of the inodes of group `number` that are in use; `None`: it was never written, none is.
+    ///
+    /// # Errors
+    /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
+    pub fn inode_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+        let group = self.group(number)?;
+        let bits = self.superblock().inodes_per_group();
+        let (checksum, mask) = (group.inode_bitmap_checksum, group.checksum_mask);
+        (!group.inode_uninit).then(|| self.bitmap(group.inode_bitmap, bits, checksum, mask)).transpose()
+    }
+
+    /// The first block of the inodes of group `number`.
+    fn inode_table(&self, number: u32) -> Result<u64, Error> {
+        let Some(known) = self.shared.inode_tables.0.get(number as usize) else {
+            return Ok(self.group(number)?.inode_table);
+        };
+        // Relaxed: it is a number, and always the same one.
+        match known.load(Ordering::Relaxed) {
+            0 => {
+                let found = self.group(number)?.inode_table;
+                known.store(found, Ordering::Relaxed);
+                Ok(found)
+            }
+            table => Ok(table),
+        }
+    }
+
+    /// Where inode `ino` is: block, and byte in it.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`]; as [`group`](Self::group).
+    pub fn inode_place(&self, ino: u32) -> Result<(u64, usize), Error> {
+        let superblock = self.superblock();
+        let wrong = Corruption::new(Defect::InodeNumber).in_inode(ino);
+        let index = ino.checked_sub(1).filter(|_| ino <= superblock.inodes()).ok_or(wrong)?;
+        let per_group = superblock.inodes_per_group();
+        let table = self.inode_table(index / per_group)?;
+        let at = u64::from(index % per_group) * u64::from(superblock.inode_bytes());
+        let block_bytes = u64::from(superblock.block_bytes());
+        Ok((table + at / block_bytes, (at % block_bytes) as usize))
+    }
+
+    /// Inode `ino`, in use or not.
+    ///
+    /// # Errors
+    /// [`Defect::InodeNumber`], [`Defect::InodeChecksum`], [`Defect::InodeField`]; as [`group`](Self::group).
+    pub fn inode(&self, ino: u32) -> Result<Inode, Error> {
+        self.inode_in_table(ino).map(|(inode, ..)| inode)
+    }
+
+    /// The same, and the block of the table that it is in, and where.
+    ///
+    /// # Errors
+    /// As [`inode`](Self::inode).
+    pub fn inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize), Error> {
+        let (block, at) = self.inode_place(ino)?;
+        let per_block = self.block_bytes() as u32 / self.superblock().inode_bytes();
+        let after = self.superblock().inodes_per_group() - (ino - 1) % self.superblock().inodes_per_group();
+        let table = self.table_block(block, block + u64::from(after.div_ceil(per_block)))?;
+        let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(block);
+        let bytes = table.get(at..at + self.superblock().inode_bytes() as usize);
+        let bytes = bytes.ok_or_else(|| wrong(Defect::InodeNumber))?;
+        let right = Inode::checksum_is_right(self.superblock(), ino, bytes);
+        self.verify(right, || wrong(Defect::InodeChecksum))?;
+        let inode = Inode::parse(self.superblock(), ino, bytes).map_err(|wrong| wrong.in_block(block))?;
+        Ok((inode, table, at))
+    }
+
+    /// Inode `ino`, which a directory leads to: it has to be in use, and nobody's own.
+    ///
+    /// # Errors
+    /// [`Defect::InodeFree`]; [`Defect::InodeNumber`] for a reserved one too; as [`inode`](Self::inode).
+    pub fn linked_inode(&self, ino: u32) -> Result<Inode, Error> {
+        let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
+        if self.superblock().is_reserved(ino) {
+            return wrong(Defect::InodeNumber);
+        }
+        let inode = self.inode(ino)?;
+        if inode.is_free() {
+            return wrong(Defect::InodeFree);
+        }
+        if inode.has(super::inode::flags::EA_INODE) {
+            return wrong(Defect::InodeField("flags (the value of an attribute)"));
+        }
+        Ok(inode)
+    }
+
+    /// The content of an inode that holds it itself; `None`: it does not.
+    ///
+    /// # Errors
+    /// [`Defect::InlineData`]; [`Error::Unsupported`].
+    pub fn inline_data(&self, inode: &Inode) -> Result<Option<Vec<u8>>, Error> {
+        inode.check_supported()?;
+        Ok(inode.is_inline().then(|| inode.inline_data()).transpose()?)
+    }
+
+    /// What Linux's `stat` tells of `inode`.
+    pub fn metadata(&self, inode: &Inode) -> Metadata {
+        let mut metadata = inode.metadata();
+        if inode.is_inline() && metadata.file_type == FileType::Regular {
+            // A file that takes no blocks would seem to be all hole (`ext4_file_getattr`).
+            metadata.blocks_512 = metadata.blocks_512.saturating_add(metadata.size.div_ceil(512));
+        }
+        metadata
+    }
+}
