@@ -253,7 +253,8 @@ fn counters_in_one_block_add_up() {
             }
         }
         let port = ssd.port();
-        let transport = SoftTransport::new(port, "counters".into(), None);
+        // SAFETY: the port has no other user.
+        let transport = unsafe { SoftTransport::new(port, "counters".into(), None) };
         // Writes are not repeated: each is an answer.
         let options = ControllerOptions { retries: 0, ..ControllerOptions::default() };
         let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
