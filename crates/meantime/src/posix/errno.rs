@@ -173,7 +173,10 @@ impl From<&IoError> for Errno {
                 _ => libc::EIO,
             },
             // As fsync(2) says of writes that were lost.
-            CommandError::EndOfFile | CommandError::CacheLost | CommandError::Miscompare => libc::EIO,
+            CommandError::EndOfFile
+            | CommandError::CacheLost
+            | CommandError::Miscompare
+            | CommandError::Unfused => libc::EIO,
             CommandError::Os(errno) if i32::from(errno) == libc::EINVAL => libc::EIO,
             CommandError::TimedOut => libc::ETIMEDOUT,
             CommandError::Reset => libc::ECANCELED,
