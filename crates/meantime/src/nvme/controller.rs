@@ -120,7 +120,8 @@ impl Controller {
     /// Resets and enables the controller behind `transport`, and identifies it (NVMe Base 1.4 §7.6.1).
     ///
     /// # Errors
-    /// [`Error::Driven`] while another controller is enabled on it. Whatever a device can do wrong; the controller is left disabled then.
+    /// [`Error::Driven`] while another controller is enabled on it. Whatever a device can do wrong;
+    /// the controller is left disabled then.
     pub fn enable(transport: Arc<dyn Transport>, mut options: ControllerOptions) -> Result<Arc<Self>> {
         // Deadlines are kept in 32 bits of µs.
         options.io_timeout_ns = options.io_timeout_ns.min(LONGEST_TIMEOUT_NS);

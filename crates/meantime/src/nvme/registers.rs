@@ -1,5 +1,6 @@
-//! The registers and doorbells of a controller. This is the one place where the driver writes them, and where it is argued that what the
-//! controller does in consequence touches nobody else's memory.
+//! The registers and doorbells of a controller. This is the one place where the driver writes them,
+//! and where it is argued that what the controller does in consequence touches nobody else's
+//! memory.
 
 use std::sync::Arc;
 
@@ -41,14 +42,16 @@ impl Registers {
         self.0.read32(AQA)
     }
 
-    /// Tells a controller that is disabled of its admin queue, and sets CC with EN (NVMe Base 1.4 §7.6.1, steps 3 to 5).
+    /// Tells a controller that is disabled of its admin queue, and sets CC with EN (NVMe Base 1.4
+    /// §7.6.1, steps 3 to 5).
     ///
-    /// The owner of `admin` keeps it until the controller is disabled, or has no memory any more: [`Controller`](super::Controller) does, and
-    /// quarantines it if neither can be done.
+    /// The owner of `admin` keeps it until the controller is disabled, or has no memory any more:
+    /// [`Controller`](super::Controller) does, and quarantines it if neither can be done.
     pub(super) fn enable(&self, admin: &Ring, sizes: Aqa, cc: Cc) {
-        // SAFETY: nobody else drives the device, which knows no queue while it is disabled. This one is memory of the heap
-        // whose only user is the ring, and stays for as long as is said above. No entry is announced yet; `AdminQueue` writes
-        // those that come, and holds their data.
+        // SAFETY: nobody else drives the device, which knows no queue while it is disabled. This
+        // one is memory of the heap whose only user is the ring, and stays for as long as is said
+        // above. No entry is announced yet; `AdminQueue` writes those that come, and holds their
+        // data.
         unsafe {
             self.0.write32(AQA, sizes.0);
             self.0.write64(ASQ, admin.sq_iova().0);
@@ -69,16 +72,18 @@ impl Registers {
         unsafe { self.0.write32(CC, Cc(self.cc()).with_shn(1).0) };
     }
 
-    /// The doorbells of queue pair `qid`, for its rings: tail and head. A queue pair has one ring at a time
-    /// ([`Controller`](super::Controller) hands identifiers out, and takes them back when the controller does not know them any more).
+    /// The doorbells of queue pair `qid`, for its rings: tail and head. A queue pair has one ring
+    /// at a time ([`Controller`](super::Controller) hands identifiers out, and takes them back when
+    /// the controller does not know them any more).
     ///
     /// # Errors
     /// If the transport has no such doorbells.
     pub(super) fn doorbells(&self, qid: u16, cap: Cap) -> Result<(Doorbell, Doorbell)> {
         let (tail, head) = (sq_tail_doorbell(qid, cap.dstrd()), cq_head_doorbell(qid, cap.dstrd()));
-        // SAFETY: nobody else drives the device. Only a `Ring` rings them: for entries that it has written, each of which
-        // keeps its slot, and the slot its buffer, until the device has let go of it (ARCHITECTURE.md §3). The ring is muted while
-        // the controller does not know it, and is in a queue that holds the controller, and with it this claim.
+        // SAFETY: nobody else drives the device. Only a `Ring` rings them: for entries that it has
+        // written, each of which keeps its slot, and the slot its buffer, until the device has let
+        // go of it (ARCHITECTURE.md §3). The ring is muted while the controller does not know it,
+        // and is in a queue that holds the controller, and with it this claim.
         let bells = unsafe { (self.0.doorbell(tail), self.0.doorbell(head)) };
         Ok((bells.0?, bells.1?))
     }
