@@ -181,7 +181,7 @@ fn commands_that_wait_to_be_fetched_keep_a_controller_alive() {
     let (ssd, mut host) = stepped(config(1 << 20, 512));
     host.create_queues(1, 4, None);
     ok(host.admin(Sqe::set_features(0, 0, fid::KEEP_ALIVE_TIMER, false, 2_000)));
-    let mut flush = |host: &mut Host| {
+    let flush = |host: &mut Host| {
         let cid = host.cid();
         host.submit(1, &Sqe::flush(cid, 1));
     };

@@ -38,7 +38,7 @@ impl Controller {
         self.sqs.iter().fold(0, |tails: u64, sq| {
             let tail = sq.doorbell.load();
             let tail = if tail < sq.ring.entries() { tail } else { sq.head };
-            tails.wrapping_mul(0x0001_0000_0001_b3).wrapping_add(tail.into())
+            tails.wrapping_mul(0x0100_0000_01b3).wrapping_add(tail.into())
         })
     }
 
