@@ -8,6 +8,8 @@ const RANKS: [&str; 6] = ["hw", "nvme", "completion", "block", "ext4", "posix"];
 
 /// Files that may contain `unsafe`, relative to the repository.
 const UNSAFE: &[&str] = &[
+    // A software SSD's port, whose only user is its transport.
+    "crates/meantime/src/block/open.rs",
     "crates/meantime/src/hw/clock.rs",
     "crates/meantime/src/hw/cpu.rs",
     "crates/meantime/src/hw/dma.rs",
@@ -33,6 +35,8 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/vfio_user/mod.rs",
     "crates/meantime/src/hw/vfio_user/peer.rs",
     "crates/meantime/src/hw/view.rs",
+    // What is written to a controller's registers.
+    "crates/meantime/src/nvme/registers.rs",
     "crates/meantime/src/nvme/ring.rs",
     "crates/meantime/src/nvme/shadow.rs",
     "crates/meantime/tests",
@@ -168,7 +172,7 @@ fn unsafe_is_confined() {
         let allowed = UNSAFE.iter().any(|path| relative.starts_with(path)) || relative.contains("/tests/");
         assert!(
             !has_unsafe || allowed,
-            "{relative} has unsafe code: it belongs in hw, nvme/ring.rs or ssd/hostmem.rs; or extend the list with a reason"
+            "{relative} has unsafe code: it belongs in hw, nvme/registers.rs, nvme/ring.rs or ssd/hostmem.rs; or extend the list with a reason"
         );
     }
 }

@@ -313,7 +313,9 @@ impl Inner {
         if !self.lock().lent.contains_key(&iova) {
             return true;
         }
-        let undone = self.map.unmap_dma(iova).is_ok();
+        // SAFETY: `lend` has mapped it, in a window that only such loans get. The command that named it has
+        // ended, or is a read's that was given up: what it still finds there is another loan, or nothing.
+        let undone = unsafe { self.map.unmap_dma(iova) }.is_ok();
         let mut state = self.lock();
         // Undone late, or by somebody else: the transport holds it no longer (`DmaMap::lends`).
         let over = undone || state.lent.get(&iova).is_none_or(|pages| Arc::strong_count(pages) == 1);
