@@ -9,7 +9,7 @@ use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
 use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcome, Owner};
 
-use meantime_spec::status::StatusCode::{CommandAbortedFailedFused, CompareFailure};
+use meantime_spec::status::{Status, StatusCode};
 
 use super::request::{Done, IoError, Request};
 
@@ -83,6 +83,8 @@ pub(crate) struct Lbio {
     class: Class,
     /// Whether it has failed.
     failed: bool,
+    /// How many of its commands have.
+    failures: u16,
     /// Whether the request has a slot of its own in its queue, and has not used it yet.
     pub(crate) own_slot_free: bool,
     /// Commands in flight, and one more while commands are still to be sent.
@@ -115,6 +117,7 @@ impl Lbio {
             interrupt: false,
             class: Class::default(),
             failed: false,
+            failures: 0,
             own_slot_free: false,
             pending: 0,
             next_free,
@@ -501,6 +504,14 @@ impl Table {
         let lbio = self.get_mut(slot);
         lbio.failed = false;
         let (op, lba) = (lbio.op, lbio.lba);
+        let failures = std::mem::take(&mut lbio.failures);
+        // Both commands of a pair have ended; and one that has failed is not the write.
+        if op == Op::CompareAndWrite && lbio.error == Some(CommandError::Miscompare) && failures == 1 {
+            lbio.error = Some(CommandError::Unfused);
+        }
+        if lbio.error == Some(CommandError::Unfused) {
+            tracing::error!(lba, "the device did a fused write whose comparison had failed");
+        }
         let error = lbio.error.take().map(|kind| IoError { op, lba, kind });
         let mut done = self.take(slot).expect("failed no more");
         done.result = error.map_or(Ok(()), Err);
@@ -591,23 +602,43 @@ impl Lbio {
         // the buffer, whatever went wrong before.
         let gone = matches!(error, CommandError::Gone { memory_released: false });
         let error = match error {
-            CommandError::Status(status) if status.is(CompareFailure) => CommandError::Miscompare,
+            CommandError::Status(status) if status.is(StatusCode::CompareFailure) => CommandError::Miscompare,
             error => error,
         };
         // Of a pair the command that has failed of itself may be heard of after the other.
         let is_pair = self.op == Op::CompareAndWrite;
         let is_consequence = |error| match error {
-            CommandError::Status(status) => is_pair && status.is(CommandAbortedFailedFused),
+            CommandError::Status(status) => is_pair && status.is(StatusCode::CommandAbortedFailedFused),
             CommandError::Reset => is_pair,
             _ => false,
         };
         if self.error.is_none_or(is_consequence) {
             self.error = Some(error);
         }
+        // A write that failed of itself was begun.
+        if is_pair
+            && self.error == Some(CommandError::Miscompare)
+            && matches!(error, CommandError::Status(status) if !was_aborted(status))
+        {
+            self.error = Some(CommandError::Unfused);
+        }
         self.failed = true;
+        self.failures += 1;
         self.left = 0;
         if gone && let Some(buf) = self.buf.take() {
             buf.quarantine();
         }
     }
+}
+
+/// Whether a command with this status was ended before it did anything.
+fn was_aborted(status: Status) -> bool {
+    use StatusCode::*;
+    let aborts = [
+        CommandAbortedByRequest,
+        CommandAbortedSqDeletion,
+        CommandAbortedFailedFused,
+        CommandAbortedMissingFused,
+    ];
+    aborts.iter().any(|&code| status.is(code))
 }

@@ -240,11 +240,15 @@ mod soft {
         }
     }
 
+    // The one promise of this layer: nobody else has the port of an SSD that was started here.
+    #[expect(unsafe_code)]
     pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
         let Started { ssd, soft, created, read_only } = start(uri, parsed, options, |_| {})?;
         let port = ssd.port();
         let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
-        let transport = SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))).lock_memory(soft.lock);
+        // SAFETY: the SSD was started for this transport, which owns it: its port has no other user.
+        let transport =
+            unsafe { SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))) }.lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
         let medium = format!("software SSD, model {}", soft.model);
         let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?

@@ -64,6 +64,8 @@ impl Request {
     /// that the device does to these blocks comes between. If it is not, the request fails with [`CommandError::Miscompare`], and nothing
     /// is written. The device says how many blocks can be: [`BlockInfo::compare_write_blocks`](super::BlockInfo::compare_write_blocks).
     ///
+    /// A device that writes although the comparison has failed breaks the specification: [`CommandError::Unfused`].
+    ///
     /// It is never repeated: after a time-out, a reset or another error only a read tells whether it was done.
     pub fn compare_and_write(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::CompareAndWrite, lba, 0, Some(buf))

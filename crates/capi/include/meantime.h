@@ -42,6 +42,7 @@
  *     -ECANCELED   given up, because another command made a reset necessary. It may or may not have been done.
  *     -ENODEV      the device is gone
  *     -ENOSPC      the namespace has no capacity left
+ *     -EILSEQ      of a compare-and-write: what is there is not what was expected, and nothing was written
  *     -EIO         the device reported an error; or a bug in this library was met, and the channel is of no more use
  *     others       what the kernel said, e.g. -ENOENT or -EACCES from mt_open()
  *
@@ -117,7 +118,7 @@ typedef struct mt_info {
     uint32_t block_bytes;          /* logical block size */
     uint32_t max_transfer_bytes;   /* larger requests are split */
     uint32_t volatile_write_cache; /* 1: done writes may be lost by a power cut until mt_flush() */
-    uint32_t reserved;             /* 0 */
+    uint32_t compare_write_blocks; /* the most blocks of a compare-and-write; 0: there is none */
     const char *uri;               /* as it was opened */
     const char *medium;            /* what is at the bottom, in a few words */
 } mt_info;
@@ -197,6 +198,13 @@ int mt_write(mt_channel *channel, uint64_t lba, mt_buf *buf);
 /* Makes durable what was written before. */
 int mt_flush(mt_channel *channel);
 
+/* Compares the first half of `buf` with what is there from logical block `lba` on, and if it is the same writes the second half there.
+ * Nothing that anybody else has the device do to these blocks comes between: for counters and locks that programs share.
+ * 0: written. -EILSEQ: something else is there, and nothing was written; read it, and try again with that. After any other error of
+ * the device only a read tells whether it was written. At most mt_info.compare_write_blocks blocks; -EOPNOTSUPP where there is no
+ * such thing, as through the kernel. */
+int mt_compare_and_write(mt_channel *channel, uint64_t lba, mt_buf *buf);
+
 
 /* ---- Many requests at once ----
  *
@@ -208,7 +216,8 @@ enum {
     MT_WRITE,         /* from `buf` */
     MT_FLUSH,         /* everything that is done becomes durable */
     MT_WRITE_ZEROES,  /* `blocks` logical blocks */
-    MT_DEALLOCATE     /* `blocks` logical blocks are no longer needed */
+    MT_DEALLOCATE,    /* `blocks` logical blocks are no longer needed */
+    MT_COMPARE_AND_WRITE /* `buf`: what is expected, then, as long, what is to be written; see mt_compare_and_write() */
 };
 
 enum {
@@ -221,7 +230,7 @@ typedef struct mt_request {
     uint32_t flags;     /* MT_FUA or 0 */
     uint64_t lba;       /* first logical block */
     uint64_t blocks;    /* how many; of a read or write 0, the buffer has the length */
-    mt_buf *buf;        /* of a read or write */
+    mt_buf *buf;        /* of a read, write or compare-and-write */
     mt_policy policy;   /* how to wait for this one; 0: as the channel does */
     uint64_t user_data; /* yours; comes back with the result */
 } mt_request;

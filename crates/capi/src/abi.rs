@@ -13,7 +13,7 @@ pub struct Info {
     pub block_bytes: u32,
     pub max_transfer_bytes: u32,
     pub volatile_write_cache: u32,
-    pub reserved: u32,
+    pub compare_write_blocks: u32,
     pub uri: *const c_char,
     pub medium: *const c_char,
 }
@@ -70,6 +70,7 @@ pub const MT_WRITE: u32 = 2;
 pub const MT_FLUSH: u32 = 3;
 pub const MT_WRITE_ZEROES: u32 = 4;
 pub const MT_DEALLOCATE: u32 = 5;
+pub const MT_COMPARE_AND_WRITE: u32 = 6;
 
 pub const MT_FUA: u32 = 1;
 

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use meantime::block::{BlockDevice, ChannelOptions};
 use meantime::completion::Policy;
 
-use crate::abi::{MT_FLUSH, MT_READ, MT_WRITE, Options, Outcome, Request, Ticket};
+use crate::abi::{MT_COMPARE_AND_WRITE, MT_FLUSH, MT_READ, MT_WRITE, Options, Outcome, Request, Ticket};
 use crate::buf::Buf;
 use crate::device;
 use crate::error::{Answer, Failed, channel_failed, misuse};
@@ -131,6 +131,12 @@ pub unsafe extern "C" fn mt_write(channel: *mut Handle, lba: u64, buf: *mut Buf)
 pub unsafe extern "C" fn mt_flush(channel: *mut Handle) -> c_int {
     // SAFETY: the header's promises.
     unsafe { do_one("mt_flush", channel, MT_FLUSH, 0, std::ptr::null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mt_compare_and_write(channel: *mut Handle, lba: u64, buf: *mut Buf) -> c_int {
+    // SAFETY: the header's promises.
+    unsafe { do_one("mt_compare_and_write", channel, MT_COMPARE_AND_WRITE, lba, buf) }
 }
 
 #[unsafe(no_mangle)]

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn mt_device_info(device: *const Handle, info: *mut Info) 
             block_bytes: info.block_bytes,
             max_transfer_bytes: info.max_transfer_bytes,
             volatile_write_cache: info.volatile_write_cache.into(),
-            reserved: 0,
+            compare_write_blocks: info.compare_write_blocks,
             uri: opened.uri.as_ptr(),
             medium: opened.medium.as_ptr(),
         };

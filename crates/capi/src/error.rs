@@ -56,6 +56,7 @@ pub extern "C" fn mt_strerror(error: c_int) -> *const c_char {
         Some(libc::ETIMEDOUT) => c"the device did not answer in time",
         Some(libc::ECANCELED) => c"given up because of a reset",
         Some(libc::ENODEV) => c"the device is gone",
+        Some(libc::EILSEQ) => c"something else is there than was expected; nothing was written",
         Some(libc::ENOSPC) => c"no capacity left",
         Some(libc::EIO) => c"I/O error",
         Some(libc::ENOENT) => c"no such file or device",

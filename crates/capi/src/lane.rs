@@ -5,7 +5,8 @@ use meantime::completion::Policy;
 use meantime::nvme::Op;
 
 use crate::abi::{
-    MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES, Outcome, Request, Ticket,
+    MT_COMPARE_AND_WRITE, MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES, Outcome,
+    Request, Ticket,
 };
 use crate::buf::Buf;
 use crate::error::{Failed, fail, io_failed, misuse, submit_failed};
@@ -81,6 +82,7 @@ impl Lane {
             MT_FLUSH => Op::Flush,
             MT_WRITE_ZEROES => Op::WriteZeroes,
             MT_DEALLOCATE => Op::Deallocate,
+            MT_COMPARE_AND_WRITE => Op::CompareAndWrite,
             op => {
                 return Err(misuse(call, format_args!("there is no operation {op}: use MT_READ or another")));
             }

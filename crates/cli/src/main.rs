@@ -7,6 +7,7 @@ mod bench;
 mod bind;
 mod calibrate;
 mod cli;
+mod compare_and_write;
 mod competitor;
 mod copy;
 mod devices;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Report(args) => html::run(args),
         Command::Info(args) => info::run(args),
         Command::Copy(args) => copy::run(args),
+        Command::CompareAndWrite(args) => compare_and_write::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),

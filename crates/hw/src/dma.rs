@@ -165,7 +165,11 @@ impl DmaHeap {
 
     /// Takes every mapping back from the controller; true if it will touch none of the memory again.
     /// For a device that is gone: buffers stay valid for the host, but no I/O can use them.
-    pub fn unmap_all(&self) -> bool {
+    ///
+    /// # Safety
+    /// The controller has no command any more that names this memory, and gets none: its addresses may be
+    /// another heap's from now on.
+    pub unsafe fn unmap_all(&self) -> bool {
         let lent = self.take_back_all();
         let mut state = self.0.lock();
         // Every chunk is tried, whatever became of the one before.
@@ -188,7 +192,9 @@ impl Inner {
     /// Takes `chunk` back from the controller, once.
     fn unmap(&self, chunk: &mut Chunk) -> Result<()> {
         if chunk.mapped {
-            self.map.unmap_dma(chunk.iova)?;
+            // SAFETY: this heap has mapped the chunk. It is dropped, so that there is no buffer of it, or cut off
+            // (`unmap_all`), which the driver does when the device gets no further command.
+            unsafe { self.map.unmap_dma(chunk.iova)? };
             chunk.mapped = false;
         }
         Ok(())

@@ -43,7 +43,7 @@ pub use pm_qos::PmQos;
 pub use scatter::DmaPages;
 pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
-pub use transport::{DeviceEvent, DmaLimits, DmaMap, EventHandler, Transport};
+pub use transport::{Claim, DeviceEvent, DmaLimits, DmaMap, EventHandler, Transport};
 pub use vfio::{VfioError, VfioOptions, VfioTransport};
 pub use vfio_user::{UserError, UserOptions, UserTransport};
 pub use view::PageCell;

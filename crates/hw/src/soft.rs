@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
-use super::transport::{DmaLimits, DmaMap, Transport};
+use super::transport::{Claim, DmaLimits, DmaMap, Transport};
 use super::{HwError, Result};
 
 /// A software SSD, by the seam that `meantime-spec` defines.
@@ -19,6 +19,7 @@ pub struct SoftTransport {
     port: Arc<dyn SoftPort>,
     doorbells: Arc<Doorbells>,
     clock: Clock,
+    claim: Claim,
     lock_memory: bool,
     name: String,
     /// Ends the SSD when the last user of the transport has gone.
@@ -27,14 +28,18 @@ pub struct SoftTransport {
 
 impl SoftTransport {
     /// A transport over `port`; `owner` is dropped with it.
-    pub fn new(
+    ///
+    /// # Safety
+    /// As long as the transport exists, nobody else writes registers of the port, rings its doorbells or takes memory
+    /// back that the transport has mapped: the SSD would read and write there what the driver knows nothing of.
+    pub unsafe fn new(
         port: Arc<dyn SoftPort>,
         name: String,
         owner: Option<Box<dyn std::any::Any + Send + Sync>>,
     ) -> Self {
         let clock = port.virtual_clock().map_or_else(Clock::real, Clock::virtual_time);
         let doorbells = port.doorbells();
-        Self { port, doorbells, clock, lock_memory: false, name, _owner: owner }
+        Self { port, doorbells, clock, claim: Claim::new(), lock_memory: false, name, _owner: owner }
     }
 
     /// Locks DMA memory although a software SSD does not need it, as a real device would.
@@ -56,14 +61,14 @@ fn refused(iova: u64, bytes: usize, error: SeamError) -> HwError {
 unsafe impl DmaMap for SoftTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let keepalive = Arc::clone(pages) as Arc<dyn std::any::Any + Send + Sync>;
-        // SAFETY: `Pages` are mapped for reading and writing as long as they are held, or lent for as long (`DmaMap::lends`). No method of
+        // SAFETY: nobody but the transport's driver gives the SSD commands (`new`). `Pages` are mapped for reading and writing as long as they are held, or lent for as long (`DmaMap::lends`). No method of
         // theirs gives a reference: who may have one, and when, is for `DmaHeap` and the driver to see to, which let go of what a
         // command names until the device is done with it (ARCHITECTURE.md §3).
         let region = unsafe { DmaRegion::new(iova, pages.addr(), pages.len(), keepalive) };
         self.port.map_dma(region).map_err(|error| refused(iova, pages.len(), error))
     }
 
-    fn unmap_dma(&self, iova: u64) -> Result<()> {
+    unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         match self.port.unmap_dma(iova) {
             // An SSD that has ended touches nothing any more.
             Ok(()) | Err(SeamError::Gone) => Ok(()),
@@ -95,15 +100,19 @@ unsafe impl Transport for SoftTransport {
         self.port.read64(offset)
     }
 
-    fn write32(&self, offset: u32, value: u32) {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    unsafe fn write32(&self, offset: u32, value: u32) {
         self.port.write32(offset, value);
     }
 
-    fn write64(&self, offset: u32, value: u64) {
+    unsafe fn write64(&self, offset: u32, value: u64) {
         self.port.write64(offset, value);
     }
 
-    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+    unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell> {
         let index = offset.checked_sub(DOORBELLS).map(|bytes| (bytes >> (2 + SOFT_DSTRD)) as usize);
         index
             .and_then(|index| Doorbell::soft(&self.doorbells, index, &self.port))

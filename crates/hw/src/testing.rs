@@ -7,18 +7,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 
-use super::{Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
+use super::{Claim, Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
 
 /// Takes every mapping, has doorbells that nobody listens to, and registers that read as 0.
 pub struct NullTransport {
     doorbells: Arc<Doorbells>,
+    claim: Claim,
     pub(crate) mapped: AtomicUsize,
     pub(crate) refuse_unmap: bool,
 }
 
 impl Default for NullTransport {
     fn default() -> Self {
-        Self { doorbells: Arc::new(Doorbells::new(4)), mapped: AtomicUsize::new(0), refuse_unmap: false }
+        Self {
+            doorbells: Arc::new(Doorbells::new(4)),
+            claim: Claim::new(),
+            mapped: AtomicUsize::new(0),
+            refuse_unmap: false,
+        }
     }
 }
 
@@ -61,7 +67,7 @@ unsafe impl DmaMap for NullTransport {
         self.mapped.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    fn unmap_dma(&self, _: u64) -> Result<()> {
+    unsafe fn unmap_dma(&self, _: u64) -> Result<()> {
         if self.refuse_unmap {
             return Err(HwError::Gone);
         }
@@ -87,9 +93,12 @@ unsafe impl Transport for NullTransport {
     fn read64(&self, _: u32) -> u64 {
         0
     }
-    fn write32(&self, _: u32, _: u32) {}
-    fn write64(&self, _: u32, _: u64) {}
-    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+    unsafe fn write32(&self, _: u32, _: u32) {}
+    unsafe fn write64(&self, _: u32, _: u64) {}
+    unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell> {
         let port: Arc<dyn SoftPort> = Arc::new(NullPort(Arc::clone(&self.doorbells)));
         Doorbell::soft(&self.doorbells, offset as usize, &port)
             .ok_or(HwError::Missing { what: "doorbell".into() })

@@ -3,6 +3,7 @@
 #![expect(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Result;
 use super::clock::Clock;
@@ -17,6 +18,8 @@ use super::pages::Pages;
 /// [`DmaHeap`](super::DmaHeap) frees memory, and gives it back to callers, by what an implementation says:
 /// - The other side touches nothing but memory mapped by [`map_dma`](Self::map_dma), of that only what it was given a command, a queue or a
 ///   register for, and none of it before that call.
+/// - [`map_dma`](Self::map_dma) refuses addresses of which any is mapped already: two heaps on one map never
+///   have the same ones.
 /// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, nothing of what was mapped there is touched any more, by nobody. An error says
 ///   nothing: the memory stays the other side's then.
 /// - If [`lends`](Self::lends) is true, what it says of addresses and of the `Arc` holds.
@@ -24,7 +27,11 @@ pub unsafe trait DmaMap: Send + Sync {
     /// Lets the other side reach `pages` at `iova`.
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
     /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it again.
-    fn unmap_dma(&self, iova: u64) -> Result<()>;
+    ///
+    /// # Safety
+    /// The caller has mapped this memory itself, and nothing goes by the address any more. Commands that name it
+    /// would reach whatever is mapped there next, which somebody else believes to be his own.
+    unsafe fn unmap_dma(&self, iova: u64) -> Result<()>;
     /// Whether memory of the program's own can be mapped for a while ([`Pages`] that own nothing), at a cost that a read can bear. Who says
     /// so reaches memory by its address in this process at the moment of each access, and pins nothing: what is at an address may
     /// change while it is mapped. And it keeps the `Arc` it was given for exactly as long as it may reach the memory, or has yet to
@@ -64,12 +71,45 @@ impl Default for DmaLimits {
 ///
 /// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they were given.
 ///
-/// Registers and doorbells are the driver's: they say where the controller fetches commands and where it writes. Whoever keeps a transport
-/// beside the [`Controller`](meantime_nvme::Controller) that was enabled on it may read registers, and no more.
+/// Registers and doorbells are the driver's: they say where the controller fetches commands and where it writes.
+/// So what writes them is unsafe, and one driver at a time has the [`claim`](Self::claim). Whoever keeps a
+/// transport beside the [`Controller`](meantime_nvme::Controller) that was enabled on it can do this much:
+///
+/// - read registers, which changes nothing;
+/// - map memory of its own, where nothing is mapped and no command leads;
+/// - direct a vector or the events elsewhere: nobody is woken then, and deadlines find out what has completed;
+/// - release the device, which reaches no memory then, and is gone.
+///
+/// ```compile_fail
+/// fn point_it_elsewhere(transport: &dyn meantime::hw::Transport) {
+///     transport.write64(0x30, 0x1_0000_0000); // ACQ: where completions go.
+/// }
+/// ```
+/// ```compile_fail
+/// fn enable_it(transport: &dyn meantime::hw::Transport) {
+///     transport.write32(0x14, 0x0046_0001); // CC.EN
+/// }
+/// ```
+/// ```compile_fail
+/// fn ring(transport: &dyn meantime::hw::Transport) {
+///     transport.doorbell(0x1000).unwrap().ring_tail(7);
+/// }
+/// ```
+/// ```compile_fail
+/// fn pull_memory_away(transport: &dyn meantime::hw::Transport) {
+///     transport.unmap_dma(0x1_0000_0000).unwrap();
+/// }
+/// ```
+/// ```
+/// fn look(transport: &dyn meantime::hw::Transport) -> u32 {
+///     transport.read32(0x1c)
+/// }
+/// ```
 ///
 /// # Safety
 /// - CSTS.RDY = 0, read from [`read32`](Self::read32), means that the controller has stopped: it touches no memory until it is enabled again.
 ///   Only the controller's own answer may be given, or all ones once it can touch nothing any more.
+/// - [`claim`](Self::claim) is always the same one for one device, and no other device's.
 /// - A [`Doorbell`] stays valid for as long as it is held, [`release`](Self::release) or not.
 /// - After a [`release`](Self::release) that gives the device up it reaches no memory.
 pub unsafe trait Transport: DmaMap {
@@ -79,12 +119,26 @@ pub unsafe trait Transport: DmaMap {
     fn read32(&self, offset: u32) -> u32;
     /// Reads a 64-bit register. All ones if the device is gone.
     fn read64(&self, offset: u32) -> u64;
+    /// Who drives the device, if anybody does.
+    fn claim(&self) -> &Claim;
     /// Writes a 32-bit register.
-    fn write32(&self, offset: u32, value: u32);
+    ///
+    /// # Safety
+    /// The caller has [claimed](Self::claim) the transport, or nobody has. What the controller does in consequence
+    /// touches only memory that is the caller's to give: queues that it is told of stay where they are, and nobody
+    /// else uses them, until CSTS.RDY is 0, or memory was taken back.
+    unsafe fn write32(&self, offset: u32, value: u32);
     /// Writes a 64-bit register.
-    fn write64(&self, offset: u32, value: u64);
+    ///
+    /// # Safety
+    /// As for [`write32`](Self::write32).
+    unsafe fn write64(&self, offset: u32, value: u64);
     /// The doorbell whose register is at byte `offset` of BAR0.
-    fn doorbell(&self, offset: u32) -> Result<Doorbell>;
+    ///
+    /// # Safety
+    /// As for [`write32`](Self::write32), whenever it is rung: the queue is the caller's, and each command before the
+    /// tail names memory that stays with the device until the command has ended.
+    unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell>;
     /// How many interrupt vectors the controller has.
     fn vectors(&self) -> u16;
     /// An event that [`set_vector`](Self::set_vector) takes.
@@ -107,6 +161,31 @@ pub unsafe trait Transport: DmaMap {
     /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message: shadow doorbells pay then.
     fn has_slow_doorbells(&self) -> bool {
         false
+    }
+}
+
+/// Whether somebody drives a device: at most one driver does at a time.
+///
+/// Only the driver in this crate takes it, and gives it back.
+#[derive(Debug, Default)]
+pub struct Claim(AtomicBool);
+
+impl Claim {
+    /// That of a device that nobody drives yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Whether the caller drives the device from now on; false if somebody does already.
+    pub fn take(&self) -> bool {
+        // Acquire: whatever the last driver did comes before.
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    /// Who took it drives the device no more.
+    pub fn give_back(&self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

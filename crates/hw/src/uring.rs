@@ -85,11 +85,19 @@ impl KernelMemory {
 // that a ring has registered is held by that ring.
 unsafe impl DmaMap for KernelMemory {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
-        self.lock().push(Region { iova, pages: Arc::clone(pages), fixed: None });
+        let mut regions = self.lock();
+        let end = |iova: u64, pages: &Pages| iova.saturating_add(pages.len() as u64);
+        let overlaps =
+            |region: &Region| iova < end(region.iova, &region.pages) && region.iova < end(iova, pages);
+        if regions.iter().any(overlaps) {
+            let what = "it overlaps memory that is mapped already".to_owned();
+            return Err(HwError::DmaMap { iova, bytes: pages.len(), what });
+        }
+        regions.push(Region { iova, pages: Arc::clone(pages), fixed: None });
         Ok(())
     }
 
-    fn unmap_dma(&self, iova: u64) -> Result<()> {
+    unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         // Rings that have met the region keep it mapped by their own reference.
         self.lock().retain(|region| region.iova != iova);
         Ok(())
@@ -454,5 +462,22 @@ impl std::os::fd::AsFd for Uring {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         // SAFETY: the ring owns the descriptor and outlives the borrow.
         unsafe { std::os::fd::BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_regions_have_the_same_addresses() {
+        let memory = KernelMemory::default();
+        let pages = Arc::new(Pages::map(2 << 20, &DmaLimits::default()).unwrap());
+        memory.map_dma(1 << 32, &pages).unwrap();
+        for iova in [1 << 32, (1 << 32) + 4096, (1 << 32) - 4096] {
+            assert!(matches!(memory.map_dma(iova, &pages), Err(HwError::DmaMap { .. })), "{iova:#x}");
+        }
+        memory.map_dma((1 << 32) + (2 << 20), &pages).unwrap();
+        memory.map_dma((1 << 32) - (2 << 20), &pages).unwrap();
     }
 }

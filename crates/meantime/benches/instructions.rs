@@ -62,7 +62,8 @@ fn device_works(clock: &dyn VirtualClock) {
 fn body(counted: &str) {
     let config = SsdConfig::with_namespace(16 << 20, 512);
     let ssd = SteppedSsd::new(config, Medium::dram(16 << 20).expect("memory"), 1).expect("a stepped SSD");
-    let transport = SoftTransport::new(ssd.port(), "stepped".into(), None);
+    // SAFETY: the port has no other user.
+    let transport = unsafe { SoftTransport::new(ssd.port(), "stepped".into(), None) };
     let controller = Controller::enable(Arc::new(transport), ControllerOptions::default()).expect("enabled");
     let device = NvmeDevice::new(controller, 1, "stepped".into()).expect("a namespace");
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");

@@ -138,7 +138,8 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
     let recorder =
         Arc::new(Recorder { inner: ssd.port(), writes: Mutex::default(), memory: Mutex::default() });
     let port = Arc::clone(&recorder) as Arc<dyn SoftPort>;
-    let transport = Arc::new(SoftTransport::new(port, "recorded".into(), None));
+    // SAFETY: the port has no other user.
+    let transport = Arc::new(unsafe { SoftTransport::new(port, "recorded".into(), None) });
     let controller = Controller::enable(transport, quick()).expect("it comes up");
 
     // §7.6.1: the admin queue's attributes and addresses while CC.EN is 0, then CC.

@@ -14,7 +14,7 @@ use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Re
 use meantime::hw::pages::Pages;
 use meantime::hw::soft::SoftTransport;
 use meantime::hw::{
-    Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, Result, Transport,
+    Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, Result, Transport,
 };
 use meantime::nvme::{CommandError, Controller, Error};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts};
@@ -48,9 +48,10 @@ unsafe impl DmaMap for Eventful {
         self.mapped.lock().unwrap().insert(iova);
         self.inner.map_dma(iova, pages)
     }
-    fn unmap_dma(&self, iova: u64) -> Result<()> {
+    unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         self.mapped.lock().unwrap().remove(&iova);
-        self.inner.unmap_dma(iova)
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.unmap_dma(iova) }
     }
     fn limits(&self) -> DmaLimits {
         self.inner.limits()
@@ -68,14 +69,20 @@ unsafe impl Transport for Eventful {
     fn read64(&self, offset: u32) -> u64 {
         self.inner.read64(offset)
     }
-    fn write32(&self, offset: u32, value: u32) {
-        self.inner.write32(offset, value);
+    fn claim(&self) -> &Claim {
+        self.inner.claim()
     }
-    fn write64(&self, offset: u32, value: u64) {
-        self.inner.write64(offset, value);
+    unsafe fn write32(&self, offset: u32, value: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.write32(offset, value) };
     }
-    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
-        self.inner.doorbell(offset)
+    unsafe fn write64(&self, offset: u32, value: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.write64(offset, value) };
+    }
+    unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.doorbell(offset) }
     }
     fn vectors(&self) -> u16 {
         self.inner.vectors()
@@ -105,7 +112,8 @@ fn rig() -> (Rig, Arc<Eventful>) {
     let medium = Medium::dram(config.total_bytes()).unwrap();
     let ssd = SteppedSsd::new(config, medium, 1).unwrap();
     let transport = Arc::new(Eventful {
-        inner: SoftTransport::new(ssd.port(), "eventful".into(), None),
+        // SAFETY: the port has no other user.
+        inner: unsafe { SoftTransport::new(ssd.port(), "eventful".into(), None) },
         handler: Mutex::default(),
         mapped: Mutex::default(),
         released: AtomicUsize::new(0),
@@ -213,4 +221,38 @@ fn nobody_is_told_of_what_happens_after_the_end() {
     assert_eq!(transport.releases().0, 1, "the end gives the device back");
     transport.happens(DeviceEvent::Release);
     assert_eq!(transport.releases().0, 1);
+}
+
+/// Two drivers of one device would give it each other's memory.
+#[test]
+fn a_transport_has_one_controller_at_a_time() {
+    let (rig, transport) = rig();
+    let enable = || Controller::enable(Arc::clone(&transport) as _, rig_options(1_000 * MS));
+    let mut channel = rig.channel(4);
+    let Err(error @ Error::Driven(_)) = enable() else { panic!("enabled twice") };
+    assert!(error.to_string().contains("eventful is driven by another controller"), "{error}");
+    // Who was refused has changed nothing.
+    put(&mut channel, 0..8, 1);
+    verify(&mut channel, 0..8, 1);
+    // A queue is a user, too.
+    let Rig { controller, device, .. } = rig;
+    drop((controller, device));
+    assert!(matches!(enable(), Err(Error::Driven(_))));
+    drop(channel);
+    let controller = enable().expect("nobody drives it");
+    let device = common::device(&controller);
+    let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
+    verify(&mut channel, 0..8, 1);
+}
+
+#[test]
+fn who_could_not_enable_a_device_does_not_keep_it() {
+    let (rig, transport) = rig();
+    let Rig { ssd, controller, device, .. } = rig;
+    drop((controller, device));
+    let enable = || Controller::enable(Arc::clone(&transport) as _, rig_options(1_000 * MS));
+    ssd.set_faults(FaultPlan { never_ready: true, ..FaultPlan::NONE });
+    assert!(matches!(enable(), Err(Error::NotReady { .. })));
+    ssd.set_faults(FaultPlan::NONE);
+    enable().expect("nobody drives it");
 }

@@ -115,7 +115,8 @@ fn from_afar(path: &Path) -> Device {
     let model = Model::named("null").unwrap();
     let config = SsdConfig { model, ..SsdConfig::with_namespace(medium.len(), 512) };
     let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
-    let transport = SoftTransport::new(ssd.port(), "afar".into(), Some(Box::new(ssd)));
+    // SAFETY: the port has no other user.
+    let transport = unsafe { SoftTransport::new(ssd.port(), "afar".into(), Some(Box::new(ssd))) };
     let controller = Controller::enable(Arc::new(transport), ControllerOptions::default()).unwrap();
     Device::Nvme(NvmeDevice::new(controller, 1, "afar".into()).unwrap())
 }

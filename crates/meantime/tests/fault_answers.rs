@@ -430,7 +430,8 @@ fn a_device_that_is_plugged_in_again_holds_what_it_held() {
     let Rig { ssd, controller, device, .. } = rig;
     drop((controller, device));
     ssd.plug();
-    let transport = meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None);
+    // SAFETY: the port's last user is gone.
+    let transport = unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
     let controller = meantime::nvme::Controller::enable(std::sync::Arc::new(transport), quick());
     let device = common::device(&controller.expect("it is back"));
     let mut channel =
@@ -460,7 +461,8 @@ fn a_controller_that_was_slow_once_comes_up_the_next_time() {
     });
     let error = opened.err().expect("not ready").to_string();
     assert!(error.contains("CAP.TO"), "{error}");
-    let transport = meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None);
+    // SAFETY: the port's last user is gone.
+    let transport = unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
     meantime::nvme::Controller::enable(std::sync::Arc::new(transport), quick()).map(drop).expect("ready now");
 }
 

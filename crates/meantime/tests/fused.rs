@@ -177,6 +177,42 @@ fn a_pair_is_never_repeated() {
     }
 }
 
+/// Nobody may take for unwritten what was written.
+#[test]
+fn a_device_that_writes_in_spite_of_the_comparison_is_told_from_one_that_does_not() {
+    // Which of the two is heard of first does not matter.
+    for delay in ["", "late-completion opcode=compare by=100us", "late-completion opcode=write by=100us"] {
+        let rig = Rig::new(ssd("optane"));
+        let mut channel = rig.channel(4);
+        let add = |rule: &str| {
+            rig.ssd.add_fault(FaultRule::parse_line(rule).expect("a rule")).expect("room");
+        };
+        add("unfused opcode=write");
+        if !delay.is_empty() {
+            add(delay);
+        }
+        // A pair that is as it should be.
+        assert!(channel.compare_and_write(3, halves(&channel, 0, 7)).expect("done").1, "{delay}");
+        let ticket = channel.submit(pair(&channel, 3, 0, 8)).expect("room");
+        let done = channel.wait(ticket);
+        assert_eq!(kind(&done), CommandError::Unfused, "{delay}");
+        assert!(done.buf.is_some() && block(&mut channel, 3) == 8, "{delay}");
+        let error = channel.compare_and_write(3, halves(&channel, 0, 9)).map(|(_, written)| written);
+        assert!(error.expect_err("no answer is right").to_string().contains("still wrote"), "{delay}");
+        // A write that failed of itself was begun, whatever it left.
+        add("status status=write-fault opcode=write");
+        let ticket = channel.submit(pair(&channel, 3, 0, 1)).expect("room");
+        let kind_of = kind(&channel.wait(ticket));
+        let fault = CommandError::Status(Status::from_code(StatusCode::WriteFault));
+        assert!([CommandError::Unfused, fault].contains(&kind_of), "{delay}: {kind_of}");
+        // The slot has forgotten it.
+        rig.ssd.clear_faults();
+        let ticket = channel.submit(pair(&channel, 3, 0, 1)).expect("room");
+        assert_eq!(kind(&channel.wait(ticket)), CommandError::Miscompare, "{delay}");
+        assert_eq!(block(&mut channel, 3), 9, "{delay}");
+    }
+}
+
 /// With others in flight, which are repeated when their queue goes; and with a pair that still waits for its place.
 #[test]
 fn a_pair_does_not_take_its_neighbours_with_it() {
@@ -253,7 +289,8 @@ fn counters_in_one_block_add_up() {
             }
         }
         let port = ssd.port();
-        let transport = SoftTransport::new(port, "counters".into(), None);
+        // SAFETY: the port has no other user.
+        let transport = unsafe { SoftTransport::new(port, "counters".into(), None) };
         // Writes are not repeated: each is an answer.
         let options = ControllerOptions { retries: 0, ..ControllerOptions::default() };
         let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");

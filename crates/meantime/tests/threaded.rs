@@ -31,7 +31,9 @@ fn alone() -> MutexGuard<'static, ()> {
 fn start(config: SsdConfig, options: ControllerOptions) -> (Arc<Ssd>, NvmeDevice) {
     let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
     let ssd = Arc::new(Ssd::start(config, medium, MonotonicClock::new()).expect("it starts"));
-    let transport = SoftTransport::new(ssd.port(), "threaded".into(), Some(Box::new(Arc::clone(&ssd))));
+    // SAFETY: the port has no other user.
+    let transport =
+        unsafe { SoftTransport::new(ssd.port(), "threaded".into(), Some(Box::new(Arc::clone(&ssd)))) };
     let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
     (ssd, device(&controller))
 }

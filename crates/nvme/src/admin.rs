@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 
-use meantime_spec::regs::{CSTS, GONE};
+use meantime_spec::regs::GONE;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
 use super::enable::is_alive;
 use super::queue::{CommandError, Outcome, QueuePair};
+use super::registers::Registers;
 use super::retry::{Verdict, verdict};
 use super::{Error, Result};
-use meantime_hw::{Clock, DmaBuf, Transport};
+use meantime_hw::{Clock, DmaBuf};
 
 /// Entries of the admin queues.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
@@ -39,7 +40,7 @@ pub(crate) struct AdminQueue {
 
 /// What an admin command needs besides its entry.
 pub(crate) struct AdminContext<'a> {
-    pub(crate) transport: &'a dyn Transport,
+    pub(super) registers: &'a Registers,
     pub(crate) clock: &'a Clock,
     pub(crate) timeout_ns: u64,
 }
@@ -93,7 +94,7 @@ impl AdminQueue {
                 Some(Err(_)) => return Err(Error::Gone),
                 None => {
                     self.abandoned[owner] = data;
-                    let csts = context.transport.read32(CSTS);
+                    let csts = context.registers.csts();
                     return Err(match csts {
                         GONE => Error::Gone,
                         _ if !is_alive(csts) => Error::Fatal { csts, what: command },
@@ -121,7 +122,7 @@ impl AdminQueue {
             if waited_ns > 50_000 {
                 pause_ns = (pause_ns + 5_000).min(1_000_000);
                 context.clock.sleep_ns(pause_ns);
-                if !is_alive(context.transport.read32(CSTS)) {
+                if !is_alive(context.registers.csts()) {
                     return None;
                 }
             }

@@ -6,9 +6,7 @@ use std::sync::{Arc, PoisonError};
 use meantime_spec::features::Arbitration;
 use meantime_spec::identify::{oacs, oncs};
 use meantime_spec::log::AsyncEvent;
-use meantime_spec::regs::{
-    AQA, CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, CC, CSTS, Cap, Cc, GONE, ams, cq_head_doorbell, sq_tail_doorbell,
-};
+use meantime_spec::regs::{CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, Cap, Cc, GONE, ams};
 use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode;
@@ -21,6 +19,7 @@ use super::enable::{
 use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
+use super::registers::Registers;
 use super::ring::Ring;
 use super::shadow::Shadows;
 use super::{Error, IoQueue, QueueClass, Result};
@@ -82,7 +81,6 @@ const EPOCH_GONE: u32 = u32::MAX;
 
 /// A controller that is enabled. Shared by the queues created on it; the last one to go shuts it down.
 pub struct Controller {
-    transport: Arc<dyn Transport>,
     clock: Clock,
     heap: DmaHeap,
     /// Its shadow doorbells, if it has been given any.
@@ -104,6 +102,8 @@ pub struct Controller {
     cache_losses: AtomicU32,
     /// Up to which of them a flush has failed, of whichever channel.
     losses_told: AtomicU32,
+    /// Last, so that the device is free for the next driver when nothing of ours is left.
+    registers: Registers,
 }
 
 struct Admin {
@@ -120,36 +120,34 @@ impl Controller {
     /// Resets and enables the controller behind `transport`, and identifies it (NVMe Base 1.4 §7.6.1).
     ///
     /// # Errors
-    /// Whatever a device can do wrong; the controller is left disabled then.
+    /// [`Error::Driven`] while another controller is enabled on it. Whatever a device can do wrong;
+    /// the controller is left disabled then.
     pub fn enable(transport: Arc<dyn Transport>, mut options: ControllerOptions) -> Result<Arc<Self>> {
         // Deadlines are kept in 32 bits of µs.
         options.io_timeout_ns = options.io_timeout_ns.min(LONGEST_TIMEOUT_NS);
+        let registers = Registers::claim(Arc::clone(&transport))?;
         let cap_bits = transport.read64(CAP);
-        if cap_bits == u64::MAX || transport.read32(CSTS) == GONE {
+        if cap_bits == u64::MAX || registers.csts() == GONE {
             return Err(Error::Gone);
         }
         let cap = Cap(cap_bits);
         check_capabilities(cap)?;
-        let heap = DmaHeap::new(Arc::clone(&transport) as Arc<dyn DmaMap>);
-        let clock = transport.clock();
+        let heap = DmaHeap::new(transport as Arc<dyn DmaMap>);
+        let clock = registers.transport().clock();
 
-        disable(transport.as_ref(), &clock, cap)?;
-        let ring = Ring::new(
-            &heap,
-            u32::from(ADMIN_ENTRIES).min(cap.max_queue_entries()) as u16,
-            transport.doorbell(sq_tail_doorbell(0, cap.dstrd()))?,
-            transport.doorbell(cq_head_doorbell(0, cap.dstrd()))?,
-            true,
-        )?;
+        disable(&registers, &clock, cap)?;
+        let entries = u32::from(ADMIN_ENTRIES).min(cap.max_queue_entries()) as u16;
+        let (tail, head) = registers.doorbells(0, cap)?;
+        let ring = Ring::new(&heap, entries, tail, head, true)?;
         let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0));
         let arbitration = arbitration(cap, &options);
         let mut features = Features::default();
         let mut shadows = None::<Shadows>;
-        let found = start(transport.as_ref(), &clock, cap, arbitration, &admin)
-            .and_then(|()| identify(transport.as_ref(), &clock, &heap, cap, &options, &mut admin))
+        let found = start(&registers, &clock, cap, arbitration, &admin)
+            .and_then(|()| identify(&registers, &clock, &heap, cap, &options, &mut admin))
             .and_then(|found| {
                 let context = AdminContext {
-                    transport: transport.as_ref(),
+                    registers: &registers,
                     clock: &clock,
                     timeout_ns: options.admin_timeout_ns,
                 };
@@ -158,7 +156,7 @@ impl Controller {
                 if options.sgl && !has_sgls(&found.0) {
                     tracing::warn!("the controller has no SGLs: PRPs are used");
                 }
-                if wants_shadows(&found.0, transport.as_ref(), &options) {
+                if wants_shadows(&found.0, registers.transport(), &options) {
                     shadows.insert(Shadows::new(&heap, cap.dstrd())?).configure(&mut sender)?;
                 }
                 Ok(found)
@@ -167,7 +165,7 @@ impl Controller {
             Ok(found) => found,
             Err(error) => {
                 // The device must not know our memory when it is freed. It has had its time to become ready.
-                if clear_enable(transport.as_ref(), &clock, cap).is_err() && !heap.unmap_all() {
+                if clear_enable(&registers, &clock, cap).is_err() && !registers.take_back(&heap) {
                     shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
                 }
@@ -178,7 +176,7 @@ impl Controller {
         let qids = vec![false; usize::from(info.io_queues)];
         let vectors = vec![false; usize::from(info.vectors)];
         let controller = Arc::new(Self {
-            transport,
+            registers,
             clock,
             heap,
             shadows,
@@ -195,7 +193,7 @@ impl Controller {
             losses_told: AtomicU32::new(0),
         });
         let told = Arc::downgrade(&controller);
-        controller.transport.on_event(Box::new(move |event| {
+        controller.registers.transport().on_event(Box::new(move |event| {
             // One that is being dropped gives its device back anyhow.
             if let Some(controller) = told.upgrade() {
                 controller.on_event(event);
@@ -258,7 +256,7 @@ impl Controller {
 
     /// Where the controller is.
     pub fn describe(&self) -> String {
-        self.transport.describe()
+        self.registers.transport().describe()
     }
 
     /// Whether long transfers are named by SGLs.
@@ -274,8 +272,7 @@ impl Controller {
     /// The doorbells of queue `qid`, which the controller does not know at present, if they are shadowed: both are 0 then.
     pub(crate) fn shadow_doorbells(&self, qid: u16) -> Result<Option<(Doorbell, Doorbell)>> {
         let Some(shadows) = &self.shadows else { return Ok(None) };
-        let tail = self.transport.doorbell(sq_tail_doorbell(qid, self.cap.dstrd()))?;
-        let head = self.transport.doorbell(cq_head_doorbell(qid, self.cap.dstrd()))?;
+        let (tail, head) = self.registers.doorbells(qid, self.cap)?;
         Ok(Some(shadows.shade(qid, tail, head)))
     }
 
@@ -329,7 +326,7 @@ impl Controller {
 
     /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a moment, say).
     pub(crate) fn is_fatal(&self) -> bool {
-        !is_alive(self.transport.read32(CSTS))
+        !is_alive(self.registers.csts())
     }
 
     fn lock(&self) -> MutexGuard<'_, Admin> {
@@ -339,7 +336,7 @@ impl Controller {
 
     fn context(&self) -> AdminContext<'_> {
         AdminContext {
-            transport: self.transport.as_ref(),
+            registers: &self.registers,
             clock: &self.clock,
             timeout_ns: self.options.admin_timeout_ns,
         }
@@ -387,18 +384,13 @@ impl Controller {
         assigned: u16,
         vector: Option<u16>,
     ) -> Result<(QueuePair, Option<EventFd>)> {
-        let ring = Ring::new(
-            &self.heap,
-            entries,
-            self.transport.doorbell(sq_tail_doorbell(qid, self.cap.dstrd()))?,
-            self.transport.doorbell(cq_head_doorbell(qid, self.cap.dstrd()))?,
-            vector.is_some(),
-        )?;
+        let (tail, head) = self.registers.doorbells(qid, self.cap)?;
+        let ring = Ring::new(&self.heap, entries, tail, head, vector.is_some())?;
         let event = match vector {
             None => None,
             Some(vector) => {
-                let event = self.transport.new_event()?;
-                self.transport.set_vector(vector, Some(&event))?;
+                let event = self.registers.transport().new_event()?;
+                self.registers.transport().set_vector(vector, Some(&event))?;
                 Some(event)
             }
         };
@@ -441,7 +433,7 @@ impl Controller {
     /// The identifier and vector may be used again.
     pub(crate) fn release_queue(&self, qid: u16, vector: Option<u16>) {
         if let Some(vector) = vector {
-            let _ = self.transport.set_vector(vector, None);
+            let _ = self.registers.transport().set_vector(vector, None);
         }
         self.lock().put_back(qid, vector);
     }
@@ -467,7 +459,7 @@ impl Controller {
             Err(error) => {
                 tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
                 // Whatever state it is in: without EN it has no business with our memory.
-                let _ = clear_enable(self.transport.as_ref(), &self.clock, self.cap);
+                let _ = clear_enable(&self.registers, &self.clock, self.cap);
                 self.abandon(admin);
             }
         }
@@ -493,7 +485,7 @@ impl Controller {
 
     /// The end of a controller that is disabled, or beyond reach.
     fn abandon(&self, mut admin: MutexGuard<'_, Admin>) {
-        let released = self.heap.unmap_all();
+        let released = self.registers.take_back(&self.heap);
         self.memory_released.store(released, Ordering::Relaxed);
         if !released {
             self.shadows.iter().for_each(Shadows::quarantine);
@@ -509,7 +501,7 @@ impl Controller {
         self.epoch.store(EPOCH_GONE, Ordering::Release);
         // Giving the device back to the kernel's driver may take minutes. Whoever waits for an I/O has a deadline, and need not wait for that.
         drop(admin);
-        self.transport.release();
+        self.registers.transport().release();
         drop(releasing);
     }
 
@@ -531,14 +523,13 @@ impl Controller {
     /// A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then disables it, so that it forgets our
     /// memory.
     fn shut_down(&self) -> Result<()> {
-        let transport = self.transport.as_ref();
-        let cc = Cc(transport.read32(CC));
-        if cc.0 == GONE {
+        let registers = &self.registers;
+        if registers.cc() == GONE {
             return Err(Error::Gone);
         }
-        transport.write32(CC, cc.with_shn(1).0);
-        let _ = wait_for(transport, &self.clock, "complete a shutdown", 5_000, |csts| csts.shst() == 2);
-        disable(transport, &self.clock, self.cap)
+        registers.shut_down();
+        let _ = wait_for(registers, &self.clock, "complete a shutdown", 5_000, |csts| csts.shst() == 2);
+        disable(registers, &self.clock, self.cap)
     }
 
     /// Disables and enables the controller now. Queues recover by themselves; what was in flight is repeated, or fails with
@@ -550,21 +541,21 @@ impl Controller {
     }
 
     fn restart(&self, admin: &mut Admin) -> Result<()> {
-        let transport = self.transport.as_ref();
+        let registers = &self.registers;
         let Admin { queue, features, .. } = admin;
         let queue = queue.as_mut().ok_or(Error::Gone)?;
-        let was_enabled = Cc(transport.read32(CC)).en();
-        disable(transport, &self.clock, self.cap)?;
+        let was_enabled = Cc(registers.cc()).en();
+        disable(registers, &self.clock, self.cap)?;
         // A Controller Reset, which ours is, leaves what had completed as it is, and the admin queue's attributes, too (1.4 §3.1.5). One that
         // was disabled without us, or has forgotten these, was without power.
-        if !(was_enabled && transport.read32(AQA) == admin_attributes(queue).0) {
+        if !(was_enabled && registers.admin_attributes() == admin_attributes(queue).0) {
             tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
             if self.info.volatile_write_cache {
                 self.cache_losses.fetch_add(1, Ordering::AcqRel);
             }
         }
         queue.reset();
-        start(transport, &self.clock, self.cap, arbitration(self.cap, &self.options), queue)?;
+        start(registers, &self.clock, self.cap, arbitration(self.cap, &self.options), queue)?;
         let context = self.context();
         set_queue_count(&context, queue, self.info.io_queues)?;
         let mut sender = Sender { context, queue: &mut *queue, heap: &self.heap };
@@ -639,14 +630,14 @@ impl Drop for Controller {
         self.restore_features(&mut self.lock());
         // Disabled before the heap frees the memory.
         if self.shut_down().is_err()
-            && !self.heap.unmap_all()
+            && !self.registers.take_back(&self.heap)
             && let Some(queue) = self.lock().queue.take()
         {
             self.shadows.iter().for_each(Shadows::quarantine);
             queue.quarantine();
         }
         // Buffers may outlive us, and with them the transport: the device need not wait for them.
-        self.transport.release();
+        self.registers.transport().release();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use meantime_spec::features::{NumberOfQueues, fid};
 use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns};
-use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, Csts, GONE, VS, Vs};
+use meantime_spec::regs::{Aqa, Cap, Cc, Csts, GONE, VS, Vs};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use zerocopy::FromBytes;
@@ -10,8 +10,9 @@ use zerocopy::FromBytes;
 use super::admin::{AdminContext, AdminQueue, is_code};
 use super::controller::ControllerOptions;
 use super::identify::{ControllerInfo, NamespaceInfo};
+use super::registers::Registers;
 use super::{Error, Result};
-use meantime_hw::{Clock, DmaHeap, Transport};
+use meantime_hw::{Clock, DmaHeap};
 
 /// Whether CSTS is that of a controller that takes commands.
 pub(super) fn is_alive(csts: u32) -> bool {
@@ -35,7 +36,7 @@ pub(super) fn check_capabilities(cap: Cap) -> Result<()> {
 
 /// Waits for CSTS to satisfy `done`, at most `timeout_ms`.
 pub(super) fn wait_for(
-    transport: &dyn Transport,
+    registers: &Registers,
     clock: &Clock,
     what: &'static str,
     timeout_ms: u64,
@@ -43,7 +44,7 @@ pub(super) fn wait_for(
 ) -> Result<()> {
     let start_ns = clock.now_ns();
     loop {
-        let csts = transport.read32(CSTS);
+        let csts = registers.csts();
         if csts == GONE {
             return Err(Error::Gone);
         }
@@ -63,9 +64,9 @@ pub(super) fn ready_timeout_ms(cap: Cap) -> u64 {
 }
 
 /// Clears CC.EN and waits until the controller has forgotten every queue (NVMe Base 1.4 §3.1.5).
-pub(super) fn disable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
+pub(super) fn disable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<()> {
     let timeout_ms = ready_timeout_ms(cap);
-    let cc = Cc(transport.read32(CC));
+    let cc = Cc(registers.cc());
     if cc.0 == GONE {
         return Err(Error::Gone);
     }
@@ -73,25 +74,25 @@ pub(super) fn disable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Res
         // EN must not be cleared before RDY has followed it, unless the controller has failed; or does not come up in
         // its own time, which is to be ended somehow.
         let ready = |csts: Csts| csts.rdy() || csts.cfs();
-        match wait_for(transport, clock, "become ready", timeout_ms, ready) {
+        match wait_for(registers, clock, "become ready", timeout_ms, ready) {
             Ok(()) | Err(Error::NotReady { .. }) => {}
             Err(error) => return Err(error),
         }
     }
-    clear_enable(transport, clock, cap)
+    clear_enable(registers, clock, cap)
 }
 
 /// As [`disable`], without waiting for a controller that is on its way up.
-pub(super) fn clear_enable(transport: &dyn Transport, clock: &Clock, cap: Cap) -> Result<()> {
-    let cc = Cc(transport.read32(CC));
+pub(super) fn clear_enable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<()> {
+    let cc = Cc(registers.cc());
     if cc.0 == GONE {
         return Err(Error::Gone);
     }
     if cc.en() {
-        transport.write32(CC, cc.with_en(false).with_shn(0).0);
+        registers.clear_enable();
     }
     let timeout_ms = ready_timeout_ms(cap);
-    wait_for(transport, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
+    wait_for(registers, clock, "become disabled (CSTS.RDY = 0)", timeout_ms, |csts| !csts.rdy())
 }
 
 /// The sizes of the admin queues.
@@ -102,22 +103,18 @@ pub(super) fn admin_attributes(admin: &AdminQueue) -> Aqa {
 
 /// Programs the admin queue and sets CC.EN (NVMe Base 1.4 §7.6.1, steps 3 to 5).
 pub(super) fn start(
-    transport: &dyn Transport,
+    registers: &Registers,
     clock: &Clock,
     cap: Cap,
     arbitration: u8,
     admin: &AdminQueue,
 ) -> Result<()> {
-    let ring = admin.queue().ring();
-    transport.write32(AQA, admin_attributes(admin).0);
-    transport.write64(ASQ, ring.sq_iova().0);
-    transport.write64(ACQ, ring.cq_iova().0);
     // 64-byte SQEs and 16-byte CQEs, 4 KiB pages, NVM command set.
     let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_ams(arbitration);
-    transport.write32(CC, cc.with_en(true).0);
+    registers.enable(admin.queue().ring(), admin_attributes(admin), cc);
     let ready = |csts: Csts| csts.rdy() || csts.cfs();
-    wait_for(transport, clock, "become ready (CSTS.RDY = 1)", ready_timeout_ms(cap), ready)?;
-    let csts = transport.read32(CSTS);
+    wait_for(registers, clock, "become ready (CSTS.RDY = 1)", ready_timeout_ms(cap), ready)?;
+    let csts = registers.csts();
     if Csts(csts).cfs() {
         return Err(Error::Fatal { csts, what: "being enabled" });
     }
@@ -140,14 +137,15 @@ pub(super) fn set_queue_count(
 pub(super) type Identified = (ControllerInfo, Vec<NamespaceInfo>, Vec<(u32, String)>);
 
 pub(super) fn identify(
-    transport: &dyn Transport,
+    registers: &Registers,
     clock: &Clock,
     heap: &DmaHeap,
     cap: Cap,
     options: &ControllerOptions,
     admin: &mut AdminQueue,
 ) -> Result<Identified> {
-    let context = AdminContext { transport, clock, timeout_ns: options.admin_timeout_ns };
+    let transport = registers.transport();
+    let context = AdminContext { registers, clock, timeout_ns: options.admin_timeout_ns };
     let page = |nsid: u32, cns: u8, what: &'static str, admin: &mut AdminQueue| -> Result<Vec<u8>> {
         let data = heap.alloc(4096)?;
         let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);

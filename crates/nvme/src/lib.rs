@@ -16,6 +16,7 @@ mod logs;
 pub mod prp;
 pub mod queue;
 mod recovery;
+mod registers;
 pub mod retry;
 mod ring;
 mod shadow;
@@ -60,6 +61,11 @@ pub enum Error {
         /// What was being done.
         what: &'static str,
     },
+    /// Another [`Controller`] has the transport.
+    #[error(
+        "{0} is driven by another controller of this process: share that one, or drop it and its queues first"
+    )]
+    Driven(String),
     /// Registers read all ones, or the controller could not be brought back.
     #[error("the device is gone")]
     Gone,

@@ -137,9 +137,15 @@ pub enum CommandError {
     /// The device did not complete it in time; it was aborted, or its queue deleted.
     #[error("the device did not answer in time")]
     TimedOut,
-    /// Of a comparison: what is there is something else than what was expected. A compare-and-write has written nothing.
+    /// Of a comparison: what is there is something else than what was expected. A compare-and-write has written nothing, as far as the
+    /// device says.
     #[error("what is there is not what was expected")]
     Miscompare,
+    /// Of a compare-and-write: the comparison failed, and the device did the write, or began it, against the specification.
+    #[error(
+        "the comparison failed, and the device still wrote: its compare-and-write is broken; read what is there, and do not rely on it"
+    )]
+    Unfused,
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,

@@ -130,7 +130,9 @@ impl From<&nvme::Error> for Errno {
             nvme::Error::Gone => libc::ENODEV,
             nvme::Error::Unsupported(_) => libc::EOPNOTSUPP,
             nvme::Error::NoNamespace { .. } => libc::EINVAL,
-            nvme::Error::NoQueue { .. } | nvme::Error::NoVector { .. } => libc::EBUSY,
+            nvme::Error::Driven(_) | nvme::Error::NoQueue { .. } | nvme::Error::NoVector { .. } => {
+                libc::EBUSY
+            }
             _ => libc::EIO,
         })
     }
@@ -176,7 +178,9 @@ impl From<&IoError> for Errno {
                 _ => libc::EIO,
             },
             // As fsync(2) says of writes that were lost.
-            CommandError::EndOfFile | CommandError::CacheLost | CommandError::Miscompare => libc::EIO,
+            CommandError::EndOfFile | CommandError::CacheLost | CommandError::Unfused => libc::EIO,
+            // No failure: whoever compares has to tell it from one.
+            CommandError::Miscompare => libc::EILSEQ,
             CommandError::Os(errno) if i32::from(errno) == libc::EINVAL => libc::EIO,
             CommandError::TimedOut => libc::ETIMEDOUT,
             CommandError::Reset => libc::ECANCELED,

@@ -175,6 +175,31 @@ fn the_keep_alive_timer_ends_the_controller_of_a_host_that_is_silent() {
     assert!(!host.csts().cfs());
 }
 
+/// Commands that nobody fetches, here for want of room, are heard of as well; but once.
+#[test]
+fn commands_that_wait_to_be_fetched_keep_a_controller_alive() {
+    let (ssd, mut host) = stepped(config(1 << 20, 512));
+    host.create_queues(1, 4, None);
+    ok(host.admin(Sqe::set_features(0, 0, fid::KEEP_ALIVE_TIMER, false, 2_000)));
+    let flush = |host: &mut Host| {
+        let cid = host.cid();
+        host.submit(1, &Sqe::flush(cid, 1));
+    };
+    // As many as there is room for completions, which stay there.
+    (0..3).for_each(|_| flush(&mut host));
+    host.settle();
+    for round in 0..3 {
+        let fetched = ssd.counters().cqes;
+        flush(&mut host);
+        ssd.clock().advance(2 * SECOND_NS);
+        assert_eq!(ssd.counters().cqes, fetched, "round {round}");
+        assert!(!host.csts().cfs(), "round {round}");
+    }
+    ssd.clock().advance(4 * SECOND_NS);
+    assert!(host.csts().cfs(), "they still wait, and no more came");
+    assert_eq!(ssd.counters().fatal, 1);
+}
+
 #[test]
 fn a_thread_that_sleeps_hears_the_keep_alive_timer() {
     let (ssd, mut host) = threaded(config(1 << 20, 512));

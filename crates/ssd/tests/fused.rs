@@ -230,6 +230,11 @@ fn faults_spare_neither_nor_break_the_order() {
         rig.ssd.clear_faults();
         are(&rig.run(&pair), &[S::SuccessfulCompletion; 2]);
         assert_eq!(rig.block(3), 9);
+        // The block has changed: the same pair fails, and is taken apart.
+        rig.ssd.add_fault(FaultRule::new(Fault::Unfused, When::ALWAYS)).unwrap();
+        let pair = rig.pair(3, 0, 8);
+        are(&rig.run(&pair), &[S::CompareFailure, S::SuccessfulCompletion]);
+        assert_eq!(rig.block(3), 8);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod anatomy;
 mod bench;
+mod compare_and_write;
 mod copy;
 mod fs;
 mod fs_write;
@@ -23,6 +24,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use anatomy::{AnatomyArgs, CompetitorArgs};
 pub use bench::BenchArgs;
+pub use compare_and_write::CompareAndWriteArgs;
 pub use copy::CopyArgs;
 pub use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs};
 pub use fs_write::{Feature, LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs};
@@ -65,6 +67,9 @@ pub enum Command {
     /// Copy all of a device's data: to another device, or from or to a pipe
     #[command(long_about = copy::ABOUT, after_long_help = copy::AFTER)]
     Copy(CopyArgs),
+    /// Write blocks if they hold what is expected, in one step: locks and counters on shared devices
+    #[command(long_about = compare_and_write::ABOUT, after_long_help = compare_and_write::AFTER)]
+    CompareAndWrite(CompareAndWriteArgs),
     /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
     #[command(long_about = fs::ABOUT, after_long_help = fs::AFTER)]
     Fs(FsArgs),
@@ -165,7 +170,7 @@ pub fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, copy, fs, run, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
+        return "no command given: bench, report, info, copy, compare-and-write, fs, run, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
     }
@@ -249,6 +254,7 @@ mod tests {
             "ssd",
             "run",
             "fs",
+            "compare-and-write",
         ] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();

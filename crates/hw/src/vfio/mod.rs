@@ -52,7 +52,7 @@ use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::{Pages, memlock_limit};
 use super::pci::PciAddress;
-use super::transport::{DmaLimits, DmaMap, EventHandler, Transport};
+use super::transport::{Claim, DmaLimits, DmaMap, EventHandler, Transport};
 use super::{HwError, Result};
 
 /// How to open a device.
@@ -80,6 +80,7 @@ pub struct VfioTransport {
     // Before `shared`: its thread refers to it.
     watch: Watch,
     shared: Arc<Shared>,
+    claim: Claim,
 }
 
 struct Shared {
@@ -143,7 +144,7 @@ impl VfioTransport {
             shared.release();
             failed(VfioError::Os { what: "cannot start a thread to watch the device", source })
         })?;
-        Ok(Self { watch, shared })
+        Ok(Self { watch, shared, claim: Claim::new() })
     }
 
     /// The same, with `keeper` dropped once the device was given up and nothing of it is open any more: what took it from the kernel's
@@ -287,7 +288,7 @@ unsafe impl DmaMap for VfioTransport {
         Ok(())
     }
 
-    fn unmap_dma(&self, iova: u64) -> Result<()> {
+    unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         // A device that was given up reaches nothing.
         self.shared.lock().as_mut().map_or(Ok(()), |open| open.unmap(iova))
     }
@@ -329,16 +330,20 @@ unsafe impl Transport for VfioTransport {
         u64::from(high) << 32 | u64::from(low)
     }
 
-    fn write32(&self, offset: u32, value: u32) {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    unsafe fn write32(&self, offset: u32, value: u32) {
         self.shared.write32(offset, value);
     }
 
-    fn write64(&self, offset: u32, value: u64) {
+    unsafe fn write64(&self, offset: u32, value: u64) {
         self.shared.write32(offset, value as u32);
         self.shared.write32(offset.saturating_add(4), (value >> 32) as u32);
     }
 
-    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+    unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell> {
         let size = match self.shared.lock().as_ref() {
             Some(open) => open.registers.size,
             None => return Err(HwError::Gone),

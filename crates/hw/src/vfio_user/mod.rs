@@ -41,7 +41,7 @@ use super::clock::Clock;
 use super::event::EventFd;
 use super::mmio::{Doorbell, WriteDoorbell};
 use super::pages::Pages;
-use super::transport::{DmaLimits, DmaMap, Transport};
+use super::transport::{Claim, DmaLimits, DmaMap, Transport};
 use super::{HwError, Result};
 use bar::Bar0;
 use config::{Config, Msix};
@@ -70,6 +70,7 @@ pub struct UserTransport {
     bar: Bar0,
     bar_bytes: u64,
     interrupts: Option<Interrupts>,
+    claim: Claim,
     /// What is mapped: where, and how many bytes.
     mapped: Mutex<BTreeMap<u64, u64>>,
 }
@@ -145,6 +146,7 @@ impl UserTransport {
             bar,
             bar_bytes,
             interrupts,
+            claim: Claim::new(),
             mapped: Mutex::default(),
         })
     }
@@ -182,6 +184,17 @@ impl UserTransport {
 
     fn mapped(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a mapping; false if it would overlap another.
+    fn reserve(&self, iova: u64, bytes: u64) -> bool {
+        let mut mapped = self.mapped();
+        let before = mapped.range(..iova.saturating_add(bytes)).next_back();
+        let is_free = before.is_none_or(|(other, len)| other.saturating_add(*len) <= iova);
+        if is_free {
+            mapped.insert(iova, bytes);
+        }
+        is_free
     }
 }
 
@@ -227,16 +240,21 @@ unsafe impl DmaMap for UserTransport {
             iova: iova.into(),
             len: (bytes as u64).into(),
         };
+        // Not every server looks.
+        if !self.reserve(iova, bytes as u64) {
+            return Err(refused("it overlaps memory that is mapped already".into()));
+        }
         let answer = self.connection.request(Command::DmaMap, &[ask.as_bytes()], Some(file.as_fd()), 0);
-        answer.map_err(|error| match error {
-            UserError::Refused { .. } => refused(error.to_string()),
-            error => error.into(),
-        })?;
-        self.mapped().insert(iova, bytes as u64);
-        Ok(())
+        answer.map(drop).map_err(|error| {
+            self.mapped().remove(&iova);
+            match error {
+                UserError::Refused { .. } => refused(error.to_string()),
+                error => error.into(),
+            }
+        })
     }
 
-    fn unmap_dma(&self, iova: u64) -> Result<()> {
+    unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         let len = self.mapped().get(&iova).copied();
         let len = len.ok_or(HwError::Missing { what: format!("DMA mapping at {iova:#x}") })?;
         let ask = DmaUnmap {
@@ -282,20 +300,24 @@ unsafe impl Transport for UserTransport {
         u64::from(self.read32(offset)) | u64::from(self.read32(offset + 4)) << 32
     }
 
-    fn write32(&self, offset: u32, value: u32) {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    unsafe fn write32(&self, offset: u32, value: u32) {
         self.write(offset, &value.to_le_bytes());
     }
 
-    fn write64(&self, offset: u32, value: u64) {
+    unsafe fn write64(&self, offset: u32, value: u64) {
         if self.wide {
             return self.write(offset, &value.to_le_bytes());
         }
         // The lower half first (NVMe Base 1.4 §3.1).
-        self.write32(offset, value as u32);
-        self.write32(offset + 4, (value >> 32) as u32);
+        self.write(offset, &(value as u32).to_le_bytes());
+        self.write(offset + 4, &((value >> 32) as u32).to_le_bytes());
     }
 
-    fn doorbell(&self, offset: u32) -> Result<Doorbell> {
+    unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell> {
         let inside =
             offset >= DOORBELLS && offset.is_multiple_of(4) && u64::from(offset) + 4 <= self.bar_bytes;
         if !inside {

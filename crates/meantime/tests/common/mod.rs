@@ -30,7 +30,8 @@ pub fn quick_once() -> ControllerOptions {
 pub fn stepped(config: SsdConfig, options: ControllerOptions, seed: u64) -> (SteppedSsd, Arc<Controller>) {
     let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
     let ssd = SteppedSsd::new(config, medium, seed).expect("a valid configuration");
-    let transport = SoftTransport::new(ssd.port(), format!("stepped, seed {seed}"), None);
+    // SAFETY: the port has no other user.
+    let transport = unsafe { SoftTransport::new(ssd.port(), format!("stepped, seed {seed}"), None) };
     let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
     (ssd, controller)
 }

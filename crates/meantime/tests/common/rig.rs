@@ -92,7 +92,9 @@ pub fn open(
     let ssd = SteppedSsd::new(config, medium, 1).expect("a valid configuration");
     prepare(&ssd);
     let (port, meddling) = MeddlingPort::new(ssd.port());
-    let opened = Controller::enable(Arc::new(SoftTransport::new(port, "rig".into(), None)), options);
+    // SAFETY: the port has no other user.
+    let opened =
+        Controller::enable(Arc::new(unsafe { SoftTransport::new(port, "rig".into(), None) }), options);
     (ssd, meddling, opened)
 }
 

@@ -185,7 +185,8 @@ pub fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
         ..SsdConfig::with_namespace(medium.len(), config.lba_bytes)
     };
     let ssd = SteppedSsd::new(ssd_config, medium, seed).unwrap();
-    let transport = SoftTransport::new(ssd.port(), "stepped".into(), None);
+    // SAFETY: the port has no other user.
+    let transport = unsafe { SoftTransport::new(ssd.port(), "stepped".into(), None) };
     let controller = Controller::enable(Arc::new(transport), ControllerOptions::default()).unwrap();
     Attached { ssd, controller }
 }

@@ -51,7 +51,8 @@ impl Device {
     pub fn driver(&self, options: ControllerOptions) -> Arc<Controller> {
         let mut tries = if self.is_threaded() { 20 } else { 1 };
         loop {
-            let transport = SoftTransport::new(self.port(), "plan".into(), None);
+            // SAFETY: the drivers of a world come one after the other.
+            let transport = unsafe { SoftTransport::new(self.port(), "plan".into(), None) };
             tries -= 1;
             match Controller::enable(Arc::new(transport), options) {
                 Ok(controller) => return controller,

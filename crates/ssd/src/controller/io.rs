@@ -448,6 +448,7 @@ impl Controller {
             return Some(status);
         }
         let verdict = self.judge(qid, sqe, seen_ns)?;
+        let ended = ended.filter(|_| !verdict.unfused);
         let executed = match ended.or(verdict.status) {
             Some(status) if ended.is_some() => Executed::free(status),
             Some(status) => Executed { recorded: self.record_failing(qid, sqe), ..Executed::free(status) },

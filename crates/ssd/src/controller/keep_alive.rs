@@ -2,6 +2,9 @@
 //!
 //! It is traffic based (CTRATT.TBKAS): every command that is fetched restarts it. So a busy controller need not look at it; only an
 //! idle one does, by the counters, when it looks at everything else. It expires after one to two times the time that was set.
+//!
+//! Commands that wait to be fetched are heard of, too, once: the controller's thread may not have run for that long, or there is no room for
+//! completions. A host that is gone rings no more.
 
 use meantime_spec::status::{Status, StatusCode};
 
@@ -17,8 +20,10 @@ const NO_COMMAND: u16 = 0xffff;
 #[derive(Default)]
 pub(super) struct KeepAlive {
     since_ns: u64,
-    /// How many commands it had sent by then.
+    /// How many commands were fetched by then.
     seen: u64,
+    /// What [`Controller::tails`] were then.
+    tails: u64,
 }
 
 impl Controller {
@@ -28,9 +33,18 @@ impl Controller {
         self.counters.admin_commands.get().wrapping_add(io)
     }
 
+    /// A number that changes when the host rings a submission queue's doorbell with a good value.
+    fn tails(&self) -> u64 {
+        self.sqs.iter().fold(0, |tails: u64, sq| {
+            let tail = sq.doorbell.load();
+            let tail = if tail < sq.ring.entries() { tail } else { sq.head };
+            tails.wrapping_mul(0x0100_0000_01b3).wrapping_add(tail.into())
+        })
+    }
+
     /// The host has been heard of, or has set the timer.
     pub(super) fn restart_keep_alive(&mut self, now_ns: u64) {
-        self.keep_alive = KeepAlive { since_ns: now_ns, seen: self.commands_fetched() };
+        self.keep_alive = KeepAlive { since_ns: now_ns, seen: self.commands_fetched(), tails: self.tails() };
     }
 
     /// When the timer expires unless a command comes; `None` if it is off.
@@ -48,7 +62,7 @@ impl Controller {
     /// stops and sets CSTS.CFS, as there is no connection that it could end.
     pub(crate) fn look_for_life(&mut self, now_ns: u64) {
         let Some(until_ns) = self.keep_alive_until_ns() else { return };
-        if self.commands_fetched() != self.keep_alive.seen {
+        if self.commands_fetched() != self.keep_alive.seen || self.tails() != self.keep_alive.tails {
             self.restart_keep_alive(now_ns);
         } else if now_ns >= until_ns {
             let status = Status::from_code(StatusCode::KeepAliveTimerExpired);

@@ -33,6 +33,8 @@ pub(crate) struct Verdict {
     pub(crate) corrupt_read: Option<Corruption>,
     pub(crate) corrupt_write: Option<Corruption>,
     pub(crate) torn: bool,
+    /// Of the second command of a fused pair: it is executed whatever became of the first.
+    pub(crate) unfused: bool,
     pub(crate) fatal: bool,
     pub(crate) gone: bool,
 }
@@ -250,6 +252,7 @@ impl Verdict {
             Fault::CorruptRead(bits) => self.corrupt_read = Some(Corruption { first_bit, bits }),
             Fault::CorruptWrite(bits) => self.corrupt_write = Some(Corruption { first_bit, bits }),
             Fault::TornWrite => self.torn = true,
+            Fault::Unfused => self.unfused = true,
             Fault::FatalStatus => self.fatal = true,
             Fault::SurpriseRemoval => self.gone = true,
             Fault::NeverReady => {}

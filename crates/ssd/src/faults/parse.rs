@@ -16,7 +16,7 @@ use crate::error::SsdError;
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
 const NAMES: &str = "status, lost-completion, late-completion, duplicate-cqe, stray-cqe, wrong-phase, wrong-sqhd, corrupt-read, \
-                     corrupt-write, torn-write, fatal-status, surprise-removal, never-ready, slow-admin, stuck-admin";
+                     corrupt-write, torn-write, unfused, fatal-status, surprise-removal, never-ready, slow-admin, stuck-admin";
 
 /// A key and its value, as one text or several.
 struct Pair<'t> {
@@ -254,7 +254,7 @@ fn rule(pairs: &[Pair<'_>]) -> Result<FaultRule, Problem> {
     if admin && when.lbas.is_some() {
         return Err(("lba".into(), "admin commands have no blocks".into()));
     }
-    if admin && matches!(fault, Fault::CorruptWrite(_) | Fault::TornWrite) {
+    if admin && matches!(fault, Fault::CorruptWrite(_) | Fault::TornWrite | Fault::Unfused) {
         return Err(("fault".into(), format!("{name} is about I/O commands")));
     }
     Ok(FaultRule { fault, when })
@@ -291,6 +291,7 @@ fn fault(name: &str, keys: &Keys<'_>) -> Result<Fault, Problem> {
         "corrupt-read" => Fault::CorruptRead(bits()?),
         "corrupt-write" => Fault::CorruptWrite(bits()?),
         "torn-write" => Fault::TornWrite,
+        "unfused" => Fault::Unfused,
         "fatal-status" => Fault::FatalStatus,
         "surprise-removal" => Fault::SurpriseRemoval,
         "never-ready" => Fault::NeverReady,

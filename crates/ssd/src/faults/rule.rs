@@ -32,6 +32,8 @@ pub enum Fault {
     /// A power cut may leave what it wrote in part, below AWUPF and within a block: its first bytes. Only what is in a
     /// volatile write cache.
     TornWrite,
+    /// The second command of a fused pair is executed though the first has failed.
+    Unfused,
     /// CSTS.CFS is set instead of fetching the command.
     FatalStatus,
     /// The device leaves the bus instead of fetching the command.
@@ -59,6 +61,7 @@ impl Fault {
             Self::CorruptRead(_) => "corrupt-read",
             Self::CorruptWrite(_) => "corrupt-write",
             Self::TornWrite => "torn-write",
+            Self::Unfused => "unfused",
             Self::FatalStatus => "fatal-status",
             Self::SurpriseRemoval => "surprise-removal",
             Self::NeverReady => "never-ready",

@@ -36,7 +36,7 @@ fn a_reply_that_is_right() {
     let served = after(|m| Answer::bytes(right(m)));
     assert_eq!(served.transport.read32(CSTS), 1);
     assert!(!served.transport.is_gone());
-    served.transport.unmap_dma(1 << 32).unwrap();
+    served.transport.unmap(1 << 32).unwrap();
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn a_reply_that_is_none_ends_the_connection() {
         assert!(served.transport.is_gone(), "{expected}");
         // It would be answered.
         assert_eq!(served.transport.read32(4), u32::MAX);
-        served.transport.doorbell(0x2000).unwrap().ring_tail(1);
+        served.transport.bell(0x2000).unwrap().ring_tail(1);
         // The server lives, and has the memory.
-        let error = served.transport.unmap_dma(1 << 32).unwrap_err().to_string();
+        let error = served.transport.unmap(1 << 32).unwrap_err().to_string();
         assert!(error.contains("was given up") && error.contains(expected), "{expected}: {error}");
         let error = served.transport.map_dma(1 << 33, &shared_pages()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

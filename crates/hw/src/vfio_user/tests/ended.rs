@@ -64,7 +64,7 @@ fn memory_comes_back_when_the_server_has_ended() {
     server.signal(rustix::process::Signal::KILL);
     assert_eq!(transport.read32(0x1c), u32::MAX);
     assert!(transport.is_gone());
-    transport.unmap_dma(1 << 32).expect("it has ended, and its mappings with it");
+    transport.unmap(1 << 32).expect("it has ended, and its mappings with it");
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn memory_stays_lost_while_the_server_hangs() {
         assert!(std::time::Instant::now() < deadline, "it has stopped");
     }
     assert!(transport.is_gone());
-    assert!(transport.unmap_dma(1 << 32).is_err(), "it may wake up and write");
+    assert!(transport.unmap(1 << 32).is_err(), "it may wake up and write");
     server.signal(rustix::process::Signal::KILL);
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while transport.unmap_dma(1 << 32).is_err() {
+    while transport.unmap(1 << 32).is_err() {
         assert!(std::time::Instant::now() < deadline, "it has ended");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -16,6 +16,33 @@ const QUICK: UserOptions = UserOptions { timeout_ns: 100_000_000 };
 /// Long enough for a machine that is busy otherwise.
 const PATIENT: UserOptions = UserOptions { timeout_ns: 30_000_000_000 };
 
+/// What a driver does. The servers here touch no memory that the tests use otherwise.
+trait Drive {
+    fn put32(&self, offset: u32, value: u32);
+    fn put64(&self, offset: u32, value: u64);
+    fn bell(&self, offset: u32) -> Result<Doorbell>;
+    fn unmap(&self, iova: u64) -> Result<()>;
+}
+
+impl Drive for UserTransport {
+    fn put32(&self, offset: u32, value: u32) {
+        // SAFETY: the server is a test, and reaches no memory of ours but `shared_pages`, which nobody looks at.
+        unsafe { self.write32(offset, value) };
+    }
+    fn put64(&self, offset: u32, value: u64) {
+        // SAFETY: as above.
+        unsafe { self.write64(offset, value) };
+    }
+    fn bell(&self, offset: u32) -> Result<Doorbell> {
+        // SAFETY: as above.
+        unsafe { self.doorbell(offset) }
+    }
+    fn unmap(&self, iova: u64) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.unmap_dma(iova) }
+    }
+}
+
 struct Served {
     transport: UserTransport,
     seen: Arc<Mutex<Vec<Message>>>,

@@ -165,6 +165,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         (1..4097u32).prop_map(Fault::CorruptRead),
         (1..4097u32).prop_map(Fault::CorruptWrite),
         Just(Fault::TornWrite),
+        Just(Fault::Unfused),
         Just(Fault::FatalStatus),
         Just(Fault::SurpriseRemoval),
     ]

@@ -1,0 +1,106 @@
+//! The registers and doorbells of a controller. This is the one place where the driver writes them,
+//! and where it is argued that what the controller does in consequence touches nobody else's
+//! memory.
+
+#![expect(unsafe_code)]
+
+use std::sync::Arc;
+
+use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, cq_head_doorbell, sq_tail_doorbell};
+
+use super::ring::Ring;
+use super::{Error, Result};
+use meantime_hw::{DmaHeap, Doorbell, Transport};
+
+/// A transport that nobody else drives, as long as this exists.
+pub(super) struct Registers(Arc<dyn Transport>);
+
+impl Registers {
+    /// Claims `transport`.
+    ///
+    /// # Errors
+    /// [`Error::Driven`] if it is claimed already.
+    pub(super) fn claim(transport: Arc<dyn Transport>) -> Result<Self> {
+        if transport.claim().take() { Ok(Self(transport)) } else { Err(Error::Driven(transport.describe())) }
+    }
+
+    /// What is no driver's alone.
+    pub(super) fn transport(&self) -> &dyn Transport {
+        self.0.as_ref()
+    }
+
+    /// CSTS. All ones if the device is gone.
+    pub(super) fn csts(&self) -> u32 {
+        self.0.read32(CSTS)
+    }
+
+    /// CC. All ones if the device is gone.
+    pub(super) fn cc(&self) -> u32 {
+        self.0.read32(CC)
+    }
+
+    /// The sizes of the admin queues that the controller was told of.
+    pub(super) fn admin_attributes(&self) -> u32 {
+        self.0.read32(AQA)
+    }
+
+    /// Tells a controller that is disabled of its admin queue, and sets CC with EN (NVMe Base 1.4
+    /// §7.6.1, steps 3 to 5).
+    ///
+    /// The owner of `admin` keeps it until the controller is disabled, or has no memory any more:
+    /// [`Controller`](super::Controller) does, and quarantines it if neither can be done.
+    pub(super) fn enable(&self, admin: &Ring, sizes: Aqa, cc: Cc) {
+        // SAFETY: nobody else drives the device, which knows no queue while it is disabled. This
+        // one is memory of the heap whose only user is the ring, and stays for as long as is said
+        // above. No entry is announced yet; `AdminQueue` writes those that come, and holds their
+        // data.
+        unsafe {
+            self.0.write32(AQA, sizes.0);
+            self.0.write64(ASQ, admin.sq_iova().0);
+            self.0.write64(ACQ, admin.cq_iova().0);
+            self.0.write32(CC, cc.with_en(true).0);
+        }
+    }
+
+    /// Clears CC.EN, and CC.SHN with it.
+    pub(super) fn clear_enable(&self) {
+        // SAFETY: nobody else drives the device. Without EN it touches less memory than before.
+        unsafe { self.0.write32(CC, Cc(self.cc()).with_en(false).with_shn(0).0) };
+    }
+
+    /// Asks for a normal shutdown (NVMe Base 1.4 §7.6.2).
+    pub(super) fn shut_down(&self) {
+        // SAFETY: nobody else drives the device, whose queues stay those it has: only SHN changes.
+        unsafe { self.0.write32(CC, Cc(self.cc()).with_shn(1).0) };
+    }
+
+    /// Takes all memory of `heap` back; true if the controller will not touch it again. The caller's
+    /// controller has stopped, or is gone, and gets no command any more.
+    pub(super) fn take_back(&self, heap: &DmaHeap) -> bool {
+        // SAFETY: nobody else drives the device, and its rings are muted by then: no command names
+        // the memory later.
+        unsafe { heap.unmap_all() }
+    }
+
+    /// The doorbells of queue pair `qid`, for its rings: tail and head. A queue pair has one ring
+    /// at a time ([`Controller`](super::Controller) hands identifiers out, and takes them back when
+    /// the controller does not know them any more).
+    ///
+    /// # Errors
+    /// If the transport has no such doorbells.
+    pub(super) fn doorbells(&self, qid: u16, cap: Cap) -> Result<(Doorbell, Doorbell)> {
+        let (tail, head) = (sq_tail_doorbell(qid, cap.dstrd()), cq_head_doorbell(qid, cap.dstrd()));
+        // SAFETY: nobody else drives the device. Only a `Ring` rings them: for entries that it has
+        // written, each of which keeps its slot, and the slot its buffer, until the device has let
+        // go of it (ARCHITECTURE.md §3). The ring is muted while the controller does not know it,
+        // and is in a queue that holds the controller, and with it this claim.
+        let bells = unsafe { (self.0.doorbell(tail), self.0.doorbell(head)) };
+        Ok((bells.0?, bells.1?))
+    }
+}
+
+impl Drop for Registers {
+    fn drop(&mut self) {
+        self.0.claim().give_back();
+    }
+}
