@@ -71,7 +71,7 @@ impl JobPlan {
             let offset_bytes = offset_bytes.saturating_add(step_bytes.saturating_mul(thread as u64));
             let rest_bytes = info.bytes().saturating_sub(offset_bytes);
             let size_bytes = if self.job.range().is_some() { size_bytes } else { rest_bytes };
-            // What is verified must be nobody else's.
+            // A thread must not verify blocks that another thread writes.
             return (offset_bytes, if self.verifies() { size_bytes.min(step_bytes) } else { size_bytes });
         }
         if !self.verifies() {
@@ -169,7 +169,7 @@ pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
     if !file.errors.is_empty() {
         return Err(JobErrors(file.errors).into());
     }
-    // As in fio: who says it says it for all.
+    // As in fio: one job's `exitall` applies to every job.
     if file.jobs.iter().any(|job| job.exitall.is_some()) {
         file.jobs.iter_mut().for_each(|job| job.exitall = Some(job.exit_what));
     }
