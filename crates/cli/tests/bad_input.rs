@@ -88,7 +88,7 @@ fn job_keys_on_the_command_line() {
     refused(&["--verify", "md6"], &["--verify=md6", "crc32c"]);
     refused(&["--verify", "crc32c", "--rw", "trim"], &["nothing to say of trims"]);
     refused(&["--verify", "pattern"], &["verify_pattern="]);
-    refused(&["--verify_pattern", "abc"], &["--verify_pattern=abc", "0xaa55"]);
+    refused(&["--verify_pattern", "abc"], &["--verify-pattern=abc", "0xaa55"]);
     refused(&["--verify", "md5", "--verify_interval", "1536"], &["does not divide bs=4096"]);
     refused(&["--zonemode", "zbd"], &["zonesize="]);
     refused(&["--zonesize", "2k"], &["zone is smaller than one block"]);
@@ -193,7 +193,7 @@ fn job_files() {
 fn all_that_is_wrong_is_said_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let text =
-        "[global]\nfilename=mem:1M\nbs=4x\n[a\nzonesize=1m\n[b]\niodpeth=4\n[c]\ncmdprio=1\nioengine=net\n";
+        "[global]\nfilename=mem:1M\nbs=4x\n[a\nzonesize=1m\n[b]\niodpeth=4\n[c]\ncpumask=1\nioengine=net\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
     let ran = run(dir.path(), &["bench", "j.fio", "--iodepth", "0"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
@@ -201,7 +201,7 @@ fn all_that_is_wrong_is_said_at_once() {
         "j.fio:3: bs=4x",
         "j.fio:4: bad section",
         "j.fio:7: unknown key iodpeth; did you mean iodepth?",
-        "j.fio:9: fio's key cmdprio is not supported: ",
+        "j.fio:9: fio's key cpumask is not supported: ",
         "j.fio:10: ioengine=net: fio's engine net is not supported: ",
         "command line: --iodepth=0",
     ];
@@ -229,9 +229,9 @@ fn fios_command_line_is_taken() {
     assert!(options["time_based"] == "1" && options["group_reporting"] == "1", "{options}");
     refused(&["bench", "--device", "mem:1M", "--zone_size", "1m"], 2, &["--zone_size"]);
     refused(
-        &["bench", "--device", "mem:1M", "--zonesize", "1m"],
+        &["bench", "--device", "mem:1M", "--cpumask", "1"],
         2,
-        &["fio's key --zonesize is not supported"],
+        &["fio's key --cpumask is not supported"],
     );
     refused(&["bench", "--device", "mem:1M", "--ioengine", "rbd"], 2, &["fio's engine rbd is not supported"]);
 }
