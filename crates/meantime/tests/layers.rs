@@ -16,6 +16,7 @@ const UNSAFE: &[&str] = &[
     "crates/meantime/src/hw/floor.rs",
     "crates/meantime/src/hw/ioprio.rs",
     "crates/meantime/src/hw/mmio.rs",
+    "crates/meantime/src/hw/numa.rs",
     "crates/meantime/src/hw/pages.rs",
     "crates/meantime/src/hw/pause.rs",
     "crates/meantime/src/hw/scatter.rs",

@@ -12,7 +12,7 @@ use super::pattern::PatternSpec;
 use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
-use crate::job::{self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin, Verify};
+use crate::job::{self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin, Verify, ZoneMode};
 use crate::output;
 
 /// Run for so long if neither time nor size is given.
@@ -47,9 +47,15 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// Whether what is written is checked.
+    /// Whether blocks have headers, and are checked unless `do_verify=0`: those that the job
+    /// writes, or, if it only reads, those of a job before.
     pub fn verifies(&self) -> bool {
-        self.job.verify != Verify::None && self.job.writes()
+        self.job.verify != Verify::None && !self.job.trims()
+    }
+
+    /// Whether a turn that is not counted would change what the next one does.
+    pub fn is_stateful(&self) -> bool {
+        self.verifies() || self.job.zones.mode() == ZoneMode::Zbd && self.job.changes()
     }
 
     /// The part of a device that the job works on: offset and length in bytes.
@@ -159,6 +165,7 @@ pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
         if job.name.is_empty() {
             job.name = job.rw.as_str().to_owned();
         }
+        job.settle_zones();
         if !job.is_faulty {
             match check(job) {
                 Ok(more) => file.warnings.extend(more),
