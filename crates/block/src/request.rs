@@ -24,6 +24,9 @@ pub struct Request {
     pub fua: bool,
     /// The way to wait for this request, if not the channel's.
     pub policy: Option<Policy>,
+    /// Its I/O priority as `ioprio_set(2)` has it; 0: that of the thread. A kernel's io_uring goes by it; an NVMe
+    /// command has none, but for its queue's class.
+    pub ioprio: u16,
     /// The caller's own; comes back in [`Done`].
     pub user_data: u64,
 }
@@ -31,7 +34,7 @@ pub struct Request {
 impl Request {
     #[inline(always)]
     pub(super) fn new(op: Op, lba: u64, blocks: u64, buf: Option<DmaBuf>) -> Self {
-        Self { op, lba, blocks, buf, fua: false, policy: None, user_data: 0 }
+        Self { op, lba, blocks, buf, fua: false, policy: None, ioprio: 0, user_data: 0 }
     }
 
     /// Reads from logical block `lba` on (in [`BlockInfo::block_bytes`](super::BlockInfo), the first is 0) as

@@ -121,6 +121,7 @@ impl Lane {
             buf: data,
             fua: request.flags & MT_FUA != 0,
             policy,
+            ioprio: 0,
             user_data: index as u64,
         };
         Ok(Prepared { index, request, buf: shell, user_data })

@@ -86,7 +86,18 @@ fn job_keys_on_the_command_line() {
     refused(&["--completion", "poll,poll"], &["twice"]);
     refused(&["--completion", "adaptive:cpu=0"], &["adaptive:cpu=0", "1 to 100"]);
     refused(&["--verify", "md6"], &["--verify=md6", "crc32c"]);
-    refused(&["--verify", "crc32c"], &["writes nothing"]);
+    refused(&["--verify", "crc32c", "--rw", "trim"], &["nothing to say of trims"]);
+    refused(&["--verify", "pattern"], &["verify_pattern="]);
+    refused(&["--verify_pattern", "abc"], &["--verify-pattern=abc", "0xaa55"]);
+    refused(&["--verify", "md5", "--verify_interval", "1536"], &["does not divide bs=4096"]);
+    refused(&["--zonemode", "zbd"], &["zonesize="]);
+    refused(&["--zonesize", "2k"], &["zone is smaller than one block"]);
+    refused(&["--size", "4z"], &["counts zones", "zonesize="]);
+    refused(&["--flow", "-1"], &["no sign"]);
+    refused(&["--numa_mem_policy", "prefer:0,1"], &["one node"]);
+    refused(&["--numa_cpu_nodes", "0-1-2"], &["node number"]);
+    let both = ["--cmdprio_percentage", "20", "--cmdprio_bssplit", "4k/10"];
+    refused(&both, &["contradict", "leave one out"]);
     refused(&["--bs", "4k", "--bssplit", "4k/100"], &["bs and bssplit contradict"]);
     refused(&["--bssplit", "4k/50:8k/40"], &["--bssplit=4k/50:8k/40", "90 %"]);
     refused(&["--bsrange", "8k-4k"], &["--bsrange", "backwards"]);
@@ -116,6 +127,13 @@ fn jobs_that_do_not_fit_the_device() {
     refused("mem:1M", &["--numjobs", "64"], &["queue pairs"]);
     refused("mem:1M?vectors=1", &["--completion", "interrupt"], &["vectors"]);
     refused("mem:1M", &["--cpus-allowed", "4000"], &["CPU 4000"]);
+    refused("mem:1M", &["--numa_cpu_nodes", "77"], &["numa_cpu_nodes", "no node 77"]);
+    refused("mem:1M", &["--numa_mem_policy", "bind:0,77"], &["numa_mem_policy", "no node 77"]);
+    let zbd = ["--zonemode", "zbd", "--zonesize"];
+    refused("mem:1M", &[&zbd[..], &["2m"]].concat(), &["zonesize=2097152", "1048576"]);
+    let part = ["256k", "--rw", "write", "--size", "200k"];
+    refused("mem:1M", &[&zbd[..], &part].concat(), &["no whole zone"]);
+    refused("mem:1M?lba=4096", &["--zonesize", "4608"], &["zonesize=4608", "4096-byte blocks"]);
     refused("mem:1T", &["--bs", "1g", "--iodepth", "1000"], &["memory", "iodepth"]);
     refused("mem:1M", &["--json", "no/such/dir.json"], &["no/such/dir.json"]);
     refused("mem:1M", &["--json", "/"], &["directory"]);
@@ -175,7 +193,7 @@ fn job_files() {
 fn all_that_is_wrong_is_said_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let text =
-        "[global]\nfilename=mem:1M\nbs=4x\n[a\nzonesize=1m\n[b]\niodpeth=4\n[c]\ncmdprio=1\nioengine=net\n";
+        "[global]\nfilename=mem:1M\nbs=4x\n[a\nzonesize=1m\n[b]\niodpeth=4\n[c]\ncpumask=1\nioengine=net\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
     let ran = run(dir.path(), &["bench", "j.fio", "--iodepth", "0"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
@@ -183,7 +201,7 @@ fn all_that_is_wrong_is_said_at_once() {
         "j.fio:3: bs=4x",
         "j.fio:4: bad section",
         "j.fio:7: unknown key iodpeth; did you mean iodepth?",
-        "j.fio:9: fio's key cmdprio is not supported: ",
+        "j.fio:9: fio's key cpumask is not supported: ",
         "j.fio:10: ioengine=net: fio's engine net is not supported: ",
         "command line: --iodepth=0",
     ];
@@ -210,11 +228,7 @@ fn fios_command_line_is_taken() {
     assert_eq!(options["device"], "mem:1M");
     assert!(options["time_based"] == "1" && options["group_reporting"] == "1", "{options}");
     refused(&["bench", "--device", "mem:1M", "--zone_size", "1m"], 2, &["--zone_size"]);
-    refused(
-        &["bench", "--device", "mem:1M", "--zonesize", "1m"],
-        2,
-        &["fio's key --zonesize is not supported"],
-    );
+    refused(&["bench", "--device", "mem:1M", "--cpumask", "1"], 2, &["fio's key --cpumask is not supported"]);
     refused(&["bench", "--device", "mem:1M", "--ioengine", "rbd"], 2, &["fio's engine rbd is not supported"]);
 }
 

@@ -16,6 +16,15 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
+/// `p.img` in `dir`: an ext4 file system with file `f`.
+fn image(dir: &Path) -> PathBuf {
+    let (image, tree) = (dir.join("p.img"), dir.join("tree"));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("f"), vec![7; 64 << 10]).unwrap();
+    ext4::make(&image, "16M", &[], &tree);
+    image
+}
+
 /// What a tool prints, if it succeeds.
 fn tool(name: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(name).args(args).output().ok().filter(|output| output.status.success())?;
@@ -28,16 +37,39 @@ struct Loop(String);
 impl Loop {
     /// `None`, said so, if this may not be done.
     fn new(image: &Path) -> Option<Self> {
-        let device = tool("losetup", &["--find", "--show", image.to_str().unwrap()]);
+        Self::by(tool("losetup", &["--find", "--show", image.to_str().unwrap()]))
+    }
+
+    fn by(device: Option<String>) -> Option<Self> {
         if device.is_none() {
             println!("skipped: no loop device");
         }
         device.map(Self)
     }
+
+    /// `loop3`.
+    fn name(&self) -> &str {
+        self.0.trim_start_matches("/dev/")
+    }
+
+    /// Gives it partitions 1 and 2, of 8 MiB each.
+    fn split(&self) -> Option<[String; 2]> {
+        let part = |number: &str, begin: &str| {
+            let added = tool("addpart", &[&self.0, number, begin, "16384"]);
+            let part = added.map(|_| format!("{}p{number}", self.0)).filter(|node| Path::new(node).exists());
+            if part.is_none() {
+                println!("skipped: no partitions");
+            }
+            part
+        };
+        Some([part("1", "2048")?, part("2", "18432")?])
+    }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
+        // The kernel leaves partitions that were added by hand.
+        let _ = tool("partx", &["--delete", &self.0]);
         let _ = tool("losetup", &["--detach", &self.0]);
     }
 }
@@ -102,10 +134,7 @@ fn what_is_mounted_is_written_by_nobody() {
         return;
     }
     let dir = directory();
-    let (image, tree) = (dir.path().join("p.img"), dir.path().join("tree"));
-    std::fs::create_dir(&tree).unwrap();
-    std::fs::write(tree.join("f"), vec![7; 64 << 10]).unwrap();
-    ext4::make(&image, "16M", &[], &tree);
+    let image = image(dir.path());
     std::fs::hard_link(&image, dir.path().join("other.img")).unwrap();
     let Some(device) = Loop::new(&image) else { return };
     let Some(mounted) = Mounted::new(&device.0, &dir.path().join("mnt")) else { return };
@@ -114,8 +143,7 @@ fn what_is_mounted_is_written_by_nobody() {
     let kernel = format!("kernel:{}", device.0);
     for uri in ["file:p.img", "file:other.img", "kernel:p.img", &kernel] {
         for ran in run_all(dir.path(), &writers(uri)) {
-            let name = device.0.trim_start_matches("/dev/");
-            let said = format!("{name} is mounted at {}: unmount it first", place.display());
+            let said = format!("{} is mounted at {}: unmount it first", device.name(), place.display());
             assert!(ran.code == Some(1) && ran.stderr.contains(&said), "{ran:#?}");
         }
     }
@@ -137,6 +165,80 @@ fn what_is_mounted_is_written_by_nobody() {
     assert_eq!(code, Some(0), "{text}");
 }
 
+/// `uri` is written by no command, since `user` is mounted.
+fn assert_refused(dir: &Path, uri: &str, user: &str) {
+    for command in writers(uri) {
+        let said = format!("{user} is mounted at ");
+        for ran in run_all(dir, &[command]) {
+            assert!(ran.code == Some(1) && ran.stderr.contains(&said), "{uri}: {ran:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_mounted_image_is_known_without_its_name() {
+    if !ext4::can_make_images() {
+        return;
+    }
+    let dir = directory();
+    let image = image(dir.path());
+    std::fs::hard_link(&image, dir.path().join("other.img")).unwrap();
+    let place = dir.path().join("mnt");
+    let Some(device) = Loop::new(&image) else { return };
+    let Some(mounted) = Mounted::new(&device.0, &place) else { return };
+    std::fs::rename(&image, dir.path().join("new.img")).unwrap();
+    assert_refused(dir.path(), "file:new.img", device.name());
+    // The name that the loop device was made with is no more.
+    std::fs::remove_file(dir.path().join("new.img")).unwrap();
+    assert_refused(dir.path(), "file:other.img", device.name());
+    assert_refused(dir.path(), "kernel:other.img", device.name());
+    drop((mounted, device));
+    succeed(dir.path(), &["fs", "mkdir", "file:other.img:/d"]);
+    // A name that leads elsewhere here: in the mount namespace of who made the loop device, another
+    // directory is there.
+    std::fs::remove_dir(&place).unwrap();
+    let (inside, here) = (dir.path().join("inside"), dir.path().display());
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("other.img"), "another file").unwrap();
+    let line = format!("mount --bind {here} {0} && losetup --find --show {0}/other.img", inside.display());
+    let Some(device) = Loop::by(tool("unshare", &["--mount", "sh", "-c", &line])) else { return };
+    let Some(_mounted) = Mounted::new(&device.0, &place) else { return };
+    assert_refused(dir.path(), "file:other.img", device.name());
+}
+
+#[test]
+fn a_disk_and_its_partitions() {
+    if !ext4::can_make_images() {
+        return;
+    }
+    let dir = directory();
+    let (disk, place) = (dir.path().join("disk.img"), dir.path().join("mnt"));
+    std::fs::File::create(&disk).unwrap().set_len(24 << 20).unwrap();
+    let Some(device) = Loop::new(&disk) else { return };
+    let Some(parts) = device.split() else { return };
+    for part in &parts {
+        assert_eq!(ext4::run_tool("mkfs.ext4", &["-q", part]).0, Some(0));
+    }
+    let Some(mounted) = Mounted::new(&parts[0], &place) else { return };
+    let [first, second] = parts.each_ref().map(|part| format!("kernel:{part}"));
+    for uri in ["file:disk.img", &format!("kernel:{}", device.0), &first] {
+        assert_refused(dir.path(), uri, &format!("{}p1", device.name()));
+    }
+    // Beside it.
+    succeed(dir.path(), &["fs", "mkdir", &format!("{second}:/d")]);
+    drop(mounted);
+    succeed(dir.path(), &["fs", "mkdir", &format!("{first}:/d")]);
+    // The whole disk is used by what is made of it, which the kernel lets others write beside.
+    let Some(above) = Loop::new(Path::new(&device.0)) else { return };
+    succeed(dir.path(), &["fs", "mkdir", &format!("{first}:/e")]);
+    assert_eq!(ext4::run_tool("mkfs.ext4", &["-q", "-F", &above.0]).0, Some(0));
+    std::fs::remove_dir(&place).unwrap();
+    let Some(_mounted) = Mounted::new(&above.0, &place) else { return };
+    for uri in ["file:disk.img", &format!("kernel:{}", device.0), &first, &second] {
+        assert_refused(dir.path(), uri, above.name());
+    }
+}
+
 /// Virtual disks and most SSDs have no queues to poll.
 #[test]
 fn a_disk_without_queues_to_poll_is_waited_for_all_the_same() {
@@ -144,10 +246,7 @@ fn a_disk_without_queues_to_poll_is_waited_for_all_the_same() {
         return;
     }
     let dir = directory();
-    let (image, tree) = (dir.path().join("p.img"), dir.path().join("tree"));
-    std::fs::create_dir(&tree).unwrap();
-    std::fs::write(tree.join("f"), vec![7; 64 << 10]).unwrap();
-    ext4::make(&image, "16M", &[], &tree);
+    let image = image(dir.path());
     let Some(device) = Loop::new(&image) else { return };
     let uri = format!("kernel:{}", device.0);
     let place = format!("{uri}:/");

@@ -15,6 +15,7 @@ use crate::{Corruption, Defect, FileType, Metadata, Timestamp, Unsupported};
 pub mod flags {
     pub const IMMUTABLE: u32 = 0x10;
     pub const APPEND: u32 = 0x20;
+    pub const NOATIME: u32 = 0x80;
     pub const ENCRYPT: u32 = 0x800;
     pub const JOURNAL_DATA: u32 = 0x4000;
     pub const INDEX: u32 = 0x1000;
@@ -108,7 +109,7 @@ pub struct Inode {
 }
 
 /// A time of `seconds`, and its `extra` word: two more bits of seconds, and nanoseconds (`ext4_decode_extra_time`).
-fn timestamp(seconds: U32, extra: U32) -> Timestamp {
+pub(crate) fn timestamp(seconds: U32, extra: U32) -> Timestamp {
     let extra = extra.get();
     Timestamp {
         seconds: i64::from(seconds.get() as i32) + (i64::from(extra & 3) << 32),

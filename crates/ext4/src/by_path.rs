@@ -1,12 +1,14 @@
 //! Changes by path, as those of `std::fs`, for who does not hold nodes.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 
 use super::error::Error;
 use super::fs::{FileSystem, Node};
 use super::options::{NewNode, RenameFlags};
 use meantime_ext4_format::FileType;
+use meantime_ext4_format::path::PATH_BYTES_MAX;
 
 /// Permissions of what is made.
 const DIRECTORY_MODE: u16 = 0o755;
@@ -17,13 +19,40 @@ fn new_node(mode: u16) -> NewNode {
     NewNode { mode, uid: 0, gid: 0, umask: 0 }
 }
 
+/// What a path ends in, as Linux tells it apart (`LAST_NORM`, …). `std::path` leaves a dot out, and
+/// slashes at the end.
+pub(super) enum Last<'p> {
+    /// A name, and whether a slash comes after it: then only a directory can have it.
+    Name(&'p OsStr, bool),
+    /// There is no name, but slashes.
+    Root,
+    Dot,
+    DotDot,
+}
+
+impl<'p> Last<'p> {
+    /// What comes before the last part of `path`, and that part.
+    fn of(path: &'p Path) -> (&'p Path, Self) {
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let begin = bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let last = match &bytes[begin..end] {
+            b"" => Self::Root,
+            b"." => Self::Dot,
+            b".." => Self::DotDot,
+            name => Self::Name(OsStr::from_bytes(name), end < bytes.len()),
+        };
+        (Path::new(OsStr::from_bytes(&bytes[..begin])), last)
+    }
+}
+
 impl FileSystem {
     /// Makes directory `path`, with mode 755. It belongs to user and group 0.
     ///
     /// # Errors
     /// As `mkdir(2)`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let (parent, name) = self.place(path.as_ref())?;
+        let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else { return Err(Error::Exists) };
         self.mkdir(&parent, name, &new_node(DIRECTORY_MODE)).map(drop)
     }
 
@@ -59,8 +88,14 @@ impl FileSystem {
     /// # Errors
     /// As `unlink(2)`.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let (parent, name) = self.place(path.as_ref())?;
-        self.unlink(&parent, name)
+        match self.place(path.as_ref())? {
+            (parent, Last::Name(name, false)) => self.unlink(&parent, name),
+            (parent, Last::Name(name, true)) => match self.resolve(&parent, name, false)?.file_type() {
+                FileType::Directory => Err(Error::IsDirectory),
+                _ => Err(Error::NotDirectory),
+            },
+            _ => Err(Error::IsDirectory),
+        }
     }
 
     /// Removes the empty directory `path`.
@@ -68,8 +103,12 @@ impl FileSystem {
     /// # Errors
     /// As `rmdir(2)`.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let (parent, name) = self.place(path.as_ref())?;
-        self.rmdir(&parent, name)
+        match self.place(path.as_ref())? {
+            (parent, Last::Name(name, _)) => self.rmdir(&parent, name),
+            (_, Last::Root) => Err(Error::Busy),
+            (_, Last::Dot) => Err(Error::Invalid("a directory is removed by its name, and `.` is none")),
+            (_, Last::DotDot) => Err(Error::NotEmpty),
+        }
     }
 
     /// Makes `from` `to` in one step; a file or an empty directory that is there is replaced.
@@ -77,8 +116,14 @@ impl FileSystem {
     /// # Errors
     /// As `rename(2)`.
     pub fn rename_path(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
-        let (old_parent, old_name) = self.place(from.as_ref())?;
-        let (new_parent, new_name) = self.place(to.as_ref())?;
+        let (from, to) = (self.place(from.as_ref())?, self.place(to.as_ref())?);
+        let (old_parent, Last::Name(old_name, old_slash)) = from else { return Err(Error::Busy) };
+        let (new_parent, Last::Name(new_name, new_slash)) = to else { return Err(Error::Busy) };
+        if (old_slash || new_slash)
+            && self.resolve(&old_parent, old_name, false)?.file_type() != FileType::Directory
+        {
+            return Err(Error::NotDirectory);
+        }
         self.rename(&old_parent, old_name, &new_parent, new_name, RenameFlags::default())
     }
 
@@ -88,7 +133,7 @@ impl FileSystem {
     /// As `link(2)`.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
         let node = self.resolve(&self.root()?, original, false)?;
-        let (parent, name) = self.place(link.as_ref())?;
+        let (parent, name) = self.new_place(link.as_ref())?;
         self.link(&node, &parent, name)
     }
 
@@ -97,17 +142,30 @@ impl FileSystem {
     /// # Errors
     /// As `symlink(2)`.
     pub fn symlink_path(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
-        let (parent, name) = self.place(link.as_ref())?;
+        let (parent, name) = self.new_place(link.as_ref())?;
         self.symlink(&parent, name, target.as_ref().as_os_str(), &new_node(LINK_MODE)).map(drop)
     }
 
-    /// The directory that `path` is in, from the root, and its name there.
-    fn place<'p>(&self, path: &'p Path) -> Result<(Node, &'p OsStr), Error> {
-        let name = path.file_name().ok_or(Error::Invalid("a name is missing, or it is `..`"))?;
-        let parent = self.resolve(&self.root()?, path.parent().unwrap_or(Path::new("/")), true)?;
-        if parent.file_type() != FileType::Directory {
-            return Err(Error::NotDirectory);
+    /// The directory that `path` is in, from the root, and what it ends in.
+    pub(super) fn place<'p>(&self, path: &'p Path) -> Result<(Node, Last<'p>), Error> {
+        match path.as_os_str().len() {
+            0 => return Err(Error::NotFound),
+            bytes if bytes > PATH_BYTES_MAX => return Err(Error::NameTooLong),
+            _ => {}
         }
-        Ok((parent, name))
+        let (before, last) = Last::of(path);
+        let root = self.root()?;
+        // (It ends in a slash: it is a directory.)
+        let parent = if before.as_os_str().is_empty() { root } else { self.resolve(&root, before, true)? };
+        Ok((parent, last))
+    }
+
+    /// The same for what is to be made there, and is no directory.
+    fn new_place<'p>(&self, path: &'p Path) -> Result<(Node, &'p OsStr), Error> {
+        match self.place(path)? {
+            (parent, Last::Name(name, false)) => Ok((parent, name)),
+            (parent, Last::Name(name, true)) => self.resolve(&parent, name, false).and(Err(Error::Exists)),
+            _ => Err(Error::Exists),
+        }
     }
 }

@@ -13,18 +13,13 @@ use super::node::Known;
 use super::options::AccessTimes;
 use super::write::time_now;
 use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::{Metadata, Timestamp};
-
-/// EXT4_NOATIME_FL.
-const NO_ACCESS_TIME: u32 = 0x80;
 
 /// After so long a time of reading is renewed though nothing has changed, in seconds.
 const DAY: i64 = 24 * 60 * 60;
 
 /// How often it is looked whether it is that long, in ns.
-/// EXT4_EA_INODE_FL: a large attribute's value, whose times are its checksum and its owners' count.
-const ATTRIBUTE_VALUE: u32 = 0x20_0000;
-
 const HOUR_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// Times that the inode does not have yet.
@@ -42,11 +37,14 @@ impl Times {
         *self == Self::default()
     }
 
-    /// Has `inode` say them.
+    /// Puts them into `inode`. The caller reads them within the change: earlier ones may be older than
+    /// what another change (`utimes`, a truncation) has set since.
     pub(super) fn put(&self, inode: &mut InodeEdit) {
         if let Some(modified) = self.modified {
+            // `utimes` may have set a later time before the write, which then makes it earlier, as in Linux.
             inode.set_modified(modified);
-            inode.set_changed(modified);
+            // The mode or another field may have been changed after the write.
+            inode.set_changed(modified.max(inode.changed()));
         }
         if let Some(accessed) = self.accessed {
             inode.set_accessed(accessed);
@@ -105,7 +103,8 @@ impl Mount {
         }
         // (Of a file system that cannot be changed any more nothing is noted.)
         let metadata = known.metadata(self);
-        if writer.usable().is_err() || metadata.flags & (NO_ACCESS_TIME | ATTRIBUTE_VALUE) != 0 {
+        // (A large attribute's value has its checksum and its owners' count there.)
+        if writer.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {
             return;
         }
         // Readers need not wait for room, nor fill memory: of more inodes than that no time is kept.

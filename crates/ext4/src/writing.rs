@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::alloc::Allocator;
+use super::by_path::Last;
 use super::change::names::{self, Unlinked};
 use super::change::{Name, rename};
 use super::change::{attributes, metadata, orphans};
@@ -390,11 +391,18 @@ impl FileSystem {
         let path = path.as_ref();
         let root = self.root()?;
         let making = options.create || options.create_new;
+        let place = if making { Some(self.place(path)?) } else { None };
+        let (parent, name) = match place {
+            Some((parent, Last::Name(name, false))) => (parent, name),
+            // What is made here is no directory.
+            Some((_, Last::Name(..))) => return Err(Error::IsDirectory),
+            Some(_) if options.create_new => return Err(Error::Exists),
+            Some(_) => return Err(Error::IsDirectory),
+            None => return self.open_node_with(&self.resolve(&root, path, true)?, options),
+        };
         let found = match self.resolve(&root, path, true) {
             Ok(_) if options.create_new => return Err(Error::Exists),
-            Err(Error::NotFound) if making => {
-                let name = path.file_name().ok_or(Error::IsDirectory)?;
-                let parent = self.resolve(&root, path.parent().unwrap_or(Path::new("/")), true)?;
+            Err(Error::NotFound) => {
                 let new = NewNode { mode: options.mode, uid: 0, gid: 0, umask: 0 };
                 match self.create(&parent, name, &new) {
                     // Another thread was faster; or it is a link that leads nowhere.

@@ -37,7 +37,8 @@ impl IoPriority {
         }
     }
 
-    fn to_bits(self) -> u16 {
+    /// As the kernel has it.
+    pub fn bits(self) -> u16 {
         let (class, level) = match self {
             Self::None => (0, 0),
             Self::RealTime(level) => (1, level),
@@ -60,7 +61,7 @@ impl IoPriority {
     /// # Errors
     /// Real time and, on some kernels, idle need a right (CAP_SYS_NICE or CAP_SYS_ADMIN).
     pub fn set_for_this_thread(self) -> io::Result<()> {
-        let bits = libc::c_long::from(self.to_bits());
+        let bits = libc::c_long::from(self.bits());
         // SAFETY: takes three integers, and touches no memory of ours.
         let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, bits) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -80,7 +81,7 @@ mod tests {
             (2 * 8192 + 7, IoPriority::BestEffort(7)),
             (3 * 8192, IoPriority::Idle),
         ] {
-            assert_eq!((IoPriority::of_bits(bits), priority.to_bits()), (priority, bits));
+            assert_eq!((IoPriority::of_bits(bits), priority.bits()), (priority, bits));
         }
         // A hint between, and a class that is not there yet.
         assert_eq!(IoPriority::of_bits(2 * 8192 + (5 << 3) + 1), IoPriority::BestEffort(1));

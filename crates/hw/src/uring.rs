@@ -141,6 +141,8 @@ pub struct UringIo {
     pub bytes: u64,
     /// Where in memory, for a read or write.
     pub data: Iova,
+    /// Its I/O priority; 0: that of the thread.
+    pub ioprio: u16,
     /// The same if that is scattered over pages; `data` means nothing then.
     pub vectors: Option<Vectors>,
 }
@@ -267,13 +269,19 @@ impl Uring {
         let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
         Ok(match (io.op, fixed) {
             (UringOp::Read, Some(index)) => {
-                opcode::ReadFixed::new(file, ptr, bytes, index).offset(offset).build()
+                opcode::ReadFixed::new(file, ptr, bytes, index).ioprio(io.ioprio).offset(offset).build()
             }
-            (UringOp::Read, None) => opcode::Read::new(file, ptr, bytes).offset(offset).build(),
-            (_, Some(index)) => {
-                opcode::WriteFixed::new(file, ptr, bytes, index).offset(offset).rw_flags(dsync).build()
+            (UringOp::Read, None) => {
+                opcode::Read::new(file, ptr, bytes).ioprio(io.ioprio).offset(offset).build()
             }
-            (_, None) => opcode::Write::new(file, ptr, bytes).offset(offset).rw_flags(dsync).build(),
+            (_, Some(index)) => opcode::WriteFixed::new(file, ptr, bytes, index)
+                .ioprio(io.ioprio)
+                .offset(offset)
+                .rw_flags(dsync)
+                .build(),
+            (_, None) => {
+                opcode::Write::new(file, ptr, bytes).ioprio(io.ioprio).offset(offset).rw_flags(dsync).build()
+            }
         })
     }
 
@@ -411,8 +419,8 @@ fn scattered(io: &UringIo, Vectors { first, count }: Vectors) -> squeue::Entry {
     let (file, offset) = (Fixed(0), io.offset_bytes);
     let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
     match io.op {
-        UringOp::Read => opcode::Readv::new(file, first, count).offset(offset).build(),
-        _ => opcode::Writev::new(file, first, count).offset(offset).rw_flags(dsync).build(),
+        UringOp::Read => opcode::Readv::new(file, first, count).ioprio(io.ioprio).offset(offset).build(),
+        _ => opcode::Writev::new(file, first, count).ioprio(io.ioprio).offset(offset).rw_flags(dsync).build(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Files and directories changed by path, on a file system made here.
 
 use std::io::{Read, Write};
+use std::path::Path;
 
 use meantime::block::{self, Device};
 use meantime::ext4::format::mkfs::MakeOptions;
 use meantime::ext4::{Error, FileSystem, FileType, MountOptions, OpenOptions, Timestamp, mkfs};
+use meantime::posix::Errno;
 
 fn made() -> FileSystem {
     let device: Device = block::open("mem:32M", &block::OpenOptions::default()).unwrap();
@@ -27,7 +29,6 @@ fn as_std_fs_does() {
     fs.create_dir_all("a/./b/../b/c").unwrap();
     assert_eq!(fs.create_dir("/a").unwrap_err(), Error::Exists);
     assert_eq!(fs.create_dir("/none/x").unwrap_err(), Error::NotFound);
-    assert!(fs.create_dir("/").is_err());
     let make = OpenOptions { write: true, create: true, mode: 0o640, ..OpenOptions::default() };
     let mut file = fs.open_with("/a/f", &make).unwrap();
     file.write_all(b"text").unwrap();
@@ -50,4 +51,104 @@ fn as_std_fs_does() {
     fs.remove_dir("/a/b").unwrap();
     assert_eq!(names(&fs, "/a"), ["f", "link"]);
     fs.unmount().unwrap();
+}
+
+const OPERATIONS: [&str; 8] =
+    ["mkdir", "rmdir", "unlink", "link", "symlink", "create", "rename from", "rename to"];
+
+/// Does `operation` to `path` (and `e`, or `f`, where it takes two), all in `dir`: its errno, or 0.
+fn ours(fs: &FileSystem, dir: &str, operation: &str, path: &str) -> i32 {
+    let at = |path: &str| format!("{dir}{path}");
+    let path = at(path);
+    let create = OpenOptions { write: true, create: true, mode: 0o600, ..OpenOptions::default() };
+    let done = match operation {
+        "mkdir" => fs.create_dir(path),
+        "rmdir" => fs.remove_dir(path),
+        "unlink" => fs.remove_file(path),
+        "link" => fs.hard_link(at("f"), path),
+        "symlink" => fs.symlink_path("f", path),
+        "create" => fs.open_with(path, &create).map(drop),
+        "rename from" => fs.rename_path(path, at("moved")),
+        _ => fs.rename_path(at("f"), &path).and_then(|()| fs.rename_path(at("e"), &path)),
+    };
+    done.map_or_else(|error| Errno::from(&error).0, |()| 0)
+}
+
+/// The same by the kernel, in `dir`.
+fn kernels(dir: &Path, operation: &str, path: &str) -> i32 {
+    // Not `join`, which leaves things out.
+    let at = |path: &str| format!("{}/{path}", dir.display());
+    let path = at(path);
+    let done = match operation {
+        "mkdir" => std::fs::create_dir(path),
+        "rmdir" => std::fs::remove_dir(path),
+        "unlink" => std::fs::remove_file(path),
+        "link" => std::fs::hard_link(at("f"), path),
+        "symlink" => std::os::unix::fs::symlink("f", path),
+        "create" => std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).map(drop),
+        "rename from" => std::fs::rename(path, at("moved")),
+        _ => std::fs::rename(at("f"), &path).and_then(|()| std::fs::rename(at("e"), &path)),
+    };
+    done.map_or_else(|error| error.raw_os_error().unwrap(), |()| 0)
+}
+
+/// What the end of a path means is the kernel's to say, of any file system.
+#[test]
+fn ends_of_paths_mean_what_they_mean_to_linux() {
+    let paths = [
+        "f", "f/", "f//", "f/.", "f/..", "d", "d/", "d/.", "d/./", "d/..", "e", "e/", "e/.", "new", "new/",
+        "new/.", "new/x", "f/x", "l", "l/", "l/.", "l/x", "dead", "dead/", "lf/", ".", "./", "d/../e/",
+        "d/x/..", "d/x/../",
+    ];
+    let fs = made();
+    for (operation, path) in OPERATIONS.into_iter().flat_map(|one| paths.map(|path| (one, path))) {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let here = format!("{operation} of {}/", path.replace('/', "|"));
+        fs.create_dir(&here).unwrap();
+        let at = |name: &str| (format!("{here}{name}"), dir.path().join(name));
+        for name in ["d", "d/x", "e"] {
+            let (ours, kernels) = at(name);
+            fs.create_dir(ours).unwrap();
+            std::fs::create_dir(kernels).unwrap();
+        }
+        let (ours_f, kernels_f) = at("f");
+        let make = OpenOptions { write: true, create: true, mode: 0o600, ..OpenOptions::default() };
+        fs.open_with(ours_f, &make).unwrap();
+        std::fs::write(kernels_f, "").unwrap();
+        for (target, name) in [("e", "l"), ("nowhere/at/all", "dead"), ("f", "lf")] {
+            let (ours, kernels) = at(name);
+            fs.symlink_path(target, ours).unwrap();
+            std::os::unix::fs::symlink(target, kernels).unwrap();
+        }
+        let expected = kernels(dir.path(), operation, path);
+        assert_eq!(ours(&fs, &here, operation, path), expected, "{operation} {path}");
+        for (ours, kernels) in [at(""), at("d")] {
+            let Ok(entries) = std::fs::read_dir(kernels) else { continue };
+            let mut there: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            there.sort();
+            assert_eq!(names(&fs, &ours), there, "{operation} {path}");
+        }
+    }
+}
+
+/// As the kernel says of `/` itself, whose own one is left in peace.
+#[test]
+fn the_root_stays() {
+    let fs = made();
+    for path in ["/", "//", "/.", "/.."] {
+        let rmdir = match path {
+            "/." => libc::EINVAL,
+            "/.." => libc::ENOTEMPTY,
+            _ => libc::EBUSY,
+        };
+        let (exists, busy, directory) = (libc::EEXIST, libc::EBUSY, libc::EISDIR);
+        let errnos = [exists, rmdir, directory, libc::ENOENT, exists, directory, busy, busy];
+        for (operation, errno) in OPERATIONS.into_iter().zip(errnos) {
+            assert_eq!(ours(&fs, "", operation, path), errno, "{operation} {path}");
+        }
+    }
+    assert_eq!(fs.create_dir("").unwrap_err(), Error::NotFound);
+    assert_eq!(fs.create_dir("a/".repeat(2100)).unwrap_err(), Error::NameTooLong);
+    assert_eq!(names(&fs, "/"), ["lost+found"]);
 }

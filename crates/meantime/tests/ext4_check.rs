@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use meantime::ext4::Defect;
+use meantime::block;
 use meantime::ext4::check::{Checker, Event, Finding, Summary};
 use meantime::ext4::format::{Inode, Source, SourceError, Volume, VolumeOptions};
+use meantime::ext4::{Defect, FileSystem, MountOptions, NewNode};
 
 /// An image in memory.
 struct Image(Vec<u8>);
@@ -362,4 +363,114 @@ fn a_wrong_quota_is_found() {
         ("its beginning", |s| s.change(quota(s, 0), |magic| magic + 1), |defect| defect == Defect::QuotaFile),
     ];
     each_is_found(&whole, &damages);
+}
+
+/// `whole` with what `work` does to it.
+fn changed(whole: &[u8], work: impl FnOnce(&FileSystem)) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(file.path(), whole).unwrap();
+    let uri = format!("file:{}", file.path().display());
+    let device: block::Device = block::open(&uri, &block::OpenOptions::default()).unwrap();
+    let fs = FileSystem::mount(device, &MountOptions { write: true, ..MountOptions::default() }).unwrap();
+    work(&fs);
+    fs.unmount().unwrap();
+    std::fs::read(file.path()).unwrap()
+}
+
+const PLAIN: [&str; 4] = ["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg,^extent"];
+
+/// A path is told as long as it is one that can be used: else each of many deep directories has its own.
+#[test]
+fn deep_directories_have_short_paths() {
+    let Some(whole) = image(24, &PLAIN) else { return };
+    let mut deepest = 0;
+    let whole = changed(&whole, |fs| {
+        let mut at = fs.root().unwrap();
+        for _ in 0..60 {
+            let new = NewNode { mode: 0o755, uid: 0, gid: 0, umask: 0 };
+            at = fs.mkdir(&at, OsStr::new(&"n".repeat(200)), &new).unwrap();
+        }
+        deepest = at.ino();
+    });
+    assert_eq!(check(whole.clone()).unwrap().1, []);
+    let mut scene = Scene::new(&whole);
+    let at = scene.place(deepest);
+    scene.change(at + BLOCKS_AT, |count| count + 2);
+    let (summary, findings) = check(scene.bytes).unwrap();
+    let finding = findings.iter().find(|finding| finding.corruption.defect == Defect::BlockCount).unwrap();
+    let path = finding.path.as_ref().unwrap();
+    assert_eq!(finding.corruption.ino, Some(deepest));
+    assert!(path.as_os_str().len() < 5000 && path.to_str().unwrap().starts_with('<'), "{}", path.display());
+    assert!(path.ends_with("n".repeat(200)) && summary.directories > 60, "{summary:?}");
+}
+
+/// A few blocks make a directory as large as any: it is not read.
+#[test]
+fn a_directory_that_is_larger_than_the_file_system_is_not_read() {
+    let Some(whole) = image(24, &PLAIN) else { return };
+    let mut scene = Scene::new(&whole);
+    let inode = scene.inode("many");
+    let names = u32::from_le_bytes(*inode.block_area()[4..].first_chunk().unwrap());
+    // Nobody has the last blocks: one leads to the other 256 times, and that to names as often.
+    let last = (whole.len() / 1024 - 1) as u32;
+    for (block, pointer) in [(last, last - 1), (last - 1, names)] {
+        scene.bytes[block as usize * 1024..][..1024].copy_from_slice(&pointer.to_le_bytes().repeat(256));
+    }
+    scene.field("many", AREA_AT + 12 * 4, |_| last - 1);
+    scene.field("many", AREA_AT + 13 * 4, |_| last);
+    scene.field("many", SIZE_AT, |_| (12 + 256 + 256 * 256) * 1024);
+    let length = scene.bytes.len() as u64;
+    let volume = Volume::open(Image(scene.bytes), length, VolumeOptions::default());
+    let volume = volume.unwrap_or_else(|_| panic!("it can be opened"));
+    let (mut steps, mut is_told) = (0, false);
+    let mut watch = |event: Event<'_>| {
+        match event {
+            Event::Found(finding) => is_told |= finding.corruption.defect == Defect::InodeField("size"),
+            Event::Progress { .. } => steps += 1,
+        }
+        ControlFlow::Continue(())
+    };
+    let summary = Checker::new(&volume, &mut watch).unwrap().run().unwrap();
+    assert!(summary.complete && is_told);
+    assert!(steps < 10_000, "{steps} times 16 steps for 24,576 blocks");
+}
+
+/// Of very many names that are there twice it is not told of each.
+#[test]
+fn so_many_names_that_are_there_twice_are_told() {
+    let Some(whole) = image(24, &["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg"]) else {
+        return;
+    };
+    let whole = changed(&whole, |fs| {
+        fs.create_dir("twice").unwrap();
+        for first in ["one-", "two-"] {
+            for n in 0..1200 {
+                fs.symlink_path("x", format!("twice/{first}{n:04}")).unwrap();
+            }
+        }
+    });
+    let mut scene = Scene::new(&whole);
+    let count = scene.bytes.windows(4).filter(|four| four == b"two-").count();
+    assert!(count >= 1200, "{count}");
+    for at in 0..scene.bytes.len() - 4 {
+        if &scene.bytes[at..at + 4] == b"two-" {
+            scene.bytes[at..at + 4].copy_from_slice(b"one-");
+        }
+    }
+    let (summary, findings) = check(scene.bytes).unwrap();
+    let twice = findings.iter().filter(|finding| finding.corruption.defect == Defect::DuplicateName).count();
+    assert!(summary.complete && twice == 1000, "{twice}");
+}
+
+/// The quota file of users says that it is larger than the disk.
+#[test]
+fn a_quota_file_that_is_larger_than_the_file_system_is_not_read() {
+    let options = ["-b", "1024", "-O", "^metadata_csum,quota"];
+    let Some(whole) = image(24, &options) else { return };
+    let mut scene = Scene::new(&whole);
+    let at = scene.place(3);
+    scene.change(at + SIZE_AT, |_| 1 << 30);
+    let (_, findings) = check(scene.bytes).unwrap();
+    let is_told = |finding: &Finding| finding.corruption.defect == Defect::QuotaFile;
+    assert!(findings.iter().any(is_told), "{findings:?}");
 }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use meantime::ext4::{AccessTimes, File, FileSystem, MountOptions, OpenOptions, ReadOptions, Timestamp};
+use meantime::ext4::{
+    AccessTimes, Allocate, File, FileSystem, MountOptions, OpenOptions, ReadOptions, Timestamp,
+};
 
 #[path = "common/ext4_filled.rs"]
 mod filled;
@@ -203,4 +205,75 @@ fn a_mount_for_reading_changes_nothing() {
     assert_eq!(accessed(&fs, "/file"), noted);
     drop(fs);
     assert!(fs::read(image.path("image")).unwrap() == before);
+}
+
+/// Times are stored after what was written, and what happens to the inode meanwhile has its times, too.
+#[test]
+fn what_is_written_back_late_does_not_make_an_inode_older() {
+    let Some(image) = image() else { return };
+    let fs = image.mount("", &writable(AccessTimes::Never));
+    let file = fs.open_with("/file", &read_write()).unwrap();
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(2));
+    let write = || {
+        pause();
+        file.write_at(&[8; 5000], 50).unwrap();
+        pause();
+        file.metadata().modified
+    };
+    type Sync = fn(&File);
+    let syncs: [Sync; 2] = [|file| file.sync_data().unwrap(), |file| file.sync_all().unwrap()];
+    for sync in syncs {
+        let written = write();
+        fs.set_mode(file.node(), 0o640).unwrap();
+        let changed = file.metadata().changed;
+        assert!(changed > written);
+        sync(&file);
+        file.sync_all().unwrap();
+        assert_eq!((file.metadata().modified, file.metadata().changed), (written, changed));
+        // What says nothing of the content leaves the time of writing as it is.
+        let written = write();
+        file.allocate(0, 4096, Allocate::KeepSize).unwrap();
+        assert_eq!(file.metadata().modified, written);
+        sync(&file);
+        file.sync_all().unwrap();
+        assert_eq!(file.metadata().modified, written);
+        // What changes it has a newer one.
+        let changes: [&dyn Fn(); 3] =
+            [&|| file.set_len(20_000).unwrap(), &|| file.set_len(10_000).unwrap(), &|| {
+                file.allocate(4096, 4096, Allocate::Punch).unwrap()
+            }];
+        for change in changes {
+            let written = write();
+            change();
+            let changed = file.metadata();
+            assert!(changed.modified > written && changed.changed == changed.modified);
+            sync(&file);
+            file.sync_all().unwrap();
+            assert_eq!(
+                (file.metadata().modified, file.metadata().changed),
+                (changed.modified, changed.changed)
+            );
+        }
+        // What was set stays, before now or after.
+        for set in [Timestamp { seconds: 1_000_000, nanoseconds: 7 }, long_ago(-100_000)] {
+            write();
+            fs.set_times(file.node(), None, Some(set)).unwrap();
+            let changed = file.metadata().changed;
+            sync(&file);
+            file.sync_all().unwrap();
+            assert_eq!((file.metadata().modified, file.metadata().changed), (set, changed));
+        }
+        // Until it is written to, though that is earlier.
+        let written = write();
+        sync(&file);
+        file.sync_all().unwrap();
+        assert_eq!(file.metadata().modified, written);
+        assert!(written < long_ago(-50_000));
+    }
+    let last = file.metadata();
+    drop(file);
+    fs.unmount().unwrap();
+    image.check();
+    let stored = image.mount("", &MountOptions::default()).metadata("/file").unwrap();
+    assert_eq!((stored.modified, stored.changed), (last.modified, last.changed));
 }

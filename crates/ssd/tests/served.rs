@@ -1,44 +1,21 @@
 //! The SSD served over vfio-user, to a client written by hand.
 
 mod by_hand;
+#[path = "by_hand/rig.rs"]
+mod rig;
 
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use by_hand::*;
-use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
-use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
-
-/// A served SSD. Fields are dropped in this order.
-struct Rig {
-    server: Server,
-    ssd: Ssd,
-    events: Receiver<Event>,
-    _dir: tempfile::TempDir,
-}
+use meantime_ssd::served::Event;
+use meantime_ssd::{Model, SsdConfig};
+use rig::Rig;
 
 impl Rig {
-    fn new(config: SsdConfig) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let medium = Medium::dram(config.total_bytes()).unwrap();
-        let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
-        let socket = Socket::bind(&dir.path().join("ssd.sock"), &SocketOptions::default()).unwrap();
-        let (tell, events) = channel();
-        let server = Server::start(socket, ssd.function_port(), move |event| {
-            let _ = tell.send(event);
-        });
-        Self { server: server.unwrap(), ssd, events, _dir: dir }
-    }
-
     fn plain() -> Self {
         Self::new(SsdConfig::with_namespace(1 << 20, 512))
-    }
-
-    fn path(&self) -> PathBuf {
-        self.server.path().to_owned()
     }
 
     fn client(&self) -> Client {

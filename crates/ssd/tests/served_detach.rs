@@ -2,14 +2,15 @@
 //! of queues whether those could be deleted or not.
 
 mod by_hand;
+#[path = "by_hand/rig.rs"]
+mod rig;
 
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use by_hand::*;
-use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
-use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
+use meantime_ssd::served::Event;
+use meantime_ssd::{Model, SsdConfig};
+use rig::Rig;
 
 /// No wait may be longer.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -18,28 +19,9 @@ const INVALID_QUEUE: u16 = 0x101;
 const CID_CONFLICT: u16 = 0x003;
 const CFS: u32 = 2;
 
-struct Rig {
-    server: Server,
-    ssd: Ssd,
-    events: Receiver<Event>,
-    _dir: tempfile::TempDir,
-}
-
 impl Rig {
-    fn new(config: SsdConfig) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let medium = Medium::dram(config.total_bytes()).unwrap();
-        let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
-        let socket = Socket::bind(&dir.path().join("ssd.sock"), &SocketOptions::default()).unwrap();
-        let (tell, events) = channel();
-        let server = Server::start(socket, ssd.function_port(), move |event| {
-            let _ = tell.send(event);
-        });
-        Self { server: server.unwrap(), ssd, events, _dir: dir }
-    }
-
     fn attach(&self) -> Host {
-        let path: PathBuf = self.server.path().to_owned();
+        let path = self.path();
         let mut host = in_time("attach", || Host::with_regions(Client::new(&path, "{}")));
         in_time("enable", || host.enable());
         host

@@ -62,6 +62,7 @@ impl Rings {
             offset_bytes: 0,
             bytes: bytes.into(),
             data: buf.iova(),
+            ioprio: 0,
             vectors: None,
         };
         ring.stage(&io).map_err(|error| error.to_string())?;
@@ -304,7 +305,7 @@ impl KernelChannel {
             }
         };
         let (offset_bytes, bytes) = (request.lba * block_bytes, blocks * block_bytes);
-        Ok(UringIo { op, tag: 0, offset_bytes, bytes, data, vectors: None })
+        Ok(UringIo { op, tag: 0, offset_bytes, bytes, data, ioprio: request.ioprio, vectors: None })
     }
 
     /// Shows what this channel does, and changes its policy if somebody outside asks for that. Between two requests: with a depth of 1

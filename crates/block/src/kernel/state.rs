@@ -49,6 +49,7 @@ impl State {
             offset_bytes: 0,
             bytes: 0,
             data: Iova(0),
+            ioprio: 0,
             vectors: None,
         };
         let idle = Flight {
@@ -224,6 +225,7 @@ mod tests {
             offset_bytes: 4096,
             bytes: 8192,
             data: buf.iova(),
+            ioprio: 0,
             vectors: None,
         };
         let slot = state.table.take_free().unwrap();
@@ -259,6 +261,7 @@ mod tests {
             offset_bytes: 0,
             bytes: 4096,
             data: Iova(0),
+            ioprio: 0,
             vectors: None,
         };
         let io = state.begin(slot, io, false, true);

@@ -1,8 +1,8 @@
 //! The threads of a job, with what each needs in each cell.
 
 use meantime::block::ChannelOptions;
-use meantime::hw::cpu;
 use meantime::hw::floor::Floor;
+use meantime::hw::{cpu, numa};
 use meantime::nvme::QueueClass;
 
 use super::devices::Devices;
@@ -12,15 +12,17 @@ use super::logs::{Log, LogSpec};
 use super::pattern::{Pattern, PatternSpec};
 use super::plan::JobPlan;
 use super::shape::Shape;
-use super::thread::WorkerThread;
+use super::thread::{WorkerThread, received};
 use super::trim::Trims;
 use super::varied::{Varied, VariedSpec};
-use super::verify::{Course, Verified};
+use super::verify::{Course, Rules, Verified};
 use super::worker::{CellWork, Task, Work, Worker};
+use super::zoned::{SharedZones, Zoned};
 use crate::failure::{Failure, named};
+use crate::job::ZoneMode;
 
-/// The CPUs of a job's threads: what the job says, else all but the group's software SSDs', if any is left. With a competing program, that
-/// program's.
+/// The CPUs of a job's threads: what the job says (by number or node), else all but the group's
+/// software SSDs', if any is left. With a competing program, that program's.
 pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     match group.rivals() {
         Some((of, ..)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
@@ -31,6 +33,12 @@ pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usiz
 fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     if !plan.job.cpus_allowed.is_empty() {
         return plan.job.cpus_allowed.iter().map(|cpu| *cpu as usize).collect();
+    }
+    if !plan.job.numa.cpu_nodes.is_empty() {
+        let nodes = plan.job.numa.cpu_nodes.iter();
+        let cpus: Vec<usize> =
+            nodes.flat_map(|node| numa::cpus_of(*node as usize).unwrap_or_default()).collect();
+        return cpu::allowed().into_iter().filter(|cpu| cpus.contains(cpu)).collect();
     }
     let taken: Vec<usize> = group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index)).collect();
     let allowed = cpu::allowed();
@@ -46,12 +54,16 @@ pub fn start_threads(
     floor: bool,
 ) -> Result<Vec<WorkerThread>, Failure> {
     let cpus = thread_cpus(plan, group, devices);
+    let policy = plan.job.numa.policy.as_ref();
+    // What is allocated here is the job's.
+    let held = policy.map(|policy| policy.hold().map_err(|error| numa_failure(plan, &error)));
+    let _held = held.transpose()?;
     let cells = group.cells();
     let mut threads = Vec::new();
     for thread in 0..plan.job.numjobs as usize {
         let mut works = Vec::with_capacity(cells.len());
         for (index, cell) in cells.iter().enumerate() {
-            works.push(cell_work(plan, devices, *cell, index, thread)?);
+            works.push(cell_work(plan, group, devices, *cell, index, thread)?);
         }
         let mut slots = Vec::with_capacity(plan.devices.len());
         for (device, index) in plan.devices.iter().enumerate() {
@@ -68,13 +80,24 @@ pub fn start_threads(
         }
         let name = format!("meantime-job{thread}");
         let worker = Worker::new(works, slots, floors);
-        threads.push(WorkerThread::start(name, worker, cpus.clone(), plan.job.io_priority())?);
+        let thread = WorkerThread::start(name, worker, cpus.clone(), plan.job.io_priority())?;
+        if let Some(policy) = policy.cloned() {
+            let set = thread.ask(move |_| policy.set_for_this_thread());
+            received(&set)?.map_err(|error| numa_failure(plan, &error))?;
+        }
+        threads.push(thread);
     }
     Ok(threads)
 }
 
+fn numa_failure(plan: &JobPlan, error: &std::io::Error) -> Failure {
+    let what = "give nodes that this process may have memory of";
+    Failure::new(format_args!("job {}: numa_mem_policy: {error}; {what}", plan.job.name))
+}
+
 fn cell_work(
     plan: &JobPlan,
+    group: &Group,
     devices: &Devices,
     cell: Cell,
     index: usize,
@@ -88,22 +111,19 @@ fn cell_work(
     let channel =
         devices.get(device).channel(&options).map_err(|error| named(devices.uri(device), &error))?;
     let spec = plan.pattern(channel.info(), thread);
+    let zones = group.zones.get(&device).filter(|_| job.zones.mode() == ZoneMode::Zbd);
     let work = if plan.verifies() {
         let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
-        Work::Verified(Box::new(Verified::new(
-            course(plan, spec),
-            job.verify,
-            &spec,
-            job.iodepth as usize,
-            seed,
-        )))
+        let rules = Rules::of(job);
+        Work::Verified(Box::new(Verified::new(course(plan, spec), rules, &spec, job.iodepth as usize, seed)))
     } else {
-        unverified(plan, spec)
+        unverified(plan, spec, zones)
     };
-    let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec });
+    let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec }, zones);
     let ios_max = group::ios_max(plan, devices, device, thread).map_or(usize::MAX, |ios| ios as usize);
     let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
-    let task = Task { work, warm_up, shape: Shape::of(job, !spec.seed), log, number_ios: job.number_ios };
+    let shape = Shape::of(job, !spec.seed, group.flows.member(index, &job.flow));
+    let task = Task { work, warm_up, shape, log, number_ios: job.number_ios };
     Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task))
 }
 
@@ -114,7 +134,10 @@ fn course(plan: &JobPlan, spec: PatternSpec) -> Course {
     }
 }
 
-fn unverified(plan: &JobPlan, spec: PatternSpec) -> Work {
+fn unverified(plan: &JobPlan, spec: PatternSpec, zones: Option<&SharedZones>) -> Work {
+    if let Some(zones) = zones {
+        return Work::Zoned(Box::new(Zoned::new(&plan.job, spec, zones.clone())));
+    }
     if plan.job.trims() {
         return Work::Trims(Box::new(Trims::new(course(plan, spec), plan.job.writes())));
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use meantime::block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
-use meantime::hw::{PmQos, SchedClass, pm_qos};
+use meantime::hw::{MemPolicy, PmQos, SchedClass, numa, pm_qos};
 
 use super::cells;
 use super::devices::Devices;
@@ -12,7 +12,7 @@ use super::plan::JobPlan;
 use super::target::Target;
 use crate::failure::Failure;
 use crate::figures;
-use crate::job::{Distribution, Job};
+use crate::job::{Distribution, Job, ZoneMode};
 use crate::machine;
 
 /// Everything about the jobs that run at the same time.
@@ -98,6 +98,7 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
     let (offset_bytes, part_bytes) = plan.range(info, 0);
     let whole_bytes = job.range().map(|size| size.resolve_bytes(device_bytes, block_bytes));
     let step_bytes = job.places.offset_increment.resolve_bytes(device_bytes, block_bytes);
+    let zones = job.zones.mode();
     let align = |direction: usize| job.align_bytes(direction).unwrap_or(0);
     let (read, write) = (job.sizes_of(0), job.sizes_of(1));
     let sizes = [
@@ -111,6 +112,10 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
         ("offset", offset_bytes, true),
         ("offset_increment", step_bytes, true),
         ("size", whole_bytes.unwrap_or(0), true),
+        ("zonesize", job.zones.size_bytes, zones != ZoneMode::None),
+        ("zonerange", job.zones.range_bytes, zones == ZoneMode::Strided),
+        ("zoneskip", job.zones.skip_bytes, zones == ZoneMode::Strided),
+        ("zonecapacity", job.zones.capacity_bytes, zones == ZoneMode::Zbd),
     ];
     let odd = sizes.iter().find(|(_, bytes, used)| *used && !bytes.is_multiple_of(block_bytes));
     if let Some((key, bytes, _)) = odd {
@@ -153,6 +158,9 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
             ),
         ));
     }
+    if zones == ZoneMode::Zbd {
+        check_zones(plan, info)?;
+    }
     let pass_bytes = plan.pattern(info, 0).pass_bytes;
     if pass_bytes < bs_bytes {
         return Err(wrong(
@@ -171,6 +179,32 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
                 &job.name,
                 format_args!(
                     "random_distribution: zones of {zones_bytes} bytes are more than the {part_bytes} bytes of {uri} in use"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// As fio: a device has one zone at least, and who changes it has one as a whole.
+fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
+    let (job, zone_bytes, uri) = (&plan.job, plan.job.zones.size_bytes, &info.uri);
+    if info.bytes() < zone_bytes {
+        let bytes = info.bytes();
+        return Err(wrong(
+            &job.name,
+            format_args!("zonesize={zone_bytes} is more than {uri} has, {bytes} bytes; give a smaller one"),
+        ));
+    }
+    for thread in 0..job.numjobs as usize {
+        let (offset_bytes, bytes) = plan.range(info, thread);
+        let first = if job.changes() { offset_bytes.div_ceil(zone_bytes) } else { offset_bytes / zone_bytes };
+        if (offset_bytes + bytes) / zone_bytes <= first {
+            return Err(wrong(
+                &job.name,
+                format_args!(
+                    "the part of {uri} from {offset_bytes} on, of {bytes} bytes, has no whole zone of {zone_bytes}; \
+                     give a larger size or a smaller zonesize"
                 ),
             ));
         }
@@ -231,6 +265,26 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
 
 fn check_cpus(job: &Job) -> Result<(), Failure> {
     let allowed = meantime::hw::cpu::allowed();
+    let nodes = numa::nodes();
+    let named = [
+        ("numa_cpu_nodes", &job.numa.cpu_nodes[..]),
+        ("numa_mem_policy", job.numa.policy.as_ref().map_or(&[], MemPolicy::nodes)),
+    ];
+    for (key, named) in named {
+        if let Some(node) = named.iter().find(|node| !nodes.contains(&(**node as usize))) {
+            return Err(wrong(
+                &job.name,
+                format_args!("{key}: this machine has no node {node}; it has {nodes:?}"),
+            ));
+        }
+    }
+    if !job.numa.cpu_nodes.is_empty() {
+        let of_nodes = job.numa.cpu_nodes.iter().filter_map(|node| numa::cpus_of(*node as usize)).flatten();
+        if !of_nodes.into_iter().any(|cpu| allowed.contains(&cpu)) {
+            let what = "this process may use none of the nodes' CPUs";
+            return Err(wrong(&job.name, format_args!("numa_cpu_nodes: {what}; it may use {allowed:?}")));
+        }
+    }
     match job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
         None => Ok(()),
         Some(cpu) => Err(wrong(
@@ -277,6 +331,27 @@ fn check_class(plan: &JobPlan, group: &Group, devices: &Devices, class: SchedCla
         )),
         _ => Ok(()),
     }
+}
+
+/// What is worth a remark in `group`, as it will run.
+pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for plan in group.plans.iter().filter(|plan| plan.job.own_priorities().is_some()) {
+        for index in &plan.devices {
+            let goes_by_it = match devices.uri(*index).parse() {
+                Ok(Uri::Kernel { kernel, .. }) => kernel.engine != KernelEngine::Preadv2,
+                _ => false,
+            };
+            if !goes_by_it {
+                let (name, uri) = (&plan.job.name, devices.uri(*index));
+                remarks.push(format!(
+                    "job {name}: {uri} knows no priority of a single I/O, so that cmdprio_percentage and its kind \
+                     only choose what the logs say; use kernel: with io_uring, or two jobs, each with prio="
+                ));
+            }
+        }
+    }
+    remarks
 }
 
 /// Holds the limit on idling.

@@ -21,7 +21,7 @@ pub fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
     let mut digest = [0; DIGEST_BYTES];
     let mut put = |bytes: &[u8]| digest[..bytes.len()].copy_from_slice(bytes);
     match method {
-        Verify::None | Verify::Meta => {}
+        Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => {}
         Verify::Crc32c => put(&crc32c::crc32c(data).to_le_bytes()),
         Verify::Crc64 => put(&crc_fast::checksum_with_params(*CRC_64, data).to_le_bytes()),
         Verify::Md5 => put(&Md5::digest(data)),
@@ -33,7 +33,7 @@ pub fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
 /// What the digest of `method` is called.
 pub fn name(method: Verify) -> &'static str {
     match method {
-        Verify::None | Verify::Meta => "no digest",
+        Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => "no digest",
         Verify::Crc32c => "CRC-32C",
         Verify::Crc64 => "CRC-64",
         Verify::Md5 => "MD5",
@@ -46,7 +46,7 @@ pub fn hex(method: Verify, digest: &[u8; DIGEST_BYTES]) -> String {
     let hex =
         |bytes: &mut dyn Iterator<Item = &u8>| bytes.map(|byte| format!("{byte:02x}")).collect::<String>();
     match method {
-        Verify::None | Verify::Meta => String::new(),
+        Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => String::new(),
         Verify::Crc32c => hex(&mut digest[..4].iter().rev()),
         Verify::Crc64 => hex(&mut digest[..8].iter().rev()),
         Verify::Md5 => hex(&mut digest[..16].iter()),

@@ -70,7 +70,8 @@ impl Slots {
         bytes: usize,
     ) -> Result<Self, meantime::hw::HwError> {
         let mut rng = Rng::new(0x6d65_616e_7469_6d65);
-        let idle = Flight { io: Io { dir: Dir::Read, lba: 0, bytes: 0 }, start_ns: 0, rung_ns: 0 };
+        let io = Io { dir: Dir::Read, lba: 0, bytes: 0, ioprio: 0 };
+        let idle = Flight { io, start_ns: 0, rung_ns: 0 };
         let mut bufs = Vec::with_capacity(depth);
         for _ in 0..depth {
             let mut buf = channel.alloc(bytes)?;

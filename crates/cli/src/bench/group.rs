@@ -3,10 +3,13 @@
 //! A group has its turns as one job would: in a turn of cell i all threads of all its jobs do I/O at once, each job on
 //! its i-th device and by its i-th policy.
 
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::devices::Devices;
+use super::flow::Flows;
 use super::plan::{self, DEFAULT_RUNTIME, JobPlan};
+use super::zoned::SharedZones;
 use crate::competitor::Kind;
 use crate::failure::Failure;
 use crate::job::Job;
@@ -26,6 +29,10 @@ pub struct Group {
     pub plans: Vec<JobPlan>,
     /// Cells that cannot be measured.
     pub left_out: Vec<Cell>,
+    /// Flows that its jobs belong to.
+    pub flows: Flows,
+    /// By device: the zones of those that are divided.
+    pub zones: BTreeMap<usize, SharedZones>,
 }
 
 /// What the group asks of the kernel about idle CPUs.
@@ -53,6 +60,11 @@ pub struct Cell {
 }
 
 impl Group {
+    fn of(plan: JobPlan) -> Self {
+        let (flows, zones) = (Flows::default(), BTreeMap::new());
+        Self { plans: vec![plan], left_out: Vec::new(), flows, zones }
+    }
+
     /// What the group is called.
     pub fn name(&self) -> String {
         let names: Vec<&str> = self.plans.iter().map(|plan| plan.job.name.as_str()).collect();
@@ -136,7 +148,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
             JobPlan { job, devices, policies, scheds, runtime, endless, group_id, seed, log_entries_max };
         match groups.last_mut() {
             Some(group) if !begins => group.plans.push(plan),
-            _ => groups.push(Group { plans: vec![plan], left_out: Vec::new() }),
+            _ => groups.push(Group::of(plan)),
         }
     }
     for group in &mut groups {

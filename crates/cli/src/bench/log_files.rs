@@ -101,6 +101,8 @@ impl LogFiles {
             avg_ms: keys.avg_ms,
             hist_coarseness: keys.hist_coarseness,
             block_bytes: result.block_bytes,
+            ioprio: job.usual_priority_bits(),
+            prio: keys.prio,
         };
         let mut dropped = 0;
         for (number, rows) in (first..).zip(logs) {

@@ -195,6 +195,7 @@ impl Log {
             at_ms: at_ms as u32,
             bytes: io.bytes as u32,
             direction: io.dir as u8,
+            ioprio: io.ioprio,
         });
     }
 
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
     use crate::bench::pattern::Dir;
 
-    const IO: Io = Io { dir: Dir::Read, lba: 8, bytes: 4096 };
+    const IO: Io = Io { dir: Dir::Read, lba: 8, bytes: 4096, ioprio: 0 };
 
     fn log(avg_ms: Option<u64>, hist_ms: u64, entries_max: usize) -> Log {
         Log::new(LogSpec { avg_ms, hist_ms: NonZeroU64::new(hist_ms), entries_max })

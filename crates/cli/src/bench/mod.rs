@@ -8,6 +8,7 @@ pub mod devices;
 mod digest;
 pub mod engine;
 pub mod fill;
+mod flow;
 mod goals;
 pub mod group;
 pub mod left_out;
@@ -15,6 +16,7 @@ mod log_files;
 mod logs;
 pub mod pattern;
 pub mod plan;
+mod priorities;
 pub mod progress;
 pub mod results;
 pub mod run;
@@ -32,6 +34,7 @@ pub mod usage;
 pub mod varied;
 mod verify;
 mod worker;
+mod zoned;
 
 #[cfg(test)]
 mod tests;
@@ -70,7 +73,7 @@ struct Measured {
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
-    let (jobs, warnings) = plan::jobs(args)?;
+    let (jobs, mut warnings) = plan::jobs(args)?;
     let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
     let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
     let page_target = args.html.as_deref().map(HtmlTarget::prepare).transpose()?;
@@ -93,9 +96,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         measured.left_out.extend(left_out::leave_out(group, &devices)?);
         checks::check(group, &devices, args.floor)?;
     }
+    zoned::share(&mut groups, &devices)?;
     clash::check_run(args, &wanted.concat(), &groups)?;
     log_files::prepare(&groups)?;
     devices.keep_created();
+    warnings.extend(groups.iter().flat_map(|group| checks::remarks(group, &devices)));
     warnings.iter().for_each(warn);
     let machine = Machine::probe();
     let control = Control::serve(!args.no_control);

@@ -20,6 +20,8 @@ pub struct Io {
     pub lba: u64,
     /// Length in bytes.
     pub bytes: usize,
+    /// Its priority, as the kernel has it; 0: that of its thread.
+    pub ioprio: u16,
 }
 
 /// What a pattern is made from. The range is a multiple of neither block size; its rest is not touched.
@@ -121,6 +123,11 @@ impl Permutation {
         Self { state: rng.next() & mask, increment: rng.next() | 1, mask, half: (bits / 2).max(1), limit }
     }
 
+    /// The numbers are below this.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// The next of them; after the last, the first again.
     #[inline(always)]
     pub fn next(&mut self) -> u64 {
@@ -220,7 +227,7 @@ impl Pattern {
             }
         };
         let lba = (self.spec.offset_bytes + lane.next() * lane.bytes) >> self.spec.block_shift;
-        Some(Io { dir, lba, bytes: lane.bytes as usize })
+        Some(Io { dir, lba, bytes: lane.bytes as usize, ioprio: 0 })
     }
 
     /// The next I/O, of this pass or the next; `None` when all passes are done.

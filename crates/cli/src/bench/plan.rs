@@ -12,7 +12,7 @@ use super::pattern::PatternSpec;
 use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
-use crate::job::{self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin, Verify};
+use crate::job::{self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin, Verify, ZoneMode};
 use crate::output;
 
 /// Run for so long if neither time nor size is given.
@@ -47,9 +47,15 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// Whether what is written is checked.
+    /// Whether blocks have headers, and are checked unless `do_verify=0`: those that the job
+    /// writes, or, if it only reads, those of a job before.
     pub fn verifies(&self) -> bool {
-        self.job.verify != Verify::None && self.job.writes()
+        self.job.verify != Verify::None && !self.job.trims()
+    }
+
+    /// Whether a turn that is not counted would change what the next one does.
+    pub fn is_stateful(&self) -> bool {
+        self.verifies() || self.job.zones.mode() == ZoneMode::Zbd && self.job.changes()
     }
 
     /// The part of a device that the job works on: offset and length in bytes.
@@ -71,7 +77,7 @@ impl JobPlan {
             let offset_bytes = offset_bytes.saturating_add(step_bytes.saturating_mul(thread as u64));
             let rest_bytes = info.bytes().saturating_sub(offset_bytes);
             let size_bytes = if self.job.range().is_some() { size_bytes } else { rest_bytes };
-            // What is verified must be nobody else's.
+            // A thread must not verify blocks that another thread writes.
             return (offset_bytes, if self.verifies() { size_bytes.min(step_bytes) } else { size_bytes });
         }
         if !self.verifies() {
@@ -159,6 +165,7 @@ pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
         if job.name.is_empty() {
             job.name = job.rw.as_str().to_owned();
         }
+        job.settle_zones();
         if !job.is_faulty {
             match check(job) {
                 Ok(more) => file.warnings.extend(more),
@@ -169,7 +176,7 @@ pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
     if !file.errors.is_empty() {
         return Err(JobErrors(file.errors).into());
     }
-    // As in fio: who says it says it for all.
+    // As in fio: one job's `exitall` applies to every job.
     if file.jobs.iter().any(|job| job.exitall.is_some()) {
         file.jobs.iter_mut().for_each(|job| job.exitall = Some(job.exit_what));
     }

@@ -146,7 +146,7 @@ impl JobRun<'_> {
 
     /// A turn can be done again if that leaves nothing out.
     fn is_repeatable(&self, cell: usize) -> bool {
-        let by_time = self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.verifies();
+        let by_time = self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.is_stateful();
         by_time && self.plan.job.latency_target.target.is_none() && self.states[cell].lost.is_none()
     }
 
@@ -448,6 +448,6 @@ fn beside(group: &Group, number: usize, cell: Cell) -> Vec<(usize, String)> {
 fn align_warm_ups(visits: &mut [(usize, Visit)], jobs: &[JobRun<'_>]) {
     let longest_ns = visits.iter().map(|(_, visit)| visit.warm_up_ns).max().unwrap_or(0);
     for (job, visit) in visits {
-        visit.warm_up_ns = if jobs[*job].plan.verifies() { 0 } else { longest_ns };
+        visit.warm_up_ns = if jobs[*job].plan.is_stateful() { 0 } else { longest_ns };
     }
 }

@@ -169,8 +169,8 @@ impl CellState {
 /// How long to do I/O before a turn of which nothing is recorded.
 pub fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) -> u64 {
     match first_turn {
-        // What is verified must not be overwritten by a warm-up.
-        _ if plan.verifies() => 0,
+        // What is verified must not be overwritten by a warm-up, and zones not be filled by one.
+        _ if plan.is_stateful() => 0,
         true if cell_learns => nanos(plan.job.ramp_time).max(FIRST_MEAN_NS),
         true => nanos(plan.job.ramp_time).max(WARM_UP_NS),
         false => WARM_UP_NS,

@@ -1,9 +1,13 @@
 //! When the I/Os of a job are submitted, and what comes between them: flushes, pauses, rates, batches, and the search
 //! for the depth that keeps a latency.
 
+use super::flow::Member;
 use super::pattern::{Dir, Io, Rng};
+use super::priorities::Priorities;
 use super::search::{Search, Verdict};
 use crate::job::{Job, Verify};
+
+use std::time::Duration;
 
 /// What shapes the I/O of one thread of a cell, and how far that is.
 #[derive(Debug, Clone)]
@@ -24,6 +28,10 @@ pub struct Shape {
     carried_ns: [i64; 3],
     batch: Reaping,
     target: Option<Search>,
+    /// The thread's part in a flow.
+    flow: Option<Member>,
+    /// Draws the priority of each I/O.
+    priorities: Option<Priorities>,
     /// An I/O that was chosen when time was up.
     pub held: Option<Io>,
 }
@@ -59,13 +67,15 @@ pub struct Reaping {
 
 impl Shape {
     /// The shape of `job`; `None`: as fast as may be, and nothing in between. What is drawn begins with `seed`.
-    pub fn of(job: &Job, seed: u64) -> Option<Self> {
+    pub fn of(job: &Job, seed: u64, flow: Option<Member>) -> Option<Self> {
+        let priorities = Priorities::of(job, seed);
         let pace = &job.pace;
         let writes = job.writes();
         let syncs = writes && (job.syncing.fsync + job.syncing.fdatasync > 0 || job.syncing.fua);
         let thinks = !pace.thinktime.is_zero();
-        if !syncs && !thinks && !pace.is_rated() && !job.batch.is_set() && job.latency_target.target.is_none()
-        {
+        let is_searched = job.latency_target.target.is_some();
+        let is_paced = thinks || pace.is_rated() || flow.is_some();
+        if !syncs && !is_paced && !job.batch.is_set() && !is_searched && priorities.is_none() {
             return None;
         }
         let depth = job.iodepth as usize;
@@ -108,13 +118,16 @@ impl Shape {
                 low: number(job.batch.low, depth),
             },
             target: Search::new(&job.latency_target, depth),
+            flow,
+            priorities,
             held: None,
         })
     }
 
     /// Without what would end a warm-up early or stretch it.
     pub fn for_warm_up(&self) -> Self {
-        Self { sync_every: [0; 2], think: None, spacing: [None; 3], target: None, held: None, ..self.clone() }
+        let free = Self { sync_every: [0; 2], think: None, spacing: [None; 3], ..self.clone() };
+        Self { target: None, flow: None, held: None, ..free }
     }
 
     /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long from now on.
@@ -123,6 +136,9 @@ impl Shape {
         if let Some(search) = &mut self.target {
             search.begin(now_ns);
         }
+        if let Some(member) = &self.flow {
+            member.begin();
+        }
     }
 
     /// A turn ends at `now_ns`.
@@ -130,6 +146,9 @@ impl Shape {
         self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
         if let Some(search) = &mut self.target {
             search.rest(now_ns);
+        }
+        if let Some(member) = &self.flow {
+            member.rest();
         }
     }
 
@@ -180,6 +199,18 @@ impl Shape {
         self.spacing[direction].map(|_| self.due_ns[direction])
     }
 
+    /// Whether the flow has the next I/O wait, and for how long at least; if not, it counts as
+    /// done.
+    pub fn waits_for_flow(&mut self) -> Option<Duration> {
+        let member = self.flow.as_mut()?;
+        if member.takes() { None } else { Some(member.sleep()) }
+    }
+
+    /// The priority of `io`; 0: that of its thread.
+    pub fn priority(&mut self, io: &Io) -> u16 {
+        self.priorities.as_mut().map_or(0, |priorities| priorities.draw(io))
+    }
+
     /// `io` is submitted now.
     pub fn submits(&mut self, io: &Io) {
         let direction = io.dir as usize;
@@ -225,8 +256,8 @@ mod tests {
     use super::*;
     use crate::job::Origin;
 
-    const WRITE: Io = Io { dir: Dir::Write, lba: 0, bytes: 4096 };
-    const READ: Io = Io { dir: Dir::Read, lba: 0, bytes: 4096 };
+    const WRITE: Io = Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 };
+    const READ: Io = Io { dir: Dir::Read, lba: 0, bytes: 4096, ioprio: 0 };
 
     fn job(keys: &[(&str, &str)]) -> Job {
         let mut job = Job::new("a");
@@ -237,13 +268,13 @@ mod tests {
     }
 
     fn shape(keys: &[(&str, &str)]) -> Shape {
-        Shape::of(&job(keys), 1).unwrap()
+        Shape::of(&job(keys), 1, None).unwrap()
     }
 
     #[test]
     fn a_plain_job_has_no_shape() {
         for keys in [&[][..], &[("iodepth", "32")], &[("rw", "randread"), ("rate", "0")], &[("fsync", "1")]] {
-            assert!(Shape::of(&job(keys), 1).is_none(), "{keys:?}");
+            assert!(Shape::of(&job(keys), 1, None).is_none(), "{keys:?}");
         }
     }
 

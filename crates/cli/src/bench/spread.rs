@@ -66,6 +66,13 @@ impl Spread {
         }
     }
 
+    /// Begins with the places as if none had been chosen.
+    pub fn restart(&mut self, rng: &mut Rng) {
+        if let Self::Once(permutation) = self {
+            *permutation = Permutation::new(permutation.limit(), rng);
+        }
+    }
+
     /// The next place.
     #[inline]
     pub fn next(&mut self, rng: &mut Rng) -> u64 {

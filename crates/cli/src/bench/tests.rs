@@ -14,8 +14,8 @@ use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
 use super::pattern::{Pattern, PatternSpec};
 use super::shape::Shape;
 use super::tally::{Tally, Unrecorded};
-use super::verify::{Course, Verified};
-use crate::job::{Job, Origin, Verify};
+use super::verify::{Course, Rules, Verified};
+use crate::job::{Job, Origin};
 
 const BS: u64 = 4096;
 const NO_LIMIT: Limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };
@@ -173,13 +173,13 @@ fn verify(depth: u16, read_percent: u8, passes: u64, wrong: Wrong) -> (u64, Stri
     let device = device();
     let mut channel = faulty(&device, depth, wrong);
     let spec = spec(read_percent, Some(passes));
-    let mut verified = Verified::new(
-        Course::Plain(Box::new(Pattern::new(spec))),
-        Verify::Crc32c,
-        &spec,
-        usize::from(depth),
-        7,
-    );
+    let mut job = Job::new("a");
+    for (key, value) in [("rw", "write"), ("verify", "crc32c")] {
+        job.set(key, Some(value), &Origin::CommandLine).unwrap();
+    }
+    let rules = Rules::of(&job);
+    let mut verified =
+        Verified::new(Course::Plain(Box::new(Pattern::new(spec))), rules, &spec, usize::from(depth), 7);
     loop {
         let (ended, _, faults) = drive(&mut channel, &mut verified, NO_LIMIT);
         assert_eq!((ended, faults.errors), (Ended::Dry, 0));
@@ -293,7 +293,7 @@ fn job(keys: &[(&str, &str)]) -> Job {
 fn shaped(depth: u16, keys: &[(&str, &str)], limit: Limit) -> (Vec<(Op, bool, usize)>, Tally) {
     let depth_text = depth.to_string();
     let job = job(&[&[("rw", "randwrite"), ("iodepth", &depth_text)], keys].concat());
-    let mut shape = Shape::of(&job, 1).unwrap();
+    let mut shape = Shape::of(&job, 1, None).unwrap();
     let device = device();
     let mut channel = faulty(&device, depth, Wrong::Nothing);
     let mut slots = Slots::new(&channel, usize::from(depth), BS as usize).unwrap();
@@ -377,7 +377,7 @@ fn time_up_in_a_pause_loses_no_io() {
     let clock = Clock::real();
     // The turn ends while the second I/O is not due; the job goes on in the next.
     let job = job(&[("rw", "randwrite"), ("rate_iops", "5")]);
-    let mut shape = Shape::of(&job, 1).unwrap();
+    let mut shape = Shape::of(&job, 1, None).unwrap();
     let device = device();
     let mut channel = faulty(&device, 1, Wrong::Nothing);
     let mut slots = Slots::new(&channel, 1, BS as usize).unwrap();

@@ -1,5 +1,5 @@
 //! I/Os of differing sizes, or to places that are not all equally likely, or that leave something out: `bsrange`,
-//! `bssplit`, `random_distribution`, `norandommap`, `blockalign`, `rw=read:N`.
+//! `bssplit`, `random_distribution`, `norandommap`, `blockalign`, `rw=read:N`, `zonemode=strided`.
 //!
 //! With one size, and without `norandommap`, each block is visited once before any is again, whatever the generator
 //! is called. With several sizes I/Os may overlap: each place is still drawn once as a beginning.
@@ -9,7 +9,7 @@ use meantime::hw::DmaBuf;
 use super::engine::Source;
 use super::pattern::{Io, PatternSpec, Rng};
 use super::spread::Spread;
-use crate::job::{Distribution, Generator, Job, Places, Sizes};
+use crate::job::{Distribution, Generator, Job, Places, Sizes, ZoneKeys, ZoneMode};
 
 /// How often a size that does not fit is drawn again, before the smallest is taken.
 const DRAWS: usize = 8;
@@ -29,6 +29,8 @@ pub struct VariedSpec {
     pub align_bytes: [Option<u64>; 2],
     /// What follows what.
     pub places: Places,
+    /// Zones, in each of which so much is transferred before the next one.
+    pub strides: Option<ZoneKeys>,
 }
 
 impl VariedSpec {
@@ -47,18 +49,29 @@ impl VariedSpec {
             }
             false => job.places.skip_bytes == 0,
         };
-        if is_plain && !job.has_varied_sizes() {
+        let strides = Some(job.zones).filter(|zones| zones.mode() == ZoneMode::Strided);
+        if is_plain && !job.has_varied_sizes() && strides.is_none() {
             return None;
         }
         let sizes = [job.sizes_of(0), job.sizes_of(1)];
         let distribution = job.random.distribution.clone();
-        Some(Self { base, sizes, distribution, once, align_bytes, places: job.places })
+        Some(Self { base, sizes, distribution, once, align_bytes, places: job.places, strides })
+    }
+
+    /// The part of the range within which places are chosen: all of it, or a zone.
+    fn window_bytes(&self, min_bytes: u64) -> u64 {
+        match &self.strides {
+            None => self.base.range_bytes,
+            Some(zones) if self.base.random => zones.strided_range_bytes(),
+            // As in fio the last I/O of a sequence begins within the zone.
+            Some(zones) => zones.strided_range_bytes().next_multiple_of(min_bytes.max(1)),
+        }
     }
 }
 
 /// Chooses sizes.
 #[derive(Debug, Clone)]
-enum Sizer {
+pub enum Sizer {
     Fixed(u64),
     /// The smallest, and how many multiples of it.
     Multiples(u64, u64),
@@ -67,7 +80,8 @@ enum Sizer {
 }
 
 impl Sizer {
-    fn new(sizes: &Sizes) -> Self {
+    /// Of those of one direction.
+    pub fn new(sizes: &Sizes) -> Self {
         match sizes {
             Sizes::Fixed(bytes) => Self::Fixed(*bytes),
             Sizes::Range(min, max) => Self::Multiples(*min, max / min),
@@ -81,7 +95,8 @@ impl Sizer {
         }
     }
 
-    fn next(&self, rng: &mut Rng) -> u64 {
+    /// The next one.
+    pub fn next(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(bytes) => *bytes,
             Self::Multiples(min, count) => min * (1 + rng.below(*count)),
@@ -114,7 +129,8 @@ impl Lane {
         let (min_bytes, step_bytes) =
             (sizes.min_bytes(), spec.align_bytes[direction].unwrap_or(sizes.step_bytes()));
         // A direction that the job does not have may not fit.
-        let places = spec.base.range_bytes.saturating_sub(min_bytes) / step_bytes + 1;
+        let window_bytes = spec.window_bytes(min_bytes);
+        let places = window_bytes.saturating_sub(min_bytes) / step_bytes + 1;
         let spread = spec
             .base
             .random
@@ -128,6 +144,14 @@ impl Lane {
             run_left: 0,
             last_bytes: 0,
             position_bytes: 0,
+        }
+    }
+
+    /// Begins with the places as if none had been visited.
+    fn restart(&mut self, rng: &mut Rng) {
+        (self.run_left, self.last_bytes, self.position_bytes) = (0, 0, 0);
+        if let Some(spread) = &mut self.spread {
+            spread.restart(rng);
         }
     }
 
@@ -178,6 +202,8 @@ pub struct Varied {
     lanes: [Lane; 2],
     left_bytes: u64,
     passes_left: Option<u64>,
+    /// Where the zone begins within the range, and what has been transferred in it.
+    zone: (u64, u64),
 }
 
 impl Varied {
@@ -186,20 +212,47 @@ impl Varied {
         let mut rng = Rng::new(spec.base.seed);
         let lanes = [0, 1].map(|direction| Lane::new(&spec, direction, &mut rng));
         let passes_left = spec.base.passes.map(|passes| passes.saturating_sub(1));
-        Self { left_bytes: spec.base.pass_bytes, rng, lanes, passes_left, spec }
+        Self { left_bytes: spec.base.pass_bytes, rng, lanes, passes_left, spec, zone: (0, 0) }
+    }
+
+    /// The zone of the next I/O: the same until enough was transferred in it, then the next one,
+    /// and after the last the first again.
+    fn enter_zone(&mut self, zones: &ZoneKeys) {
+        let range_bytes = zones.strided_range_bytes();
+        let (start_bytes, done_bytes) = &mut self.zone;
+        if *done_bytes >= zones.size_bytes {
+            let next_bytes = start_bytes.saturating_add(range_bytes).saturating_add(zones.skip_bytes);
+            *start_bytes = if next_bytes >= self.spec.base.range_bytes { 0 } else { next_bytes };
+            *done_bytes = 0;
+        }
+        // Each place of a zone is visited again when all have been.
+        if done_bytes.is_multiple_of(range_bytes) {
+            self.lanes.iter_mut().for_each(|lane| lane.restart(&mut self.rng));
+        }
     }
 
     /// The next I/O of this pass; `None` when it has transferred what it is to.
     pub fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.base.direction(&mut self.rng);
+        if let Some(zones) = self.spec.strides {
+            self.enter_zone(&zones);
+        }
         let lane = &mut self.lanes[dir as usize];
         if self.left_bytes < lane.min_bytes {
             return None;
         }
-        let (offset_bytes, bytes) = lane.next(self.spec.base.range_bytes, self.left_bytes, &mut self.rng);
+        let window_bytes = self.spec.window_bytes(lane.min_bytes);
+        let (offset_bytes, bytes) = lane.next(window_bytes, self.left_bytes, &mut self.rng);
+        let offset_bytes = self.zone.0 + offset_bytes;
+        if offset_bytes + bytes > self.spec.base.range_bytes {
+            // A zone that the end cuts short. As in fio what would be beyond it ends the pass.
+            self.left_bytes = 0;
+            return None;
+        }
+        self.zone.1 += bytes;
         self.left_bytes -= bytes;
         let lba = (self.spec.base.offset_bytes + offset_bytes) >> self.spec.base.block_shift;
-        Some(Io { dir, lba, bytes: bytes as usize })
+        Some(Io { dir, lba, bytes: bytes as usize, ioprio: 0 })
     }
 
     /// Starts the next pass. False if there is none left.
@@ -211,6 +264,7 @@ impl Varied {
         }
         self.left_bytes = self.spec.base.pass_bytes;
         self.lanes = [0, 1].map(|direction| Lane::new(&self.spec, direction, &mut self.rng));
+        self.zone = (0, 0);
         true
     }
 }

@@ -8,7 +8,7 @@ use super::digest::{self, DIGEST_BYTES, digest};
 use super::engine::Source;
 use super::pattern::{Dir, Io, Pattern, PatternSpec, Rng};
 use super::varied::Varied;
-use crate::job::Verify;
+use crate::job::{Job, Payload, Verify};
 
 /// `MTVERIF2`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"MTVERIF2");
@@ -33,6 +33,80 @@ pub struct Stamp {
     pub seed: u64,
     /// What of its payload it carries.
     pub method: Verify,
+    /// Whose it is need not be that thread's, nor its number that one: what there is was written by
+    /// another job.
+    pub is_foreign: bool,
+}
+
+/// How blocks are filled and checked.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    method: Verify,
+    checks: bool,
+    interval_bytes: Option<usize>,
+    payload: Option<Payload>,
+    /// The job checks what was written before it.
+    is_reader: bool,
+}
+
+impl Rules {
+    /// What `job` says of that.
+    pub fn of(job: &Job) -> Self {
+        let keys = &job.verify_keys;
+        Self {
+            method: job.verify,
+            checks: keys.checks,
+            interval_bytes: keys.interval_bytes.map(|bytes| bytes as usize),
+            payload: keys.payload.clone(),
+            is_reader: !job.writes(),
+        }
+    }
+
+    fn interval_bytes(&self, block: &[u8]) -> usize {
+        self.interval_bytes.unwrap_or(block.len()).min(block.len())
+    }
+
+    /// Fills `block`, which is that of `stamp`: each of its intervals has a header.
+    pub fn fill(&self, block: &mut [u8], stamp: Stamp) {
+        let interval_bytes = self.interval_bytes(block);
+        let has_header = self.method != Verify::Pattern;
+        if let Some(payload) = &self.payload {
+            payload.fill(block, stamp.offset_bytes, 0);
+        }
+        for (part, at) in block.chunks_exact_mut(interval_bytes).zip((0..).step_by(interval_bytes)) {
+            let stamp = Stamp { offset_bytes: stamp.offset_bytes + at, ..stamp };
+            if self.payload.is_none() {
+                fill_payload(part, stamp);
+            }
+            if has_header {
+                seal(part, stamp);
+            }
+        }
+    }
+
+    /// Checks that `block` is what [`Rules::fill`] made of it for `stamp`; else the interval that
+    /// is not.
+    pub fn check(&self, block: &[u8], stamp: Stamp) -> Result<(), (Stamp, usize, Mismatch)> {
+        let interval_bytes = self.interval_bytes(block);
+        let header_bytes = if self.method == Verify::Pattern { 0 } else { HEADER_BYTES };
+        for (part, at) in block.chunks_exact(interval_bytes).zip((0..).step_by(interval_bytes)) {
+            let of_part = Stamp { offset_bytes: stamp.offset_bytes + at, ..stamp };
+            let fail = |mismatch| (of_part, part.len(), mismatch);
+            if header_bytes > 0 {
+                check(part, of_part).map_err(fail)?;
+            }
+            // A digest says it as well.
+            let is_compared = matches!(self.method, Verify::Pattern | Verify::PatternHdr | Verify::Meta);
+            if let Some(payload) = self.payload.as_ref().filter(|_| is_compared) {
+                let begin = at as usize + header_bytes;
+                let differs = payload.differs(&part[header_bytes..], stamp.offset_bytes, begin);
+                if let Some((place, want, found)) = differs {
+                    return Err(fail(Mismatch::Pattern(header_bytes + place, want, found)));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What is wrong with a block.
@@ -54,14 +128,20 @@ pub enum Mismatch {
     Number(u64),
     /// The payload's digest: computed, found.
     Payload([u8; DIGEST_BYTES], [u8; DIGEST_BYTES]),
+    /// A byte of the payload is not that of the pattern: where, what it should be, what it is.
+    Pattern(usize, u8, u8),
 }
 
-/// Writes header and payload of `stamp` to all of `block`.
-pub fn fill(block: &mut [u8], stamp: Stamp) {
+/// The random payload of `stamp`.
+fn fill_payload(block: &mut [u8], stamp: Stamp) {
+    let mut rng = Rng::new(stamp.seed ^ stamp.number.rotate_left(32) ^ stamp.offset_bytes);
+    rng.fill(&mut block[HEADER_BYTES..]);
+}
+
+/// Writes the header of `stamp` before the payload of `block`.
+fn seal(block: &mut [u8], stamp: Stamp) {
     let length = block.len() as u32;
     let (header, payload) = block.split_at_mut(HEADER_BYTES);
-    let mut rng = Rng::new(stamp.seed ^ stamp.number.rotate_left(32) ^ stamp.offset_bytes);
-    rng.fill(payload);
     header[..8].copy_from_slice(&MAGIC.to_le_bytes());
     header[8..16].copy_from_slice(&stamp.offset_bytes.to_le_bytes());
     header[16..24].copy_from_slice(&stamp.number.to_le_bytes());
@@ -72,8 +152,8 @@ pub fn fill(block: &mut [u8], stamp: Stamp) {
     header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Checks that `block` is what [`fill`] wrote for `stamp`.
-pub fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
+/// Checks the header of `block`, and the digest that is in it.
+fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
     let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| block[at + i]));
     let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| block[at + i]));
     if u64_at(0) != MAGIC {
@@ -90,10 +170,10 @@ pub fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
     if u32_at(32) as usize != block.len() {
         return Err(Mismatch::Length(u32_at(32)));
     }
-    if u64_at(24) != stamp.seed {
+    if u64_at(24) != stamp.seed && !stamp.is_foreign {
         return Err(Mismatch::Seed(u64_at(24)));
     }
-    if u64_at(16) != stamp.number {
+    if u64_at(16) != stamp.number && !stamp.is_foreign {
         return Err(Mismatch::Number(u64_at(16)));
     }
     let found: [u8; DIGEST_BYTES] = std::array::from_fn(|i| block[DIGEST_AT + i]);
@@ -114,6 +194,12 @@ impl fmt::Display for Report {
         let number = stamp.number;
         write!(f, "the block of {length} bytes at offset {} is not what was written: ", stamp.offset_bytes)?;
         match mismatch {
+            Mismatch::Zeroes if stamp.is_foreign => {
+                write!(f, "found zeroes, and no header of a job that wrote with verify=")
+            }
+            Mismatch::Pattern(at, want, found) => {
+                write!(f, "its byte {at} should be {want:#04x} of the pattern, and is {found:#04x}")
+            }
             Mismatch::Zeroes => write!(f, "expected write {number}, found zeroes"),
             Mismatch::Magic(found) => write!(f, "expected the magic {MAGIC:#018x}, found {found:#018x}"),
             Mismatch::Header(want, found) => {
@@ -146,6 +232,20 @@ pub struct Findings {
     pub errors: u64,
     /// The first of them, in words.
     pub first: Option<String>,
+}
+
+/// The number to expect of a block that another job wrote.
+const FOREIGN: u64 = u64::MAX;
+
+/// What the device does not write must not be taken for data: the buffer may hold a block that was
+/// read or written before.
+fn spoil(buf: &mut [u8], rules: &Rules) {
+    if rules.method == Verify::Pattern {
+        buf.iter_mut().for_each(|byte| *byte = !*byte);
+        return;
+    }
+    let interval_bytes = rules.interval_bytes(buf);
+    buf.chunks_exact_mut(interval_bytes).for_each(|part| part[..HEADER_BYTES].fill(0xa5));
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -188,7 +288,7 @@ impl Course {
 pub struct Verified {
     /// Where the I/Os go.
     pub course: Course,
-    method: Verify,
+    rules: Rules,
     offset_bytes: u64,
     block_shift: u32,
     bs_bytes: u64,
@@ -202,16 +302,20 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Verifies `course` by `method`. It was made from `spec`, and its blocks are all of the size of its writes.
-    pub fn new(course: Course, method: Verify, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
+    /// Verifies `course` by `rules`. It was made from `spec`, and its blocks are all of the size of
+    /// its writes.
+    pub fn new(course: Course, rules: Rules, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
         Self {
             course,
-            method,
             offset_bytes: spec.offset_bytes,
             block_shift: spec.block_shift,
-            bs_bytes: spec.bs_write_bytes,
+            bs_bytes: if rules.is_reader { spec.bs_read_bytes } else { spec.bs_write_bytes },
             seed,
-            numbers: vec![0; (spec.range_bytes / spec.bs_write_bytes) as usize],
+            numbers: match rules.is_reader {
+                true => Vec::new(),
+                false => vec![0; (spec.range_bytes / spec.bs_write_bytes) as usize],
+            },
+            rules,
             next_number: 1,
             marks: vec![None; depth],
             findings: Findings::default(),
@@ -234,15 +338,16 @@ impl Verified {
 
     fn stamp(&self, block: u64, number: u64) -> Stamp {
         let offset_bytes = self.offset_bytes + block * self.bs_bytes;
-        Stamp { offset_bytes, number, seed: self.seed, method: self.method }
+        let (method, is_foreign) = (self.rules.method, self.rules.is_reader);
+        Stamp { offset_bytes, number, seed: self.seed, method, is_foreign }
     }
 
     fn examine(&mut self, block: u64, number: u64, buf: &[u8]) {
         let stamp = self.stamp(block, number);
         self.findings.checked += 1;
-        if let Err(mismatch) = check(buf, stamp) {
+        if let Err((stamp, length, mismatch)) = self.rules.check(buf, stamp) {
             self.findings.errors += 1;
-            self.findings.first.get_or_insert_with(|| Report(stamp, buf.len(), mismatch).to_string());
+            self.findings.first.get_or_insert_with(|| Report(stamp, length, mismatch).to_string());
         }
     }
 }
@@ -261,7 +366,7 @@ impl Source for Verified {
             Dir::Write => {
                 let number = self.next_number;
                 self.next_number += 1;
-                fill(buf, self.stamp(block, number));
+                self.rules.fill(buf, self.stamp(block, number));
                 // A read of this block under way may see the old or the new one, and of two writes either may win.
                 let mut contended = false;
                 for mark in self.marks.iter_mut().flatten().filter(|mark| mark.block == block) {
@@ -272,7 +377,13 @@ impl Source for Verified {
             }
             Dir::Read | Dir::Trim => {
                 let contended = self.marks.iter().flatten().any(|mark| mark.is_write && mark.block == block);
-                let number = if contended { 0 } else { self.numbers[block as usize] };
+                let known = self.numbers.get(block as usize).copied();
+                // Of what another job wrote the number is not known: any will do.
+                let known = if self.rules.checks { known.unwrap_or(FOREIGN) } else { 0 };
+                let number = if contended { 0 } else { known };
+                if number == FOREIGN {
+                    spoil(buf, &self.rules);
+                }
                 Mark { block, is_write: false, number }
             }
         };
@@ -301,16 +412,19 @@ impl Source for ReadBack<'_> {
     const SLOW_TO_PREPARE: bool = false;
 
     fn next(&mut self) -> Option<Io> {
-        let written = self.verified.numbers[self.block as usize..].iter().position(|number| *number != 0)?;
+        if !self.verified.rules.checks {
+            return None;
+        }
+        let numbers = self.verified.numbers.get(self.block as usize..)?;
+        let written = numbers.iter().position(|number| *number != 0)?;
         let block = self.block + written as u64;
         self.block = block + 1;
         let lba = self.verified.stamp(block, 0).offset_bytes >> self.verified.block_shift;
-        Some(Io { dir: Dir::Read, lba, bytes: self.verified.bs_bytes as usize })
+        Some(Io { dir: Dir::Read, lba, bytes: self.verified.bs_bytes as usize, ioprio: 0 })
     }
 
     fn prepare(&mut self, _: usize, _: &Io, buf: &mut DmaBuf) {
-        // What the device does not write must not be taken for data: the buffer may hold this very block.
-        buf[..HEADER_BYTES].fill(0xa5);
+        spoil(buf, &self.verified.rules);
     }
 
     fn ended(&mut self, _: usize, io: &Io, buf: &DmaBuf, done: bool) {
@@ -325,7 +439,8 @@ impl Source for ReadBack<'_> {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { offset_bytes: 1 << 20, number: 7, seed: 3, method: Verify::Crc32c };
+    const STAMP: Stamp =
+        Stamp { offset_bytes: 1 << 20, number: 7, seed: 3, method: Verify::Crc32c, is_foreign: false };
 
     fn block() -> Vec<u8> {
         block_of(STAMP)
@@ -333,7 +448,8 @@ mod tests {
 
     fn block_of(stamp: Stamp) -> Vec<u8> {
         let mut block = vec![0; 512];
-        fill(&mut block, stamp);
+        fill_payload(&mut block, stamp);
+        seal(&mut block, stamp);
         block
     }
 
@@ -362,6 +478,61 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn rules(keys: &[(&str, &str)]) -> Rules {
+        let mut job = Job::new("a");
+        for (key, value) in keys {
+            job.set(key, Some(value), &crate::job::Origin::CommandLine).unwrap();
+        }
+        Rules::of(&job)
+    }
+
+    #[test]
+    fn each_interval_has_a_header_and_the_pattern_goes_through() {
+        for (verify, header) in [("meta", HEADER_BYTES), ("pattern_hdr", HEADER_BYTES), ("pattern", 0)] {
+            let keys = [
+                ("rw", "write"),
+                ("verify", verify),
+                ("verify_interval", "512"),
+                ("verify_pattern", "0x010203"),
+            ];
+            let rules = rules(&keys);
+            let stamp = Stamp { method: rules.method, ..STAMP };
+            let mut block = vec![0; 2048];
+            rules.fill(&mut block, stamp);
+            assert_eq!(rules.check(&block, stamp), Ok(()), "{verify}");
+            for at in 0..2048 {
+                // As fio has it: counted from the block's beginning, whatever headers lie over it.
+                if at % 512 >= header {
+                    assert_eq!(usize::from(block[at]), 1 + at % 3, "{verify}, {at}");
+                }
+                let mut torn = block.clone();
+                torn[at] ^= 0x80;
+                let (of, length, mismatch) = rules.check(&torn, stamp).unwrap_err();
+                assert_eq!((of.offset_bytes, length), (stamp.offset_bytes + at as u64 / 512 * 512, 512));
+                let is_pattern = matches!(mismatch, Mismatch::Pattern(place, ..) if place == at % 512);
+                assert_eq!(is_pattern, at % 512 >= header, "{verify}, {at}: {mismatch:?}");
+            }
+            let text = Report(stamp, 512, Mismatch::Pattern(80, 1, 0x81)).to_string();
+            assert!(text.ends_with("its byte 80 should be 0x01 of the pattern, and is 0x81"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_reader_takes_what_any_job_wrote_there() {
+        let stamp = Stamp { method: Verify::Md5, ..STAMP };
+        let block = block_of(stamp);
+        let rules = rules(&[("rw", "read"), ("verify", "md5")]);
+        let foreign = Stamp { number: FOREIGN, seed: 99, is_foreign: true, ..stamp };
+        assert_eq!(rules.check(&block, foreign), Ok(()));
+        let elsewhere = Stamp { offset_bytes: 0, ..foreign };
+        assert!(matches!(rules.check(&block, elsewhere), Err((_, 512, Mismatch::Offset(_)))));
+        let mut torn = block.clone();
+        torn[300] ^= 1;
+        assert!(matches!(rules.check(&torn, foreign), Err((_, 512, Mismatch::Payload(..)))));
+        let (of, length, mismatch) = rules.check(&[0; 512], foreign).unwrap_err();
+        assert!(Report(of, length, mismatch).to_string().contains("found zeroes, and no header"));
     }
 
     #[test]

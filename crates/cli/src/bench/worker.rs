@@ -16,6 +16,7 @@ use super::trim::Trims;
 use super::usage::Usage;
 use super::varied::Varied;
 use super::verify::{Findings, Verified};
+use super::zoned::Zoned;
 use crate::report::LogRows;
 use crate::signal;
 
@@ -32,6 +33,8 @@ pub enum Work {
     Plain(Box<Plain>),
     /// I/O of differing sizes, or to places that are not equally likely.
     Varied(Box<Varied>),
+    /// I/O on zones that are filled from their beginning on.
+    Zoned(Box<Zoned>),
     /// Deallocation.
     Trims(Box<Trims>),
     /// I/O whose data is checked.
@@ -172,7 +175,9 @@ impl Visited {
                         break;
                     }
                 }
-                (Ended::Dry, Work::Plain(_) | Work::Varied(_) | Work::Trims(_)) => finished = true,
+                (Ended::Dry, Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_)) => {
+                    finished = true;
+                }
                 (Ended::Dry, Work::Verified(verified)) => {
                     match read_back(&mut engine, verified) {
                         Ended::Lost(why) => lost = Some(why),
@@ -212,7 +217,7 @@ impl Visited {
                 Ended::Lost(why) => Some(why),
                 _ => None,
             },
-            Work::Plain(_) | Work::Varied(_) | Work::Trims(_) => None,
+            Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_) => None,
         };
         self.report(lost)
     }
@@ -245,6 +250,8 @@ fn run<C: BlockChannel, R: Record>(
         (Work::Plain(plain), Some(shape)) => engine.run_shaped(plain.as_mut(), shape, limit, record),
         (Work::Varied(varied), None) => engine.run(varied.as_mut(), limit, record),
         (Work::Varied(varied), Some(shape)) => engine.run_shaped(varied.as_mut(), shape, limit, record),
+        (Work::Zoned(zoned), None) => engine.run(zoned.as_mut(), limit, record),
+        (Work::Zoned(zoned), Some(shape)) => engine.run_shaped(zoned.as_mut(), shape, limit, record),
         (Work::Trims(trims), None) => engine.run(trims.as_mut(), limit, record),
         (Work::Trims(trims), Some(shape)) => engine.run_shaped(trims.as_mut(), shape, limit, record),
         (Work::Verified(verified), None) => engine.run(verified.as_mut(), limit, record),
@@ -414,6 +421,6 @@ fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verifie
 fn findings(work: &Work) -> Findings {
     match work {
         Work::Verified(verified) => verified.findings().clone(),
-        Work::Plain(_) | Work::Varied(_) | Work::Trims(_) => Findings::default(),
+        Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_) => Findings::default(),
     }
 }

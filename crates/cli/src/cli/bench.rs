@@ -155,7 +155,7 @@ pub struct JobArgs {
     /// Log the offset of each I/O, too
     #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     log_offset: Option<String>,
-    /// Read back and check what was written: crc32c, crc64, md5, sha256, meta or none [default: none]
+    /// Read back and check what was written: crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none [default: none]
     #[arg(long, value_name = "METHOD")]
     verify: Option<String>,
     /// CPUs for the job's threads, e.g. 0-1,3 [default: all but the software SSDs']

@@ -21,7 +21,10 @@ fn block(text: &str) -> Result<value::Size, Why> {
 }
 
 /// `read[,write[,trim]]`: what is left out is as the one before.
-fn of_both<T: Clone>(text: &str, mut parse: impl FnMut(&str) -> Result<T, Why>) -> Result<[T; 2], Why> {
+pub(super) fn of_both<T: Clone>(
+    text: &str,
+    mut parse: impl FnMut(&str) -> Result<T, Why>,
+) -> Result<[T; 2], Why> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() > 3 {
         return Err("expected read[,write[,trim]]".to_owned());

@@ -4,17 +4,20 @@
 //! up (the command line's `--bs 4k` goes through it too), and [`Job::validate`] finds keys that contradict each other once everything
 //! is set. Nothing here does I/O and nothing here panics, whatever the text.
 
+mod cmdprio;
 pub mod error;
 mod keys;
 mod lists;
 mod nearest;
 mod parse;
+mod payload;
 mod settings;
 mod store;
 mod table;
 mod validate;
 mod value;
 mod variables;
+mod zones;
 
 #[cfg(test)]
 mod tests;
@@ -27,13 +30,16 @@ use meantime::hw::{IoPriority, SchedClass};
 
 use crate::competitor::Kind;
 
+pub use cmdprio::{CmdPrio, PriorityShare};
 pub use error::{JobError, JobErrors, Origin};
 pub use keys::{Ignored, Note, known_key, may_stand_alone};
 pub use parse::{JobFile, parse};
+pub use payload::Payload;
 pub use settings::{
-    Batch, Distribution, Exit, FileKeys, Generator, Hint, LatencyTarget, LogKeys, LogName, Pace, Places,
-    Randomness, Sizes, Steady, Syncing, ZONES_MAX, Zone,
+    Batch, Distribution, Exit, FileKeys, FlowKeys, Generator, Hint, LatencyTarget, LogKeys, LogName,
+    NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, ZONES_MAX, Zone,
 };
+pub use zones::{ZoneKeys, ZoneMode};
 
 /// The largest queue depth a job may ask for.
 pub const IODEPTH_MAX: u32 = 1024;
@@ -117,7 +123,11 @@ pub enum Verify {
     None,
     /// Every block carries its place and number.
     Meta,
-    /// And its CRC-32C.
+    /// And what follows is `verify_pattern`.
+    PatternHdr,
+    /// Every block is `verify_pattern`, and nothing else.
+    Pattern,
+    /// Every block carries place and number, and its CRC-32C.
     Crc32c,
     /// Or fio's CRC-64.
     Crc64,
@@ -134,6 +144,8 @@ pub enum Extent {
     Bytes(u64),
     /// So many percent of the device, 0 to 100.
     Percent(u8),
+    /// So many zones (`zonesize`). Bytes once all keys are known.
+    Zones(u64),
 }
 
 impl Extent {
@@ -145,6 +157,7 @@ impl Extent {
                 let bytes = (u128::from(device_bytes) * u128::from(percent.min(100)) / 100) as u64;
                 bytes - bytes % align_bytes.max(1)
             }
+            Extent::Zones(_) => 0,
         }
     }
 }
@@ -190,6 +203,18 @@ pub struct Job {
     pub rwmixread_percent: u8,
     /// How written data is checked.
     pub verify: Verify,
+    /// What else there is to say of that.
+    pub verify_keys: VerifyKeys,
+    /// Ends at the end of the device.
+    pub fill_device: bool,
+    /// The device's zones.
+    pub zones: ZoneKeys,
+    /// How active it is beside other jobs.
+    pub flow: FlowKeys,
+    /// The nodes of its CPUs and memory.
+    pub numa: NumaKeys,
+    /// I/Os with a priority of their own.
+    pub cmdprio: CmdPrio,
     /// CPUs this job may run on, ascending, each once; empty: any.
     pub cpus_allowed: Vec<u32>,
     /// Level of the threads' I/O priority, 0 to 7.
@@ -290,6 +315,12 @@ impl Job {
             ramp_time: Duration::ZERO,
             rwmixread_percent: 50,
             verify: Verify::None,
+            verify_keys: VerifyKeys::default(),
+            fill_device: false,
+            zones: ZoneKeys::default(),
+            flow: FlowKeys::default(),
+            numa: NumaKeys::default(),
+            cmdprio: CmdPrio::default(),
             cpus_allowed: Vec::new(),
             prio: None,
             prioclass: None,
@@ -345,14 +376,15 @@ impl Job {
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
-    /// How much of the device is used, if the job says so.
+    /// How much of the device is used, if the job says so. Strided zones go on to its end.
     pub fn range(&self) -> Option<Extent> {
-        self.filesize.or(self.size)
+        let is_strided = self.zones.mode() == ZoneMode::Strided;
+        self.filesize.or(self.size.filter(|_| !is_strided))
     }
 
     /// How much is transferred in one loop, if that is not the range.
     pub fn amount(&self) -> Option<Extent> {
-        self.io_size.or(self.size.filter(|_| self.filesize.is_some()))
+        self.io_size.or(self.size.filter(|_| self.range() != self.size))
     }
 
     /// Random places of that direction are multiples of so much, if not of the smallest size.

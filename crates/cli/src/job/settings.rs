@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use meantime::ext4::Overlap;
+use meantime::hw::MemPolicy;
 
-use super::Extent;
+use super::{Extent, Payload};
 
 /// The most zones of a zoned distribution, as in fio.
 pub const ZONES_MAX: usize = 256;
@@ -188,9 +189,10 @@ pub struct Steady {
     pub bandwidth: bool,
     /// The slope of its line over time, not its greatest deviation from the mean.
     pub slope: bool,
-    /// Must be below so many millionths …
+    /// The deviation or the slope must be below this limit. The unit is a millionth: of a percent of the
+    /// mean if `percent` is set, else of one I/O or byte per second.
     pub limit_ppm: u64,
-    /// … of a percent of the mean, not as it is.
+    /// Whether the limit is relative to the mean.
     pub percent: bool,
 }
 
@@ -300,6 +302,8 @@ pub struct LogKeys {
     pub offset: bool,
     /// The greatest of a window, not its average.
     pub max_value: bool,
+    /// Each I/O's priority, as the kernel has it, not only whether it is real time.
+    pub prio: bool,
     /// A file for each thread.
     pub per_job: bool,
 }
@@ -316,6 +320,7 @@ impl Default for LogKeys {
             hist_coarseness: 0,
             offset: false,
             max_value: false,
+            prio: false,
             per_job: true,
         }
     }
@@ -331,6 +336,43 @@ impl LogKeys {
     pub fn any(&self) -> bool {
         self.has_values() || self.hist.is_some()
     }
+}
+
+/// `do_verify`, `verify_interval`, `verify_pattern`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyKeys {
+    /// What is read is checked.
+    pub checks: bool,
+    /// There is a header in each so many bytes; `None`: in each block.
+    pub interval_bytes: Option<u64>,
+    /// What blocks hold beside their headers; `None`: random data.
+    pub payload: Option<Payload>,
+}
+
+impl Default for VerifyKeys {
+    fn default() -> Self {
+        VerifyKeys { checks: true, interval_bytes: None, payload: None }
+    }
+}
+
+/// `flow` and its kind: jobs of one flow have shares of its I/Os.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowKeys {
+    /// This share, in relation to the others'; 0: it belongs to no flow.
+    pub weight: u32,
+    /// Which flow.
+    pub id: u32,
+    /// Who is ahead sleeps for so long.
+    pub sleep: Duration,
+}
+
+/// `numa_cpu_nodes` and `numa_mem_policy`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NumaKeys {
+    /// On the CPUs of these nodes, ascending; empty: any.
+    pub cpu_nodes: Vec<u32>,
+    /// Where memory comes from; `None`: as it is.
+    pub policy: Option<MemPolicy>,
 }
 
 /// `fadvise_hint`: what is said of a file's reads to come.

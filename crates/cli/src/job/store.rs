@@ -1,7 +1,7 @@
 //! The values into their fields.
 
 use super::{Exit, Extent, HOGS_MAX, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value};
-use super::{Generator, LogName};
+use super::{Generator, LogName, Payload, ZoneMode, cmdprio};
 
 /// fio's int.
 const INT_MAX: u64 = u32::MAX as u64;
@@ -138,8 +138,51 @@ impl Job {
             "log_hist_coarseness" => self.logs.hist_coarseness = value::int(text, 0, 6)? as u8,
             "log_offset" => self.logs.offset = flag(text)?,
             "log_max_value" => self.logs.max_value = flag(text)?,
+            "log_prio" => self.logs.prio = flag(text)?,
             "per_job_logs" => self.logs.per_job = flag(text)?,
             "verify" => self.verify = value::verify(text)?,
+            "do_verify" => self.verify_keys.checks = flag(text)?,
+            "verify_interval" => {
+                self.verify_keys.interval_bytes = Some(sized(text)?).filter(|bytes| *bytes > 0);
+            }
+            "verify_pattern" => self.verify_keys.payload = Some(Payload::parse(text)?),
+            "fill_device" => self.fill_device = flag(text)?,
+            "zonemode" => {
+                self.zones.mode = Some(match text {
+                    "none" => ZoneMode::None,
+                    "strided" => ZoneMode::Strided,
+                    "zbd" => ZoneMode::Zbd,
+                    _ => return Err("expected none, strided or zbd".to_owned()),
+                });
+            }
+            "zonesize" => self.zones.size_bytes = sized(text)?,
+            "zonerange" => self.zones.range_bytes = sized(text)?,
+            "zoneskip" => self.zones.skip_bytes = sized(text)?,
+            "zonecapacity" => self.zones.capacity_bytes = sized(text)?,
+            "max_open_zones" => self.zones.open_max = value::int(text, 0, INT_MAX)? as u32,
+            "job_max_open_zones" => {
+                self.zones.open_max_of_thread = value::int(text, 0, INT_MAX)? as u32;
+            }
+            "read_beyond_wp" => self.zones.reads_anywhere = flag(text)?,
+            "zone_reset_threshold" => self.zones.reset_threshold_ppm = part(text)?,
+            "zone_reset_frequency" => self.zones.reset_frequency_ppm = part(text)?,
+            "flow" => {
+                if text.starts_with('-') {
+                    return Err("a weight has no sign: fio's new meaning is a share of the flow".to_owned());
+                }
+                self.flow.weight = value::int(text, 0, INT_MAX)? as u32;
+            }
+            "flow_id" => self.flow.id = value::int(text, 0, INT_MAX)? as u32,
+            "flow_sleep" => self.flow.sleep = value::time_us(text)?,
+            "numa_cpu_nodes" => self.numa.cpu_nodes = value::nodes(text)?,
+            "numa_mem_policy" => self.numa.policy = Some(value::mem_policy(text)?),
+            "cmdprio_percentage" => {
+                self.cmdprio.percent = cmdprio::numbers(text, 100)?.map(|percent| percent as u8);
+            }
+            "cmdprio_class" => self.cmdprio.class = cmdprio::numbers(text, 3)?.map(|class| class as u8),
+            "cmdprio" => self.cmdprio.level = cmdprio::numbers(text, 7)?.map(|level| level as u8),
+            "cmdprio_hint" => self.cmdprio.hint = cmdprio::numbers(text, 1023)?.map(|hint| hint as u16),
+            "cmdprio_bssplit" => self.cmdprio.split = cmdprio::split(text)?,
             "cpus_allowed" => self.cpus_allowed = value::cpus(text)?,
             "competitor" => self.competitor = value::competitor(text)?,
             "hog" => self.hogs = value::int(text, 0, u64::from(HOGS_MAX))? as u32,
@@ -188,7 +231,9 @@ fn flag(text: &str) -> Result<bool, value::Why> {
 
 fn nonempty(text: &str) -> Result<(Extent, Option<&'static str>), value::Why> {
     match aligned(text)? {
-        (Extent::Bytes(0) | Extent::Percent(0), _) => Err("must be more than 0".to_owned()),
+        (Extent::Bytes(0) | Extent::Percent(0) | Extent::Zones(0), _) => {
+            Err("must be more than 0".to_owned())
+        }
         size => Ok(size),
     }
 }
@@ -200,6 +245,23 @@ fn aligned(text: &str) -> Result<(Extent, Option<&'static str>), value::Why> {
             Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}"))
         }
         _ => Ok((extent, note)),
+    }
+}
+
+/// A size in bytes.
+fn sized(text: &str) -> Result<u64, value::Why> {
+    let bytes = value::size(text)?.bytes;
+    match bytes % SECTOR_BYTES {
+        0 => Ok(bytes),
+        _ => Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}")),
+    }
+}
+
+/// A part of a whole, in millionths.
+fn part(text: &str) -> Result<u64, value::Why> {
+    match lists::millionths(text)? {
+        ppm @ 0..=1_000_000 => Ok(ppm),
+        _ => Err("expected a part from 0 to 1".to_owned()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! fio's keys and our own, each with what becomes of it: the data behind [`super::keys`].
 //!
-//! The names are those of fio 3.33 (`fio --cmdhelp=all`, its aliases, and the options of its engines). A test holds the
-//! list against the fio that is installed.
+//! The names are those of fio 3.33 (`fio --cmdhelp=all`, its aliases, and the options of its
+//! engines), and those newer ones that the examples of fio 3.41 use. A test holds the list against
+//! the fio that is installed.
 
 use super::value::RW_KINDS;
 
@@ -93,8 +94,33 @@ pub(super) const OBEYED: &[Obeyed] = &[
     key("log_hist_coarseness", &[], "a number from 0 to 6"),
     flag("log_offset", &[]),
     flag("log_max_value", &[]),
+    flag("log_prio", &[]),
     flag("per_job_logs", &[]),
-    key("verify", &[], "crc32c, crc64, md5, sha256, meta or none"),
+    key("verify", &[], "crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none"),
+    flag("do_verify", &[]),
+    key("verify_interval", &[], "a size such as 512 or 4k"),
+    key("verify_pattern", &[], "numbers such as 0xaa55 or 12, \"text\" and %o (the offset)"),
+    flag("fill_device", &["fill_fs"]),
+    key("zonemode", &[], "none, strided or zbd"),
+    key("zonesize", &[], "a size such as 256m"),
+    key("zonerange", &[], "a size such as 1g"),
+    key("zoneskip", &[], "a size such as 2g"),
+    key("zonecapacity", &[], "a size such as 128m"),
+    key("max_open_zones", &[], "a number, or 0"),
+    key("job_max_open_zones", &[], "a number, or 0"),
+    flag("read_beyond_wp", &[]),
+    key("zone_reset_threshold", &[], "a part from 0 to 1, such as 0.7"),
+    key("zone_reset_frequency", &[], "a part from 0 to 1, such as 0.125"),
+    key("flow", &[], "a weight, or 0"),
+    key("flow_id", &[], "a number"),
+    key("flow_sleep", &[], "a time such as 10 (microseconds) or 1ms"),
+    key("numa_cpu_nodes", &[], "a list such as 0-1,3, or all"),
+    key("numa_mem_policy", &[], "default, local, prefer:NODE, bind:NODES or interleave:NODES"),
+    key("cmdprio_percentage", &[], "a percentage, or two, of reads and writes"),
+    key("cmdprio_class", &[], "0 to 3 (see prioclass), or two, of reads and writes"),
+    key("cmdprio", &[], "0 (first) to 7, or two, of reads and writes"),
+    key("cmdprio_hint", &[], "a number from 0 to 1023, or two, of reads and writes"),
+    key("cmdprio_bssplit", &[], "shares of sizes such as 64k/40:1m/0 or 64k/25/1/0:64k/75/3/0"),
     key("cpus_allowed", &[], "a list such as 0-1,3"),
     key(
         "filename",
@@ -153,11 +179,14 @@ pub(super) const IGNORED: &[(&[&str], Accepts, &str)] = &[
     (&["ioscheduler"], AnyValue, "there is none in between"),
     (&["kb_base"], Only(&["1024"]), "it is fio's default"),
     (&["unit_base"], AnyValue, "bandwidth is in bytes"),
-    (&["zonemode"], Only(&["none"]), "it is fio's default"),
     (&["nrfiles", "nr_files"], Only(&["1"]), "a job has one device or file"),
-    (&["do_verify"], Only(&["1"]), "it is fio's default"),
     (&["cpus_allowed_policy"], Only(&["shared"]), "it is fio's default"),
-    (&["softrandommap", "rwmixcycle", "write_barrier", "experimental_verify"], AnyValue, "no longer needed"),
+    (
+        &["softrandommap", "rwmixcycle", "write_barrier", "experimental_verify", "flow_watermark"],
+        AnyValue,
+        "no longer needed",
+    ),
+    (&["ignore_zone_limits"], Any, "a device here has no limits of its own"),
     (
         &[
             "gtod_reduce",
@@ -258,6 +287,7 @@ pub(super) const IGNORED: &[(&[&str], Accepts, &str)] = &[
         "errors are counted, and the job goes on",
     ),
     (&["verify_fatal", "verify_dump"], Any, "mismatches are counted, and the first is shown"),
+    (&["verify_write_sequence"], Any, "a job knows which write came last, and in what order it checks"),
     (
         &[
             "verify_backlog",
@@ -289,7 +319,6 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
         &["log_unix_epoch", "log_alternate_epoch", "log_alternate_epoch_clock_id"],
         "a job's measured time has gaps, in which others have their turn; leave it out",
     ),
-    (&["log_prio"], "the I/Os of a job have one priority; leave it out"),
     (&["write_iolog"], "say write_lat_log= and log_offset=1"),
     (
         &[
@@ -311,52 +340,34 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
         &["filename_format", "unique_filename", "opendir", "file_append"],
         "a job works on one device or file: say filename=",
     ),
-    (&["fill_device", "fill_fs"], "a job ends with its range; say size=100%"),
     (&["create_only", "pre_read"], "files are taken as they are; leave it out"),
     (&["offset_align"], "say offset="),
     (&["serialize_overlap"], "say iodepth=1"),
-    (&["atomic", "write_hint", "uncached", "nowait", "force_async"], "I/Os carry no flags; leave it out"),
-    (
-        &["verify_interval", "verify_offset", "verify_pattern"],
-        "each block has one header, at its beginning, and random data; leave it out",
-    ),
-    (
-        &["verify_only", "verify_state_load", "verify_state_save"],
-        "only what the same job has written is checked",
-    ),
+    (&["atomic"], "no write is asked to be whole or nothing after a power loss; leave it out"),
+    (&["write_hint", "uncached", "nowait", "force_async"], "I/Os carry no flags; leave it out"),
+    (&["verify_offset"], "a header is at the beginning of its block or interval; leave it out"),
+    (&["verify_only"], "say rw=read or randread with verify= in a job of its own"),
+    (&["verify_state_load", "verify_state_save"], "a job that only reads checks all it reads; leave it out"),
     (
         &["trim_percentage", "trim_verify_zero", "trim_backlog", "trim_backlog_batch"],
         "blocks that were verified are not deallocated",
     ),
-    (
-        &[
-            "zonesize",
-            "zonerange",
-            "zonecapacity",
-            "zoneskip",
-            "read_beyond_wp",
-            "max_open_zones",
-            "job_max_open_zones",
-            "ignore_zone_limits",
-            "zone_reset_threshold",
-            "zone_reset_frequency",
-        ],
-        "devices are not divided into zones; for places that are not equally likely say random_distribution=zoned:…",
-    ),
-    (
-        &["cmdprio", "cmdprio_class", "cmdprio_percentage", "cmdprio_bssplit"],
-        "the I/Os of a job have one priority; say two jobs, each with prio=",
-    ),
-    (
-        &["flow", "flow_id", "flow_watermark", "flow_sleep"],
-        "jobs do not wait for each other; say rate_iops= in each",
-    ),
-    (&["cpumask", "numa_cpu_nodes"], "say cpus_allowed="),
-    (&["numa_mem_policy"], "a device's memory is of one node; start the command with numactl"),
+    (&["cpumask"], "say cpus_allowed="),
     (&["exec_prerun", "exec_postrun"], "run the program before or after this one"),
     (&["cgroup", "cgroup_nodelete", "cgroup_weight"], "start the command in the group"),
     (&["uid", "gid"], "start the command as that user"),
     (&["profile"], "say what the profile does by keys"),
+    (&["fdp", "fdp_pli"], "writes name no placement; leave it out"),
+    (
+        &["pi_act", "pi_chk", "apptag", "apptag_mask", "md_per_io_size"],
+        "protection information is the driver's own matter; leave it out",
+    ),
+    (
+        &["sprandom", "spr_op", "spr_num_regions", "spr_cache_size"],
+        "its way to bring a device to its steady state is not built; say loops=2 of rw=write, then randwrite",
+    ),
+    (&["num_range"], "a trim is of one range; leave it out"),
+    (&["libblkio_driver", "libblkio_path"], NO_ENGINE),
     (&["cmd_type", "cuda_io", "gpu_dev_id", "gpu_dev_ids"], NO_ENGINE),
     (&["cpuload", "cpumode", "cpuchunks", "exit_on_io_done"], "say hog= or competitor="),
     (
@@ -461,7 +472,17 @@ pub(super) const OTHER_ENGINES: &[(&[&str], &str)] = &[
     (&["cpuio"], "does no I/O; say hog= or competitor="),
     (&["exec"], "runs programs"),
     (
-        &["e4defrag", "falloc", "ftruncate", "filecreate", "filestat", "filedelete"],
+        &[
+            "e4defrag",
+            "falloc",
+            "ftruncate",
+            "filecreate",
+            "filestat",
+            "filedelete",
+            "dircreate",
+            "dirstat",
+            "dirdelete",
+        ],
         "works on what files are, not on what is in them",
     ),
     (
@@ -499,4 +520,5 @@ pub(super) const OTHER_ENGINES: &[(&[&str], &str)] = &[
     (&["libpmem", "pmemblk", "dev-dax"], "works on persistent memory"),
     (&["mtd"], "drives raw flash"),
     (&["libcufile"], "works on the memory of a GPU"),
+    (&["libblkio"], "is a library of drivers, which the device's URI names here"),
 ];

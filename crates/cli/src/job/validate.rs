@@ -1,7 +1,7 @@
 //! Contradictions between keys.
 
 use super::error::{JobError, JobErrors, Origin, Problem, shown};
-use super::{Distribution, Extent, Job, Verify};
+use super::{Distribution, Extent, Job, Verify, ZoneMode};
 
 /// A contradiction: the key whose line to name, and what is wrong.
 type Wrong = (&'static str, String);
@@ -32,6 +32,11 @@ const NEEDS: &[(&str, &str)] = &[
     ("exit_what", "exitall"),
     ("steadystate_duration", "steadystate"),
     ("steadystate_ramp_time", "steadystate"),
+    ("do_verify", "verify"),
+    ("verify_interval", "verify"),
+    ("verify_pattern", "verify"),
+    ("flow_id", "flow"),
+    ("flow_sleep", "flow"),
 ];
 
 impl Job {
@@ -41,6 +46,7 @@ impl Job {
     pub fn is_time_based(&self) -> bool {
         let sizes = [self.size, self.filesize, self.io_size];
         let says_how_much = sizes.iter().any(Option::is_some) || self.number_ios.is_some() || self.loops > 1;
+        let says_how_much = says_how_much || self.fill_device && self.writes();
         self.time_based.unwrap_or(!says_how_much)
     }
 
@@ -49,6 +55,7 @@ impl Job {
     pub fn validate(&self) -> Result<Vec<String>, JobErrors> {
         let mut wrong = self.contradictions();
         self.check_verify(&mut wrong);
+        self.check_zones(&mut wrong);
         let mut warnings = Vec::new();
         self.check_range(&mut wrong, &mut warnings);
         if wrong.is_empty() {
@@ -68,13 +75,21 @@ impl Job {
         if self.verify == Verify::None {
             return;
         }
-        if !self.changes() {
-            let rw = self.rw.as_str();
+        let interval_bytes = self.verify_keys.interval_bytes;
+        if let Some(bytes) = interval_bytes.filter(|bytes| !self.bs_max_bytes().is_multiple_of(*bytes)) {
+            let block_bytes = self.bs_max_bytes();
             let what = format!(
-                "verify with rw={rw} would check what a former write left, and this job writes nothing; \
-                 use rw=write, randwrite, rw or randrw, or leave verify out"
+                "verify_interval={bytes} does not divide bs={block_bytes} evenly; make it a part of a block"
             );
-            fail("verify", what);
+            fail("verify_interval", what);
+        }
+        let is_pattern = matches!(self.verify, Verify::Pattern | Verify::PatternHdr);
+        if is_pattern && self.verify_keys.payload.is_none() {
+            fail("verify", "verify=pattern needs verify_pattern=; it says what blocks hold".to_owned());
+        }
+        if self.verify == Verify::Pattern && interval_bytes.is_some() && self.is_own("verify_interval") {
+            let what = "verify=pattern has no headers to repeat; leave verify_interval out";
+            fail("verify_interval", what.to_owned());
         }
         if self.trims() {
             fail(
@@ -154,6 +169,7 @@ impl Job {
             "latency_target" => self.latency_target.target.is_some(),
             "thinktime" => !self.pace.thinktime.is_zero(),
             "verify" => self.verify != Verify::None,
+            "flow" => self.flow.weight > 0,
             "competitor" => self.competitor.is_some(),
             "hog" => self.hogs > 0,
             _ => true,
@@ -169,6 +185,16 @@ impl Job {
     /// The contradictions that one key has with another.
     fn contradictions(&self) -> Vec<Wrong> {
         let mut wrong: Vec<Wrong> = Vec::new();
+        if self.cmdprio.percent != [0; 2] && self.is_set("cmdprio_bssplit") {
+            let what = "cmdprio_percentage and cmdprio_bssplit contradict each other: both say which I/Os have a \
+                        priority of their own; leave one out";
+            wrong.push(("cmdprio_bssplit", what.to_owned()));
+        }
+        if !self.cpus_allowed.is_empty() && !self.numa.cpu_nodes.is_empty() {
+            let what = "cpus_allowed and numa_cpu_nodes contradict each other: both say where threads run; \
+                        leave one out";
+            wrong.push(("numa_cpu_nodes", what.to_owned()));
+        }
         for (one, other, why) in ONE_OF.iter().copied() {
             if self.says(one) && self.says(other) {
                 let later = if self.is_own(other) { other } else { one };
@@ -270,7 +296,38 @@ impl Job {
                 idle(key, format!("without {needed}="));
             }
         }
-        for key in ["log_avg_msec", "log_offset", "log_max_value"] {
+        let is_zbd = self.zones.mode() == ZoneMode::Zbd;
+        let of_zbd = [
+            "zonecapacity",
+            "max_open_zones",
+            "job_max_open_zones",
+            "read_beyond_wp",
+            "zone_reset_threshold",
+            "zone_reset_frequency",
+        ];
+        for key in of_zbd.into_iter().filter(|_| !is_zbd) {
+            idle(key, "without zonemode=zbd".to_owned());
+        }
+        for key in ["zonerange", "zoneskip"] {
+            if self.zones.mode() != ZoneMode::Strided {
+                idle(key, "without zonemode=strided".to_owned());
+            }
+        }
+        if is_zbd && self.zones.reset_frequency_ppm == 0 {
+            idle("zone_reset_threshold", "without zone_reset_frequency=".to_owned());
+        }
+        if self.fill_device && !self.writes() {
+            idle("fill_device", format!("with rw={rw}, which writes nothing"));
+        }
+        let of_cmdprio =
+            ["cmdprio_percentage", "cmdprio_class", "cmdprio", "cmdprio_hint", "cmdprio_bssplit"];
+        for key in of_cmdprio.into_iter().filter(|_| self.own_priorities().is_none()) {
+            idle(
+                key,
+                "without a share of the job's I/Os in cmdprio_percentage= or cmdprio_bssplit=".to_owned(),
+            );
+        }
+        for key in ["log_avg_msec", "log_offset", "log_max_value", "log_prio"] {
             if !self.logs.has_values() {
                 idle(key, "without write_lat_log=, write_bw_log= or write_iops_log=".to_owned());
             }

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use meantime::ext4::Overlap;
-use meantime::hw::SchedClass;
 use meantime::hw::sched::ParseSchedClassError;
+use meantime::hw::{MemPolicy, SchedClass};
 
 use super::{CPU_MAX, Extent, Hint, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Steady, Verify};
 use crate::competitor::Kind;
@@ -137,6 +137,11 @@ pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> 
             _ => Err("a percentage is a whole number from 0 to 100".to_owned()),
         };
     }
+    if let Some(zones) = text.strip_suffix(['z', 'Z'])
+        && let (count, "") = number_and_suffix(zones)?
+    {
+        return Ok((Extent::Zones(count), None));
+    }
     size(text).map(|size| (Extent::Bytes(size.bytes), size.note))
 }
 
@@ -254,11 +259,13 @@ pub(super) fn verify(text: &str) -> Result<Verify, Why> {
         "crc64" => Ok(Verify::Crc64),
         "md5" => Ok(Verify::Md5),
         "sha256" => Ok(Verify::Sha256),
+        "pattern" => Ok(Verify::Pattern),
+        "pattern_hdr" => Ok(Verify::PatternHdr),
         "crc7" | "crc16" | "crc32" | "xxhash" | "sha512" | "sha1" | "sha3-224" | "sha3-256" | "sha3-384"
-        | "sha3-512" | "pattern" | "pattern_hdr" | "null" => {
-            Err("fio's method is not supported; say crc32c, crc64, md5, sha256 or meta".to_owned())
+        | "sha3-512" | "null" => {
+            Err("fio's method is not supported; say crc32c, crc64, md5, sha256, meta or pattern".to_owned())
         }
-        _ => Err("expected crc32c, crc64, md5, sha256, meta or none".to_owned()),
+        _ => Err("expected crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none".to_owned()),
     }
 }
 
@@ -338,9 +345,41 @@ fn each_once<T: PartialEq>(text: &str, one: impl Fn(&str) -> Result<T, Why>) -> 
 
 /// `cpus_allowed`: `0-1,3`.
 pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Why> {
+    numbers(text, "CPU")
+}
+
+/// `numa_cpu_nodes`: the same of nodes, or `all`: any.
+pub(super) fn nodes(text: &str) -> Result<Vec<u32>, Why> {
+    if text == "all" { Ok(Vec::new()) } else { numbers(text, "node") }
+}
+
+/// `numa_mem_policy`.
+pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
+    let (mode, list) = text.split_once(':').map_or((text, None), |(mode, list)| (mode, Some(list.trim())));
+    let of = |list: Option<&str>| match list {
+        Some(list) => numbers(list, "node"),
+        None => Err(format!("{} needs nodes, such as {0}:0", super::error::shown(mode))),
+    };
+    match (mode.trim(), list) {
+        ("default", None) => Ok(MemPolicy::Default),
+        ("local", None) => Ok(MemPolicy::Local),
+        ("default" | "local", Some(_)) => Err("it takes no nodes".to_owned()),
+        ("bind", list) => of(list).map(MemPolicy::Bind),
+        ("interleave", list) => of(list).map(MemPolicy::Interleave),
+        ("prefer", list) => match of(list)?[..] {
+            [node] => Ok(MemPolicy::Prefer(node)),
+            _ => Err("prefer takes one node".to_owned()),
+        },
+        _ => Err("expected default, local, prefer:NODE, bind:NODES or interleave:NODES".to_owned()),
+    }
+}
+
+/// A list of what the kernel numbers: ascending, each once.
+fn numbers(text: &str, what: &str) -> Result<Vec<u32>, Why> {
     let mut cpus = Vec::new();
     let bad = |part: &str| {
-        format!("{:?} is not a CPU number up to {CPU_MAX} or a range such as 0-3", super::error::shown(part))
+        let part = super::error::shown(part);
+        format!("{part:?} is not a {what} number up to {CPU_MAX} or a range such as 0-3")
     };
     for part in text.split(',').map(str::trim) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

@@ -1,7 +1,8 @@
 //! fio's logs, line by line.
 //!
-//! `time (ms), value, direction (0 read, 1 write), block size, [offset,] priority (0)`; histograms have all their
-//! bins instead of the value. With averages the block size and the offset are 0, as fio has it.
+//! `time (ms), value, direction (0 read, 1 write), block size, [offset,] priority`; histograms have
+//! all their bins instead of the value. With averages the block size and the offset are 0, as fio
+//! has it.
 
 use std::io::{self, Write};
 
@@ -23,6 +24,8 @@ pub struct LogEntry {
     pub bytes: u32,
     /// 0: read, 1: write.
     pub direction: u8,
+    /// Its priority, as the kernel has it; 0: that of its thread.
+    pub ioprio: u16,
 }
 
 /// Averages over a window; of latencies their sum and their greatest.
@@ -118,6 +121,22 @@ pub struct LogStyle {
     pub hist_coarseness: u8,
     /// Bytes of a logical block.
     pub block_bytes: u64,
+    /// The priority of threads, as the kernel has it.
+    pub ioprio: u16,
+    /// Each priority, not only whether it is real time.
+    pub prio: bool,
+}
+
+impl LogStyle {
+    /// The last column.
+    fn priority(&self, ioprio: u16) -> String {
+        let ioprio = if ioprio == 0 { self.ioprio } else { ioprio };
+        match self.prio {
+            true => format!("{ioprio:#06x}"),
+            // The class is in the highest bits; 1 is real time.
+            false => u8::from(ioprio >> 13 == 1).to_string(),
+        }
+    }
 }
 
 /// The bin of fio's histogram that `ns` belongs to.
@@ -138,7 +157,7 @@ pub fn write_log(out: &mut dyn Write, rows: &LogRows, kind: LogKind, style: LogS
         return write_histograms(out, rows, style);
     }
     for entry in &rows.entries {
-        let LogEntry { clat_ns, lba, slat_ns, at_ms, bytes, direction } = *entry;
+        let LogEntry { clat_ns, lba, slat_ns, at_ms, bytes, direction, ioprio } = *entry;
         let value = match kind {
             LogKind::Slat => u64::from(slat_ns),
             LogKind::Clat => clat_ns,
@@ -150,7 +169,7 @@ pub fn write_log(out: &mut dyn Write, rows: &LogRows, kind: LogKind, style: LogS
         if style.offset {
             write!(out, "{}, ", lba * style.block_bytes)?;
         }
-        out.write_all(b"0\n")?;
+        writeln!(out, "{}", style.priority(ioprio))?;
     }
     for window in &rows.windows {
         let latency = |[sum_ns, max_ns]: [u64; 2]| if style.max_value { max_ns } else { sum_ns / window.ios };
@@ -162,7 +181,7 @@ pub fn write_log(out: &mut dyn Write, rows: &LogRows, kind: LogKind, style: LogS
             LogKind::Iops | LogKind::Hist => window.ios * 1000 / style.avg_ms.max(1),
         };
         let offset = if style.offset { "0, " } else { "" };
-        writeln!(out, "{}, {value}, {}, 0, {offset}0", window.at_ms, window.direction)?;
+        writeln!(out, "{}, {value}, {}, 0, {offset}{}", window.at_ms, window.direction, style.priority(0))?;
     }
     Ok(())
 }
@@ -189,8 +208,15 @@ fn write_histograms(out: &mut dyn Write, rows: &LogRows, style: LogStyle) -> io:
 mod tests {
     use super::*;
 
-    const STYLE: LogStyle =
-        LogStyle { offset: false, max_value: false, avg_ms: 10, hist_coarseness: 0, block_bytes: 512 };
+    const STYLE: LogStyle = LogStyle {
+        offset: false,
+        max_value: false,
+        avg_ms: 10,
+        hist_coarseness: 0,
+        block_bytes: 512,
+        ioprio: 0,
+        prio: false,
+    };
 
     fn text(rows: &LogRows, kind: LogKind, style: LogStyle) -> String {
         let mut out = Vec::new();
@@ -201,7 +227,15 @@ mod tests {
     /// Lines that fio 3.33 wrote for the same I/O.
     #[test]
     fn lines_are_fios() {
-        let entry = LogEntry { clat_ns: 21_131, lba: 120, slat_ns: 721, at_ms: 0, bytes: 4096, direction: 1 };
+        let entry = LogEntry {
+            clat_ns: 21_131,
+            lba: 120,
+            slat_ns: 721,
+            at_ms: 0,
+            bytes: 4096,
+            direction: 1,
+            ioprio: 0,
+        };
         let rows = LogRows { entries: vec![entry], ..LogRows::default() };
         let with_offset = LogStyle { offset: true, ..STYLE };
         assert_eq!(text(&rows, LogKind::Lat, with_offset), "0, 21852, 1, 4096, 61440, 0\n");

@@ -75,7 +75,9 @@ impl<S: Source> Checker<'_, S> {
         }
         let file = self.orphan_file();
         let Some(inode) = self.sound(self.volume.inode(file), Some(file), None)? else { return Ok(()) };
-        let blocks = inode.size() / u64::from(self.volume.superblock().block_bytes());
+        let Some(blocks) = self.blocks_within(&inode) else {
+            return self.found(Corruption::new(Defect::InodeField("size")).in_inode(file), None);
+        };
         let mut logical = 0;
         while logical < blocks {
             self.tick()?;

@@ -3,6 +3,11 @@
 //! It reads the structures in the order in which they lead to one another, so that a defect comes with the path of its file: group descriptors;
 //! the file system's own inodes; directories from the root on, with everything they name; what nobody names; and then the bitmaps and the
 //! counts, which must say what was found. (e2fsck's passes find the same in the order of the disk.)
+//!
+//! Who made the disk may have meant harm. So memory and time are bounded by the size of the file system,
+//! whatever the sizes and pointers in it say: blocks may be mapped many times over, but no file that is
+//! read here, nor all directories together, can be larger than the file system. (In memory are bits for
+//! each block and inode, some bytes for each inode in use, and 32 MiB of names at a time.)
 
 mod blocks;
 mod fields;
@@ -22,7 +27,7 @@ use std::path::{Path, PathBuf};
 use zerocopy::FromBytes as _;
 
 use crate::{Corruption, Defect, Error};
-use crate::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Volume, features};
+use crate::{Inode, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Volume, features};
 use quota::Usage;
 use sets::{Bits, LinksOf};
 
@@ -106,6 +111,8 @@ pub struct Checker<'a, S: Source> {
     /// Inodes that something leads to, or that are the file system's own.
     seen: Bits,
     links: LinksOf,
+    /// Blocks of directories that can still be read: a block is one directory's.
+    directory_blocks: u64,
     /// Directories by group.
     directories: HashMap<u32, u32>,
     /// Inodes that are being deleted or truncated.
@@ -148,6 +155,7 @@ impl<'a, S: Source> Checker<'a, S> {
             own: Bits::default(),
             seen: Bits::default(),
             links: LinksOf::default(),
+            directory_blocks: superblock.blocks(),
             directories: HashMap::new(),
             orphans: HashSet::new(),
             unsettled: Bits::default(),
@@ -196,6 +204,13 @@ impl<'a, S: Source> Checker<'a, S> {
         let raw = &self.raw;
         let files = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
         files.map(|ino| if has && ino.get() <= raw.inodes_count.get() { ino.get() } else { 0 })
+    }
+
+    /// How many blocks `inode` says to have, if the file system has as many.
+    fn blocks_within(&self, inode: &Inode) -> Option<u64> {
+        let superblock = self.volume.superblock();
+        let blocks = inode.size().div_ceil(u64::from(superblock.block_bytes()));
+        Some(blocks).filter(|blocks| *blocks <= superblock.blocks())
     }
 
     /// A step was made.

@@ -1,12 +1,14 @@
 //! Directories, and everything they name.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::repeated::NameHashes;
 use super::{Checker, Step};
 use crate::inode::flags;
+use crate::path::PATH_BYTES_MAX;
 use crate::{Corruption, Defect, FileType};
 use crate::{Inode, ROOT_INO, Source};
 
@@ -26,11 +28,24 @@ impl<S: Source> Checker<'_, S> {
 
     /// Directory `top`, whose inode was visited, and everything below it; `parent` is that of `top`, if it is known.
     pub(super) fn below(&mut self, top: Inode, path: PathBuf, parent: Option<u32>) -> Step {
-        let mut left = vec![(top.ino(), path, parent)];
-        while let Some((ino, path, parent)) = left.pop() {
+        // Of each its number, the path of where it is, its name there, and its parent.
+        let mut left = vec![(top.ino(), Rc::<Path>::from(path), OsString::new(), parent)];
+        while let Some((ino, above, name, parent)) = left.pop() {
+            let path: Rc<Path> = match above.as_os_str().len() + name.len() {
+                _ if name.is_empty() => above,
+                // So deep that no program comes there by a path.
+                PATH_BYTES_MAX.. => unnamed(ino).into(),
+                _ => above.join(name).into(),
+            };
             let Some(directory) = self.sound(self.volume.inode(ino), Some(ino), Some(&path))? else {
                 continue;
             };
+            let blocks = self.blocks_within(&directory).unwrap_or(u64::MAX);
+            let Some(blocks_left) = self.directory_blocks.checked_sub(blocks) else {
+                self.found(Corruption::new(Defect::InodeField("size")).in_inode(ino), Some(&path))?;
+                continue;
+            };
+            self.directory_blocks = blocks_left;
             let mut cookie = 0;
             let mut names = NameHashes::default();
             loop {
@@ -63,7 +78,14 @@ impl<S: Source> Checker<'_, S> {
                         self.found(Corruption::new(Defect::DirectoryEntry).in_inode(ino), Some(&path))?;
                     }
                     match file_type {
-                        (FileType::Directory, true) => left.push((entry.ino, below, Some(ino))),
+                        (FileType::Directory, true) => {
+                            left.push((
+                                entry.ino,
+                                Rc::clone(&path),
+                                OsString::from_vec(entry.name),
+                                Some(ino),
+                            ));
+                        }
                         // A directory has one name.
                         (FileType::Directory, false) => {
                             self.found(

@@ -1,7 +1,8 @@
 //! Quota files: what they say of who uses how much (kernel: `fs/quota/quota_tree.c`, `quota_v2.c`; e2fsprogs: `lib/support/mkquota.c`).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use super::sets::Bits;
 use super::{Checker, Step};
 use crate::inode::flags;
 use crate::{Corruption, Defect};
@@ -67,29 +68,34 @@ impl<S: Source> Checker<'_, S> {
         let broken = Corruption::new(Defect::QuotaFile).in_inode(file);
         // What is wrong with the inode was said.
         let Ok(inode) = self.volume.inode(file) else { return Ok(()) };
-        if !inode.has_blocks() {
+        if !inode.has_blocks() || self.blocks_within(&inode).is_none() {
             return self.found(broken, None);
         }
         let Some(header) = self.quota_block(&inode, 0)? else { return self.found(broken, None) };
         if u32_at(&header, 0) != magic || u32_at(&header, 4) != VERSION {
             return self.found(broken, None);
         }
-        let mut wrong = HashSet::new();
-        // Blocks of entries are reached by the identifier of each entry in them.
-        let mut seen = HashSet::from([0]);
+        let mut is_wrong = false;
+        let mut seen = Bits::default();
+        seen.insert(0);
+        seen.insert(u64::from(ROOT));
         let mut left = vec![(ROOT, 0)];
         while let Some((number, depth)) = left.pop() {
             self.tick()?;
-            if !seen.insert(number) {
-                if depth < DEPTH {
-                    return self.found(broken, None);
-                }
-                continue;
-            }
             let Some(block) = self.quota_block(&inode, number)? else { return self.found(broken, None) };
             if depth < DEPTH {
                 let below = block.chunks_exact(4).map(|four| u32_at(four, 0)).filter(|number| *number != 0);
-                left.extend(below.map(|number| (number, depth + 1)));
+                for number in below {
+                    if !self.quota_holds(&inode, number) {
+                        return self.found(broken, None);
+                    }
+                    // Blocks of entries are reached by the identifier of each entry in them.
+                    if seen.insert(u64::from(number)) {
+                        left.push((number, depth + 1));
+                    } else if depth + 1 < DEPTH {
+                        return self.found(broken, None);
+                    }
+                }
                 continue;
             }
             for entry in block[HEADER_BYTES..].chunks_exact(ENTRY_BYTES) {
@@ -99,14 +105,19 @@ impl<S: Source> Checker<'_, S> {
                 let id = u32_at(entry, 0);
                 let says = (u64_at(entry, SPACE_AT), u64_at(entry, INODES_AT));
                 if found.remove(&id).unwrap_or_default() != says {
-                    wrong.insert(id);
+                    is_wrong = true;
                 }
             }
         }
-        if !wrong.is_empty() || !found.is_empty() {
+        if is_wrong || !found.is_empty() {
             self.found(Corruption::new(Defect::QuotaUsage).in_inode(file), None)?;
         }
         Ok(())
+    }
+
+    /// Whether a quota file has a block `number`.
+    fn quota_holds(&self, inode: &Inode, number: u32) -> bool {
+        (u64::from(number) + 1) * BLOCK_BYTES as u64 <= inode.size()
     }
 
     /// Block `number` of a quota file.
@@ -114,7 +125,7 @@ impl<S: Source> Checker<'_, S> {
         let volume = self.volume;
         let block_bytes = volume.block_bytes();
         let from = u64::from(number) * BLOCK_BYTES as u64;
-        if from + BLOCK_BYTES as u64 > inode.size() {
+        if !self.quota_holds(inode, number) {
             return Ok(None);
         }
         let run = volume.run_at(inode, from / block_bytes as u64);

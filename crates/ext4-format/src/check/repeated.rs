@@ -13,6 +13,12 @@ use crate::{Inode, Source};
 /// The most hashes that are kept: 32 MiB of them.
 const HASHES_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
 
+/// Of a directory so many names that are there twice are told, and no more.
+const TOLD_MAX: usize = if cfg!(test) { 4 } else { 1000 };
+
+/// The most parts that are looked at, since each takes a look at all names: 256 million of them.
+const PARTS_MAX: u64 = 64;
+
 /// Hashes of names, or of a part of them.
 #[derive(Default)]
 pub(super) struct NameHashes {
@@ -66,7 +72,7 @@ impl NameHashes {
     fn repeated(&mut self) -> HashSet<u64> {
         self.hashes.sort_unstable();
         let repeated = self.hashes.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]);
-        repeated.collect()
+        repeated.take(TOLD_MAX).collect()
     }
 
     /// Goes on to the hashes that had to wait, if there are any: the names have to be added once more.
@@ -75,11 +81,17 @@ impl NameHashes {
         self.part += 1;
         self.part <= self.mask()
     }
+
+    /// Whether so many parts were looked at that it has to be enough.
+    fn is_enough(&self) -> bool {
+        self.part >= PARTS_MAX
+    }
 }
 
 impl<S: Source> Checker<'_, S> {
     /// Tells of the names that `directory` has twice; `names` are those that were read from it.
     pub(super) fn repeated_names(&mut self, directory: &Inode, path: &Path, mut names: NameHashes) -> Step {
+        let mut told = 0;
         loop {
             let repeated = names.repeated();
             if !repeated.is_empty() {
@@ -90,12 +102,17 @@ impl<S: Source> Checker<'_, S> {
                         *found.entry(name.to_vec()).or_default() += 1;
                     }
                 })?;
-                for _ in found.values().filter(|times| **times > 1) {
+                for _ in found.values().filter(|times| **times > 1).take(TOLD_MAX - told) {
+                    told += 1;
                     let twice = Corruption::new(Defect::DuplicateName).in_inode(directory.ino());
                     self.found(twice, Some(path))?;
                 }
             }
-            if !names.next_part() {
+            if told == TOLD_MAX || !names.next_part() {
+                return Ok(());
+            }
+            if names.is_enough() {
+                self.summary.unsupported += 1;
                 return Ok(());
             }
             self.each_name(directory, |name| names.add(name))?;

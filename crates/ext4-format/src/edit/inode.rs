@@ -4,7 +4,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::features::{incompat, ro_compat};
-use super::super::inode::{BLOCK_AREA_BYTES, Inode, RawInode, RawInodeExtra, flags};
+use super::super::inode::{BLOCK_AREA_BYTES, Inode, RawInode, RawInodeExtra, flags, timestamp};
 use super::super::superblock::Superblock;
 use crate::{Corruption, FileType, Timestamp};
 
@@ -266,6 +266,13 @@ impl InodeEdit {
         }
     }
 
+    /// The time of the last change of the inode.
+    pub fn changed(&self) -> Timestamp {
+        let extra = RawInodeExtra::ref_from_prefix(&self.bytes[GOOD_OLD_BYTES..]);
+        let extra = extra.ok().filter(|_| self.extra_bytes() >= 8);
+        timestamp(self.raw_ref().ctime, extra.map_or(U32::ZERO, |(extra, _)| extra.ctime_extra))
+    }
+
     /// Sets the time of the last change of the inode.
     pub fn set_changed(&mut self, time: Timestamp) {
         let (seconds, more) = words(time);
@@ -312,6 +319,7 @@ mod tests {
         edit.set_accessed(time(-1));
         edit.set_modified(time(0x8000_0000));
         edit.set_changed(time(0x3_7FFF_FFFF));
+        assert_eq!(edit.changed(), time(0x3_7FFF_FFFF));
         edit.set_created(time(0));
         edit.set_blocks(&superblock, 9);
         let inode = edit.parsed(&superblock).unwrap();

@@ -22,6 +22,7 @@ use super::super::live::Live;
 use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
+use super::super::times::Times;
 use meantime_block::{Done, Request, RequestError, SubmitError, Ticket};
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{MappedExtent, RunState};
@@ -265,7 +266,7 @@ impl Mount {
                 return Ok(Places { stretches, token: None, reaches: None, changed });
             }
         }
-        let times = live.pages().times;
+        let mut times = Times::default();
         let ((stretches, reaches, changed), token) = self.change_with_data(|handle, allocator| {
             let mut inode = handle.load_inode(known.ino)?;
             let mut stretches: Vec<Stretch> = Vec::new();
@@ -319,6 +320,7 @@ impl Mount {
                 inode.set_size(size);
                 orphans::note_size(handle, size)?;
             }
+            times = live.pages().times;
             times.put(&mut inode);
             handle.store_inode(&inode, true)?;
             handle.fast_eligible();

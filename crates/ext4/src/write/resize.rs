@@ -8,6 +8,7 @@ use super::super::change::{Progress, fallocate, orphans, truncate};
 use super::super::error::Error;
 use super::super::file::File;
 use super::super::fs::Mount;
+use super::super::journal::Handle;
 use super::super::node::Known;
 use super::super::options::Allocate;
 use super::super::read::cached::PAGE;
@@ -57,11 +58,21 @@ impl File {
         let (mount, known) = (&*node.mount, &node.known);
         self.prepare_end(bytes)?;
         let progress = mount.change(|handle, allocator| {
-            truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)
+            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
+            self.renew_times(handle);
+            Ok(progress)
         })?;
         known.set_size(bytes);
         self.forget_times();
         mount.finish(known, progress)
+    }
+
+    /// The change that `handle` is of gives the inode a newer time than was to be stored.
+    fn renew_times(&self, handle: &Handle<'_>) {
+        if let Some(live) = &self.node().known.live {
+            let times = &mut live.pages().times;
+            times.modified = times.modified.map(|_| handle.now());
+        }
     }
 
     /// The inode has newer times than were to be stored.
@@ -82,12 +93,15 @@ impl File {
         let blocks = live.take_blocks();
         known.set_size(bytes);
         mount.drop_pages(known, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
-        let changed = mount
-            .change(|handle, allocator| truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS));
-        if changed.is_err() {
-            known.set_size(old);
+        let changed = mount.change(|handle, allocator| {
+            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
+            self.renew_times(handle);
+            Ok(progress)
+        });
+        match &changed {
+            Ok(_) => self.forget_times(),
+            Err(_) => known.set_size(old),
         }
-        self.forget_times();
         let finished = changed.and_then(|progress| mount.finish(known, progress));
         drop(blocks);
         finished
@@ -128,13 +142,18 @@ impl File {
         // The size last: what is dirty may make it larger meanwhile, never smaller.
         while next < end {
             next = mount.change(|handle, allocator| {
-                fallocate::allocate(handle, allocator, known.ino, next..end, size, STEP_BLOCKS)
+                let next = fallocate::allocate(handle, allocator, known.ino, next..end, size, STEP_BLOCKS)?;
+                if size.is_some() {
+                    self.renew_times(handle);
+                }
+                Ok(next)
             })?;
         }
+        // Else the content is as old as it was.
         if let Some(size) = size {
             known.set_size(size);
+            self.forget_times();
         }
-        self.forget_times();
         Ok(())
     }
 
@@ -168,13 +187,15 @@ impl File {
             let (mut next, end) = (all.start as u32, all.end.min(BLOCKS_MOST) as u32);
             let changed = loop {
                 let step = mount.change(|handle, allocator| {
-                    if aside {
-                        fallocate::zero(handle, allocator, known.ino, next..end, None, STEP_BLOCKS)
+                    let next = if aside {
+                        fallocate::zero(handle, allocator, known.ino, next..end, None, STEP_BLOCKS)?
                     } else {
                         let progress =
                             fallocate::punch(handle, allocator, known.ino, next..end, STEP_BLOCKS)?;
-                        Ok(if progress == Progress::Done { end } else { next })
-                    }
+                        if progress == Progress::Done { end } else { next }
+                    };
+                    self.renew_times(handle);
+                    Ok(next)
                 });
                 match step {
                     Ok(at) if at >= end => break Ok(()),
@@ -183,8 +204,8 @@ impl File {
                 }
             };
             drop(blocks);
-            self.forget_times();
             changed?;
+            self.forget_times();
         }
         if aside { self.set_aside(range, grow) } else { Ok(()) }
     }

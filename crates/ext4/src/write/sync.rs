@@ -120,7 +120,7 @@ impl Mount {
         known: &Known,
         live: &Live,
     ) -> Result<Option<(u64, InodeEdit)>, Error> {
-        let times = live.pages().times;
+        let mut times = live.pages().times;
         if times.is_empty() {
             return Ok(None);
         }
@@ -130,6 +130,7 @@ impl Mount {
                 return Ok(None);
             }
             let mut inode = handle.load_inode(known.ino)?;
+            times = live.pages().times;
             times.put(&mut inode);
             handle.store_inode(&inode, false)?;
             if known.file_type == FileType::Regular {

@@ -12,7 +12,7 @@ use super::usage::{DiskUse, Snapshot};
 pub(super) const NVME_CLASS: u16 = 0x0108;
 
 /// Sysfs counts a disk's size in these, whatever its logical block is (Documentation/ABI/stable/sysfs-block).
-const SECTOR_BYTES: u64 = 512;
+pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// An NVMe controller on PCI.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use super::function::disk;
-use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name};
-use super::usage::{DiskUse, STACK_MAX, Snapshot, UseKind, is_busy, made_of, swap_paths};
+use super::function::{SECTOR_BYTES, disk};
+use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names, number};
+use super::usage::{DiskUse, MadeOf, STACK_MAX, Snapshot, UseKind, is_busy, made_of, swap_paths};
 
 /// How long a disk may be held that nothing uses any more.
 const LET_GO: Duration = Duration::from_millis(300);
@@ -17,14 +17,16 @@ const LET_GO: Duration = Duration::from_millis(300);
 ///
 /// Looked at are mounts (of every mount namespace that this process may look into), swap, devices made of
 /// it, its partitions, and the same of each loop device whose file it is. A loop device that nothing uses
-/// forbids nothing.
+/// forbids nothing. Of a partition the whole disk is looked at too, but not the partitions beside it; of a
+/// loop device what else is made of its file.
 pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if meta.file_type().is_block_device() {
         let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
         let name = link_name(&sysfs.sys.join(format!("dev/block/{}:{}", number.0, number.1)))?;
         let uses = Uses { sysfs, snapshot: Snapshot::without_programs(sysfs) };
-        return uses.of_device(&name, number, 0).map(|found| in_words(&found));
+        let found = uses.of_device(&name, Some(number), 0);
+        return found.or_else(|| uses.of_what_holds(&name, 0)).map(|found| in_words(&found));
     }
     of_file(sysfs, &meta)
 }
@@ -38,14 +40,14 @@ fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
         return Some("it is swap space: swapoff it first".to_owned());
     }
     // Most files are nobody's: only then is it worth looking at every mount.
-    let made: Vec<_> = made_of(sysfs).into_iter().filter(|made| same(&made.beneath)).collect();
+    let made: Vec<_> = made_of(sysfs).into_iter().filter(|made| made.is_of_file(meta)).collect();
     let snapshot = (!made.is_empty()).then(|| Snapshot::without_programs(sysfs))?;
     let uses = Uses { sysfs, snapshot };
     made.iter().find_map(|made| {
         if !made.is_loop {
             return Some(format!("it is held by {}: take that apart first", made.by));
         }
-        let found = uses.of_device(&made.by, number_of(sysfs, &made.by)?, 0)?;
+        let found = uses.of_device(&made.by, number_of(sysfs, &made.by), 0)?;
         Some(format!("it is the file of {}, and {}", made.by, in_words(&found)))
     })
 }
@@ -73,17 +75,15 @@ struct Uses<'a> {
 
 impl Uses<'_> {
     /// What uses block device `name`, a partition of it, or a loop device on one of these.
-    fn of_device(&self, name: &str, number: DeviceNumber, depth: u32) -> Option<DiskUse> {
+    fn of_device(&self, name: &str, number: Option<DeviceNumber>, depth: u32) -> Option<DiskUse> {
         let dir = self.sysfs.sys.join("class/block").join(name);
-        let mut devices = vec![(name.to_owned(), Some(number), dir.clone())];
+        let mut devices = vec![(name.to_owned(), number, dir.clone())];
         for part in disk(self.sysfs, name.to_owned()).into_iter().flat_map(|disk| disk.partitions) {
             let dir = dir.join(&part.name);
             devices.push((part.name, part.number, dir));
         }
         for (device, number, dir) in &devices {
-            let mut uses = Vec::new();
-            self.snapshot.uses_of_device(self.sysfs, device, *number, dir, &mut uses);
-            if let Some(first) = uses.into_iter().next().or_else(|| self.of_what_is_made(device, depth)) {
+            if let Some(first) = self.of_one(device, *number, dir, depth) {
                 return Some(first);
             }
         }
@@ -94,19 +94,66 @@ impl Uses<'_> {
         held.then(|| DiskUse { device: name.to_owned(), kind: UseKind::Exclusive })
     }
 
+    /// What uses a disk or a partition by itself.
+    fn of_one(&self, device: &str, number: Option<DeviceNumber>, dir: &Path, depth: u32) -> Option<DiskUse> {
+        let mut uses = Vec::new();
+        self.snapshot.uses_of_device(self.sysfs, device, number, dir, &mut uses);
+        uses.into_iter().next().or_else(|| self.of_what_is_made(device, number, depth))
+    }
+
+    /// What uses the disk that partition `name` is of, or the file or device that loop device `name` is
+    /// made of: the same bytes.
+    fn of_what_holds(&self, name: &str, depth: u32) -> Option<DiskUse> {
+        if depth == STACK_MAX {
+            return None;
+        }
+        let block = self.sysfs.sys.join("class/block");
+        let dir = fs::canonicalize(block.join(name)).ok()?;
+        if dir.join("partition").exists() {
+            let (whole_dir, whole) = (dir.parent()?, dir.parent()?.file_name()?.to_str()?);
+            let found = self.of_one(whole, number_of(self.sysfs, whole), whole_dir, depth);
+            return found.or_else(|| self.of_what_holds(whole, depth + 1));
+        }
+        let made = self.snapshot.made_of().iter().find(|made| made.is_loop && made.by == name)?;
+        let beside = self.snapshot.made_of().iter();
+        let mut beside = beside.filter(|other| {
+            other.by != made.by && other.is_beside(made) && self.overlap(&other.by, &made.by)
+        });
+        if let Some(found) = beside.find_map(|other| self.of_made(name, other, depth)) {
+            return Some(found);
+        }
+        let beneath = names(&block)
+            .into_iter()
+            .find(|beneath| made.is_of_device(self.sysfs, beneath, number_of(self.sysfs, beneath)))?;
+        let found = self.of_device(&beneath, number_of(self.sysfs, &beneath), depth + 1);
+        found.or_else(|| self.of_what_holds(&beneath, depth + 1))
+    }
+
     /// What uses something that is made of `device` without being its holder.
-    fn of_what_is_made(&self, device: &str, depth: u32) -> Option<DiskUse> {
+    fn of_what_is_made(&self, device: &str, number: Option<DeviceNumber>, depth: u32) -> Option<DiskUse> {
         let made = self.snapshot.made_of().iter();
-        let mut made = made.filter(|made| self.sysfs.node_name(&made.beneath).as_deref() == Some(device));
-        made.find_map(|made| {
-            if !made.is_loop || depth == STACK_MAX {
-                return Some(DiskUse {
-                    device: device.to_owned(),
-                    kind: UseKind::Held { by: made.by.clone() },
-                });
-            }
-            self.of_device(&made.by, number_of(self.sysfs, &made.by)?, depth + 1)
-        })
+        let mut made = made.filter(|made| made.is_of_device(self.sysfs, device, number));
+        made.find_map(|made| self.of_made(device, made, depth))
+    }
+
+    /// Whether two loop devices of one file share a part of it, as far as is known.
+    fn overlap(&self, one: &str, other: &str) -> bool {
+        let part = |name: &str| {
+            let dir = self.sysfs.sys.join("class/block").join(name);
+            let begin = number(&dir.join("loop/offset"))?;
+            Some(begin..begin.saturating_add(number(&dir.join("size"))?.saturating_mul(SECTOR_BYTES)))
+        };
+        let (Some(one), Some(other)) = (part(one), part(other)) else { return true };
+        one.start < other.end && other.start < one.end
+    }
+
+    /// What uses `made`, which is made of `device`.
+    fn of_made(&self, device: &str, made: &MadeOf, depth: u32) -> Option<DiskUse> {
+        if !made.is_loop || depth == STACK_MAX {
+            let kind = UseKind::Held { by: made.by.clone() };
+            return Some(DiskUse { device: device.to_owned(), kind });
+        }
+        self.of_device(&made.by, number_of(self.sysfs, &made.by), depth + 1)
     }
 }
 
@@ -190,6 +237,48 @@ mod tests {
         machine.mount("259:7");
         let found = machine.in_use().unwrap();
         assert!(found.contains("loop0, and loop0p1 is mounted at /mnt"), "{found}");
+    }
+
+    fn of_partition(machine: &Machine) -> Option<DiskUse> {
+        let sysfs = Sysfs::at(machine.root.path(), Arc::new(System::default()));
+        let uses = Uses { snapshot: Snapshot::without_programs(&sysfs), sysfs: &sysfs };
+        uses.of_device("loop0p1", Some((259, 7)), 0).or_else(|| uses.of_what_holds("loop0p1", 0))
+    }
+
+    #[test]
+    fn what_uses_the_whole_disk_uses_its_partition_and_what_is_beside_it_does_not() {
+        let machine = Machine::new();
+        machine.put("sys/class/block/loop0/loop0p2/dev", "259:8\n");
+        machine.put("sys/class/block/loop0/loop0p2/size", "1\n");
+        machine.put("sys/class/block/loop0/loop0p2/partition", "2\n");
+        machine.mount("259:8");
+        assert_eq!(of_partition(&machine), None);
+        machine.mount("7:0");
+        assert_eq!(of_partition(&machine).unwrap().to_string(), "loop0 is mounted at /mnt");
+        machine.mount("0:1");
+        machine.put("sys/class/block/loop1/dev", "7:1\n");
+        machine.put("sys/class/block/loop1/loop/backing_file", "/dev/loop0\n");
+        assert_eq!(of_partition(&machine), None);
+        machine.mount("7:1");
+        assert_eq!(of_partition(&machine).unwrap().to_string(), "loop1 is mounted at /mnt");
+        machine.mount("0:1");
+        fs::create_dir_all(machine.path("sys/class/block/loop0/holders/dm-3")).unwrap();
+        assert_eq!(of_partition(&machine).unwrap().to_string(), "loop0 is held by dm-3");
+    }
+
+    #[test]
+    fn loop_devices_of_one_file() {
+        let machine = Machine::new();
+        let image = format!("{}\n", machine.image.display());
+        machine.put("sys/class/block/loop0/loop/offset", "0\n");
+        machine.put("sys/class/block/loop1/dev", "7:1\n");
+        machine.put("sys/class/block/loop1/size", "1\n");
+        machine.put("sys/class/block/loop1/loop/backing_file", &image);
+        machine.put("sys/class/block/loop1/loop/offset", "511\n");
+        machine.mount("7:1");
+        assert_eq!(of_partition(&machine).unwrap().to_string(), "loop1 is mounted at /mnt");
+        machine.put("sys/class/block/loop1/loop/offset", "512\n");
+        assert_eq!(of_partition(&machine), None);
     }
 
     #[test]

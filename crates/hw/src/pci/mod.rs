@@ -13,6 +13,7 @@ mod function;
 mod give_back;
 mod group;
 mod in_use;
+mod loops;
 mod node;
 mod ops;
 mod process;
@@ -33,6 +34,7 @@ pub use function::{KernelDisk, KernelPartition, NvmeFunction, PcieLink, addresse
 pub use give_back::GivenBack;
 pub use group::{GroupMember, IommuGroup};
 pub use in_use::in_use;
+pub use loops::LoopFile;
 pub use node::NodeOwner;
 pub use ops::{Claim, SysfsOps, System};
 pub use repair::{Repaired, repair};

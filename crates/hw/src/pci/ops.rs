@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::loops::{self, LoopFile};
 use super::node::NodeOwner;
 
 /// How long the kernel may take over one write. Unbinding a controller that does not answer takes it longest: its driver waits for the shutdown.
@@ -30,6 +31,8 @@ pub trait SysfsOps: fmt::Debug + Send + Sync {
     fn load_module(&self, name: &str) -> io::Result<()>;
     /// Holds a block device exclusively (`O_EXCL`): EBUSY if anything else does, a mount included.
     fn claim(&self, node: &Path) -> io::Result<Claim>;
+    /// What a loop device is made of.
+    fn loop_file(&self, node: &Path) -> io::Result<LoopFile>;
     /// Whether the VFIO group of `node` is open in some process.
     fn is_open(&self, node: &Path) -> bool;
     /// Whose a device node is.
@@ -103,6 +106,10 @@ impl SysfsOps for System {
         // For reading: udev looks again at a disk that was open for writing.
         let flags = libc::O_EXCL | libc::O_NONBLOCK;
         Ok(Claim(Some(OpenOptions::new().read(true).custom_flags(flags).open(node)?)))
+    }
+
+    fn loop_file(&self, node: &Path) -> io::Result<LoopFile> {
+        loops::loop_file(node)
     }
 
     fn is_open(&self, node: &Path) -> bool {

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::function::{KernelDisk, NvmeFunction};
+use super::loops::LoopFile;
 use super::ops::Claim;
 use super::process;
 use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names};
@@ -105,11 +107,41 @@ pub(super) struct Snapshot {
 /// A device made of another, or of a file, without being listed as its holder.
 pub(super) struct MadeOf {
     /// What it is made of, as the kernel names it.
-    pub beneath: PathBuf,
+    name: PathBuf,
+    /// The same without a name, if the kernel tells this process.
+    file: Option<LoopFile>,
     /// E.g. `loop3`, `NVMe target nqn…`.
     pub by: String,
     /// Whether it is a loop device, which by itself writes nothing.
     pub is_loop: bool,
+}
+
+impl MadeOf {
+    /// Whether it is made of the file that `meta` is of.
+    pub fn is_of_file(&self, meta: &Metadata) -> bool {
+        let file = (meta.dev(), meta.ino());
+        match self.file {
+            Some(beneath) => beneath.file == file,
+            None => fs::metadata(&self.name).is_ok_and(|named| (named.dev(), named.ino()) == file),
+        }
+    }
+
+    /// Whether it is made of block device `name`.
+    pub fn is_of_device(&self, sysfs: &Sysfs, name: &str, number: Option<DeviceNumber>) -> bool {
+        match self.file {
+            Some(beneath) => beneath.device.is_some() && beneath.device == number,
+            None => sysfs.node_name(&self.name).as_deref() == Some(name),
+        }
+    }
+
+    /// Whether it is made of the same file or block device as `other`.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        match (self.file, other.file) {
+            (Some(one), Some(other)) if one.device.is_some() => one.device == other.device,
+            (Some(one), Some(other)) => one == other,
+            _ => self.name == other.name,
+        }
+    }
 }
 
 impl Snapshot {
@@ -163,10 +195,10 @@ impl Snapshot {
         let before = uses.len();
         let dir = sysfs.sys.join("class/block").join(&disk.name);
         self.uses_of_device(sysfs, &disk.name, disk.number, &dir, uses);
-        self.made_of_device(sysfs, &disk.name, uses);
+        self.made_of_device(sysfs, &disk.name, disk.number, uses);
         for part in &disk.partitions {
             self.uses_of_device(sysfs, &part.name, part.number, &dir.join(&part.name), uses);
-            self.made_of_device(sysfs, &part.name, uses);
+            self.made_of_device(sysfs, &part.name, part.number, uses);
         }
         let explained = uses[before..].iter().any(DiskUse::forbids);
         if !explained && is_busy(sysfs.ops().claim(&sysfs.dev.join(&disk.name)).as_ref()) {
@@ -201,8 +233,14 @@ impl Snapshot {
         }
     }
 
-    fn made_of_device(&self, sysfs: &Sysfs, name: &str, uses: &mut Vec<DiskUse>) {
-        let made = self.made_of.iter().filter(|made| sysfs.node_name(&made.beneath).as_deref() == Some(name));
+    fn made_of_device(
+        &self,
+        sysfs: &Sysfs,
+        name: &str,
+        number: Option<DeviceNumber>,
+        uses: &mut Vec<DiskUse>,
+    ) {
+        let made = self.made_of.iter().filter(|made| made.is_of_device(sysfs, name, number));
         uses.extend(
             made.map(|made| DiskUse { device: name.to_owned(), kind: UseKind::Held { by: made.by.clone() } }),
         );
@@ -321,8 +359,8 @@ pub(super) fn made_of(sysfs: &Sysfs) -> Vec<MadeOf> {
         // A file's name may be any bytes.
         let Ok(mut bytes) = fs::read(&file) else { continue };
         bytes.pop_if(|byte| *byte == b'\n');
-        let beneath = PathBuf::from(OsString::from_vec(bytes));
-        made.push(MadeOf { beneath, by: name, is_loop: true });
+        let file = sysfs.ops().loop_file(&sysfs.dev.join(&name)).ok();
+        made.push(MadeOf { name: OsString::from_vec(bytes).into(), file, by: name, is_loop: true });
     }
     let target = sysfs.sys.join("kernel/config/nvmet/subsystems");
     for subsystem in names(&target) {
@@ -333,8 +371,8 @@ pub(super) fn made_of(sysfs: &Sysfs) -> Vec<MadeOf> {
                 continue;
             }
             let by = format!("NVMe target {subsystem}");
-            let beneath = attribute(&dir.join("device_path"));
-            made.extend(beneath.map(|path| MadeOf { beneath: path.into(), by, is_loop: false }));
+            let path = attribute(&dir.join("device_path"));
+            made.extend(path.map(|path| MadeOf { name: path.into(), file: None, by, is_loop: false }));
         }
     }
     made

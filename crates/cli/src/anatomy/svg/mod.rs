@@ -86,8 +86,8 @@ impl Ink {
     }
 }
 
-/// The picture's style sheet: who prefers it dark has it dark. (Shapes have their colours on white
-/// themselves, for programs that know no style sheets.)
+/// The picture's style sheet, with dark colours for readers who prefer them. (Each shape also has its
+/// colour on white as an attribute, since some programs read no style sheets.)
 fn style() -> String {
     let rule = |ink: Ink| {
         let (class, [_, dark]) = (ink.class(), ink.colours());
@@ -306,7 +306,7 @@ mod tests {
         assert!(open.is_empty(), "{open:?}");
     }
 
-    /// Whatever is drawn has another colour where the reader prefers it dark.
+    /// Everything drawn has a second colour for readers who prefer a dark background.
     #[test]
     fn there_is_a_dark_one() {
         let svg = draw(&anatomy(true));

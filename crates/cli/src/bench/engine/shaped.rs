@@ -109,7 +109,8 @@ impl<C: BlockChannel> Engine<'_, C> {
         self.ring(round);
     }
 
-    /// Flushes, pauses and waits until `io` may be submitted; false if the turn has ended before.
+    /// Flushes, pauses and waits until `io` may be submitted; false if the turn has ended before,
+    /// or if others of its flow are to go first.
     fn is_time_for<S: Source, R: Record>(&mut self, io: &Io, round: &mut Round<'_, S, R>) -> bool {
         if round.shape.is_flush_due() {
             self.ring(round);
@@ -134,6 +135,20 @@ impl<C: BlockChannel> Engine<'_, C> {
             self.drain(round);
             self.pause(due_ns, 0, round);
         }
+        if round.ended.is_none()
+            && let Some(sleep) = round.shape.waits_for_flow()
+        {
+            self.ring(round);
+            if !sleep.is_zero() {
+                self.drain(round);
+                let until_ns = self.clock.now_ns() + sleep.as_nanos() as u64;
+                self.pause(until_ns, 0, round);
+            } else if self.out() == 0 {
+                // Nothing to take back meanwhile.
+                std::thread::yield_now();
+            }
+            return false;
+        }
         round.ended.is_none()
     }
 
@@ -145,6 +160,7 @@ impl<C: BlockChannel> Engine<'_, C> {
             round.ended = Some(quarantined());
             return;
         };
+        let io = &Io { ioprio: round.shape.priority(io), ..*io };
         buf.set_len(io.bytes);
         round.source.prepare(slot, io, &mut buf);
         if self.slots.batch.is_empty() && round.shape.batch().submit > 1 {
@@ -152,6 +168,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
         let mut request = self.request(slot, io, buf).user_data(slot as u64);
         request.fua = round.shape.fua && io.dir == Dir::Write;
+        request.ioprio = io.ioprio;
         let start_ns = self.clock.now_ns();
         if let Err(rejected) = self.channel.enqueue(request) {
             self.give_back(slot, rejected.request.buf);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::super::loops::LoopFile;
 use super::super::node::NodeOwner;
 use super::super::ops::{Claim, SysfsOps};
 use super::super::{NvmeFunction, PciAddress, Sysfs, scan};
@@ -455,6 +456,11 @@ impl SysfsOps for Sim {
             true => Err(io::Error::from_raw_os_error(libc::EBUSY)),
             false => Ok(Claim::default()),
         }
+    }
+
+    /// As for who may not open it.
+    fn loop_file(&self, _: &Path) -> io::Result<LoopFile> {
+        Err(io::ErrorKind::PermissionDenied.into())
     }
 
     fn is_open(&self, node: &Path) -> bool {
