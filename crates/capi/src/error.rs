@@ -13,7 +13,7 @@ use meantime::posix::Errno;
 pub struct Failed(pub c_int);
 
 /// What a call returns.
-pub type Answer = Result<c_int, Failed>;
+pub(crate) type Answer = Result<c_int, Failed>;
 
 thread_local! {
     static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
@@ -22,7 +22,7 @@ thread_local! {
 /// Remembers `text` for this thread. `errno` is positive.
 #[cold]
 #[inline(never)]
-pub fn fail(errno: c_int, text: impl Display) -> Failed {
+pub(crate) fn fail(errno: c_int, text: impl Display) -> Failed {
     let mut text = text.to_string();
     text.retain(|c| c != '\0');
     // A thread that is ending has no room for it any more.
@@ -33,7 +33,7 @@ pub fn fail(errno: c_int, text: impl Display) -> Failed {
 /// The caller's mistake, in the arguments of `call`.
 #[cold]
 #[inline(never)]
-pub fn misuse(call: &str, what: impl Display) -> Failed {
+pub(crate) fn misuse(call: &str, what: impl Display) -> Failed {
     fail(libc::EINVAL, format_args!("{call}: {what}"))
 }
 
@@ -66,26 +66,26 @@ pub extern "C" fn mt_strerror(error: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-pub fn open_failed(error: &OpenError) -> Failed {
+pub(crate) fn open_failed(error: &OpenError) -> Failed {
     fail(Errno::from(error).0, error)
 }
 
-pub fn channel_failed(error: &ChannelError) -> Failed {
+pub(crate) fn channel_failed(error: &ChannelError) -> Failed {
     fail(Errno::from(error).0, error)
 }
 
-pub fn hw_failed(error: &HwError) -> Failed {
+pub(crate) fn hw_failed(error: &HwError) -> Failed {
     fail(Errno::from(error).0, error)
 }
 
 /// A request that was not taken.
-pub fn submit_failed(call: &str, error: &SubmitError) -> Failed {
+pub(crate) fn submit_failed(call: &str, error: &SubmitError) -> Failed {
     fail(Errno::from(error).0, format_args!("{call}: {error}"))
 }
 
 /// A request that was not done.
 #[cold]
 #[inline(never)]
-pub fn io_failed(error: &IoError) -> Failed {
+pub(crate) fn io_failed(error: &IoError) -> Failed {
     fail(Errno::from(error).0, error)
 }

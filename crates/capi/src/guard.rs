@@ -9,7 +9,7 @@ use crate::lane::Lane;
 use crate::shell::{Kind, Shell, State};
 
 /// Runs `body`, which is all of the function `call`.
-pub fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
+pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => answer,
         Ok(Err(Failed(error))) => error,
@@ -23,7 +23,7 @@ pub fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
 /// # Safety
 /// `channel` is NULL or the address of a handle, and no other thread uses it meanwhile.
 #[inline(always)]
-pub unsafe fn on_channel(
+pub(crate) unsafe fn on_channel(
     call: &str,
     channel: *const Shell<Lane>,
     body: impl FnOnce(&mut Lane) -> Answer,
@@ -56,7 +56,7 @@ fn panicked(call: &str, payload: Box<dyn Any + Send>) -> c_int {
 /// Why the handle `ptr` of kind `T` cannot be used.
 #[cold]
 #[inline(never)]
-pub fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
+pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
     let name = T::NAME;
     if ptr.is_null() {
         return misuse(call, format_args!("the {name} is NULL"));
@@ -80,7 +80,7 @@ pub fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
 }
 
 /// Closes a handle. NULL is fine.
-pub fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(T)) -> c_int {
+pub(crate) fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(T)) -> c_int {
     if ptr.is_null() {
         return 0;
     }
@@ -101,7 +101,7 @@ pub fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(T)) -> 
 ///
 /// # Safety
 /// `text` is NULL or ends with a NUL, and stays as it is for `'a`.
-pub unsafe fn text<'a>(call: &str, name: &str, text: *const c_char) -> Result<&'a str, Failed> {
+pub(crate) unsafe fn text<'a>(call: &str, name: &str, text: *const c_char) -> Result<&'a str, Failed> {
     if text.is_null() {
         return Err(misuse(call, format_args!("{name} is NULL")));
     }
@@ -111,7 +111,7 @@ pub unsafe fn text<'a>(call: &str, name: &str, text: *const c_char) -> Result<&'
 }
 
 /// The place where C wants a result, if it gave one.
-pub fn out<T>(call: &str, name: &str, place: *mut T) -> Result<*mut T, Failed> {
+pub(crate) fn out<T>(call: &str, name: &str, place: *mut T) -> Result<*mut T, Failed> {
     if place.is_null() { Err(misuse(call, format_args!("{name} is NULL"))) } else { Ok(place) }
 }
 

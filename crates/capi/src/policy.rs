@@ -46,7 +46,7 @@ fn encode(policy: Policy) -> Option<u64> {
 
 /// The policy of a request; `None` is the channel's.
 #[inline(always)]
-pub fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> {
+pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> {
     if number == 0 {
         return Ok(None);
     }
@@ -77,14 +77,14 @@ pub fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> {
 ///
 /// # Safety
 /// As [`text`].
-pub unsafe fn named(call: &str, name: *const c_char) -> Result<Policy, Failed> {
+pub(crate) unsafe fn named(call: &str, name: *const c_char) -> Result<Policy, Failed> {
     // SAFETY: the caller's promise.
     let name = unsafe { text(call, "policy", name) }?;
     name.parse::<Policy>().map_err(|error| misuse(call, error))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_policy_parse(name: *const c_char, policy: *mut u64) -> c_int {
+pub(crate) unsafe extern "C" fn mt_policy_parse(name: *const c_char, policy: *mut u64) -> c_int {
     const CALL: &str = "mt_policy_parse";
     guarded(CALL, || -> Answer {
         let place = out(CALL, "policy", policy)?;

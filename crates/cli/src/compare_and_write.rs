@@ -18,7 +18,7 @@ use crate::signal;
 const DIFFERS: u8 = 3;
 
 /// Runs the command.
-pub fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
     let pipe = Path::new("-");
     if args.expect == pipe && args.write == pipe {

@@ -8,13 +8,13 @@ use meantime::block::OpenError;
 use crate::job::{JobError, JobErrors, Origin};
 
 /// Something failed, or was found to be wrong.
-pub const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 /// The command line cannot be obeyed as it was written.
-pub const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// A line each; most often one.
     messages: Vec<String>,
     code: u8,
@@ -22,30 +22,30 @@ pub struct Failure {
 
 impl Failure {
     /// A failure: `message` says what, where, and what to do.
-    pub fn new(message: impl Display) -> Self {
+    pub(crate) fn new(message: impl Display) -> Self {
         Self { messages: vec![one_line(&message.to_string())], code: FAILED }
     }
 
     /// A command line that cannot be obeyed.
-    pub fn usage(message: impl Display) -> Self {
+    pub(crate) fn usage(message: impl Display) -> Self {
         Self { messages: vec![one_line(&message.to_string())], code: USAGE }
     }
 
     /// The same with the exit code that its command has for a failure; a usage error stays one.
-    pub fn with_code(self, code: u8) -> Self {
+    pub(crate) fn with_code(self, code: u8) -> Self {
         let code = if self.code == USAGE { USAGE } else { code };
         Self { code, ..self }
     }
 
     /// The lines to stderr.
-    pub fn show(&self) {
+    pub(crate) fn show(&self) {
         for message in &self.messages {
             eprintln!("meantime: {message}");
         }
     }
 
     /// For the shell.
-    pub fn exit_code(&self) -> ExitCode {
+    pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }
 }
@@ -74,7 +74,7 @@ impl From<JobErrors> for Failure {
 }
 
 /// The error of a device with the device's name, unless it has it already. A wrong URI is one of usage.
-pub fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
+pub(crate) fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
     let text = error.to_string();
     let text = if text.contains(uri) { text } else { format!("{uri}: {text}") };
     match error.downcast_ref() {
@@ -84,7 +84,7 @@ pub fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
 }
 
 /// A warning to stderr: the command goes on.
-pub fn warn(message: impl Display) {
+pub(crate) fn warn(message: impl Display) {
     eprintln!("meantime: warning: {}", one_line(&message.to_string()));
 }
 

@@ -1,7 +1,7 @@
 //! Figures in words: bytes and times as people write them.
 
 /// `4096` → `4 KiB`, `268435456` → `256 MiB`; bytes where nothing divides.
-pub fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in units {
         if bytes >> shift > 0 {
@@ -17,7 +17,7 @@ pub fn bytes(bytes: u64) -> String {
 }
 
 /// `1234` → `1.23 µs`: three digits in the unit that suits.
-pub fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     let (scaled, unit) = match ns {
         ns if ns >= 1e9 => (ns / 1e9, "s"),
         ns if ns >= 1e6 => (ns / 1e6, "ms"),

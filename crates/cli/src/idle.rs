@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// An idle state, as cpuidle has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdleState {
+pub(crate) struct IdleState {
     /// E.g. `C6`.
     pub name: String,
     /// In the driver's words.
@@ -22,7 +22,7 @@ pub struct IdleState {
 
 /// What there is to know about idling.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Idle {
+pub(crate) struct Idle {
     /// Of the CPU that was asked for; shallowest first.
     pub states: Vec<IdleState>,
     /// Who knows the states, e.g. `intel_idle`; `None` where the kernel has none, or hides it.
@@ -47,7 +47,7 @@ const OPTIONS: [&str; 8] = [
 
 impl Idle {
     /// Of CPU `cpu`.
-    pub fn probe(cpu: usize) -> Self {
+    pub(crate) fn probe(cpu: usize) -> Self {
         Self::probe_in(Path::new("/"), cpu)
     }
 
@@ -81,7 +81,7 @@ impl Idle {
     }
 
     /// For people: a line for each state.
-    pub fn lines(&self, virtual_machine: bool) -> Vec<String> {
+    pub(crate) fn lines(&self, virtual_machine: bool) -> Vec<String> {
         let mut lines = Vec::new();
         let by = |what: &str, name: &Option<String>| format!("{what} {}", name.as_deref().unwrap_or("none"));
         let options =
@@ -112,7 +112,7 @@ impl Idle {
     }
 
     /// For programs.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let states = self.states.iter().map(|state| {
             json!({
                 "name": state.name,

@@ -32,7 +32,7 @@ impl Fact {
 }
 
 /// Runs the command.
-pub fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
     // A device that was taken from the kernel's driver is given back first.
     signal::catch();

@@ -13,7 +13,7 @@ const SCHEMES: [&str; 5] = ["mem:", "file:", "vfio:", "vfio-user:", "kernel:"];
 
 /// A device, and a path in its file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
+pub(crate) struct Location {
     /// The device's URI.
     pub device: String,
     /// The path in it, which begins with a slash; `None`: the text names the device only.
@@ -26,7 +26,7 @@ impl Location {
     ///
     /// # Errors
     /// There is no scheme, or what is before the path is no device URI.
-    pub fn parse(text: &OsStr) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
         Self::parse_with(text, |file| file.exists())
     }
 
@@ -60,7 +60,7 @@ impl Location {
     }
 
     /// The path; the root directory if there is none.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new("/"))
     }
 }

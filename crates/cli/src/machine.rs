@@ -6,7 +6,7 @@ use meantime::hw::cpu;
 use serde_json::{Map, Value, json};
 
 /// The git revision, or the version where there was no git.
-pub const REVISION: &str = env!("MEANTIME_REVISION");
+pub(crate) const REVISION: &str = env!("MEANTIME_REVISION");
 
 /// Between two facts.
 const SEPARATOR: &str = " · ";
@@ -16,7 +16,7 @@ const COLUMNS_MOST: usize = 118;
 
 /// What the figures were measured on.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// The CPU's name.
     pub cpu: String,
     /// How many CPUs this process may use.
@@ -33,7 +33,7 @@ pub struct Machine {
 
 impl Machine {
     /// This one.
-    pub fn probe() -> Self {
+    pub(crate) fn probe() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
             let line =
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// For people: one line, or as many as it takes where names are long.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let place = if self.virtual_machine { "virtual machine" } else { "no virtual machine" };
         let isolated = if self.isolcpus.is_empty() { "none" } else { &self.isolcpus };
         let facts = [
@@ -82,7 +82,7 @@ impl Machine {
     }
 
     /// The same for programs.
-    pub fn json(&self) -> Map<String, Value> {
+    pub(crate) fn json(&self) -> Map<String, Value> {
         let facts = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "revision": REVISION,
@@ -101,12 +101,12 @@ impl Machine {
 }
 
 /// Memory that programs can still have, in bytes; `None` if the kernel does not say.
-pub fn available_bytes() -> Option<u64> {
+pub(crate) fn available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable:")
 }
 
 /// The machine's memory in bytes; `None` if the kernel does not say.
-pub fn total_bytes() -> Option<u64> {
+pub(crate) fn total_bytes() -> Option<u64> {
     meminfo_bytes("MemTotal:")
 }
 

@@ -9,17 +9,17 @@ use serde_json::Value;
 use crate::failure::Failure;
 
 /// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest is dropped.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
 /// The same of what need not be UTF-8: names of files.
-pub fn print_bytes(text: &[u8]) -> Result<(), Failure> {
+pub(crate) fn print_bytes(text: &[u8]) -> Result<(), Failure> {
     print_while_read(text).map(drop)
 }
 
 /// The same; false if the reader has gone, and there is no use in going on.
-pub fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
+pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -30,7 +30,7 @@ pub fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
 
 /// How wide text may be that is a table: as wide as the terminal it goes to, 120 columns in a file or pipe.
 /// COLUMNS overrides both, as it does for other programs.
-pub fn columns() -> usize {
+pub(crate) fn columns() -> usize {
     const ELSEWHERE: usize = 120;
     const LEAST: usize = 40;
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -42,7 +42,7 @@ pub fn columns() -> usize {
 }
 
 /// `text` in lines of `columns` at most; a word that is wider is left whole.
-pub fn wrapped(text: &str, columns: usize) -> String {
+pub(crate) fn wrapped(text: &str, columns: usize) -> String {
     let (mut out, mut at) = (String::new(), 0);
     for word in text.split_whitespace() {
         let width = word.chars().count();
@@ -58,14 +58,14 @@ pub fn wrapped(text: &str, columns: usize) -> String {
 }
 
 /// The JSON text of `value`, for people and programs.
-pub fn json_text(value: &Value) -> String {
+pub(crate) fn json_text(value: &Value) -> String {
     // A `Value` always has a text.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
 /// Where the JSON goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JsonTarget {
+pub(crate) enum JsonTarget {
     /// Standard output; the text goes to stderr then.
     Stdout,
     /// A file, replaced as a whole.
@@ -74,7 +74,7 @@ pub enum JsonTarget {
 
 impl JsonTarget {
     /// `-` or a path. A path that cannot be written is found now, not after the run.
-    pub fn prepare(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn prepare(path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
@@ -83,7 +83,7 @@ impl JsonTarget {
     }
 
     /// Writes `value`: a file has the old contents or the new, never a part.
-    pub fn write(&self, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn write(&self, value: &Value) -> Result<(), Failure> {
         let text = json_text(value);
         match self {
             Self::Stdout => print(&text),
@@ -96,14 +96,14 @@ impl JsonTarget {
 
 /// A file for something else than JSON, replaced as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileTarget {
+pub(crate) struct FileTarget {
     path: PathBuf,
     what: &'static str,
 }
 
 impl FileTarget {
     /// `path`, which the option `option` names for `what`. One that cannot be written is found now, not after the run.
-    pub fn prepare(path: &Path, what: &'static str, option: &str) -> Result<Self, Failure> {
+    pub(crate) fn prepare(path: &Path, what: &'static str, option: &str) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Err(Failure::usage(format_args!(
                 "{option}: {what} goes to a file, not to standard output"
@@ -114,7 +114,7 @@ impl FileTarget {
     }
 
     /// Writes `text`: the file has the old contents or the new, never a part.
-    pub fn write(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
         let Self { path, what } = self;
         write_file(path, text.as_bytes())
             .map_err(|error| Failure::new(format_args!("cannot write {what} to {}: {error}", path.display())))
@@ -123,7 +123,7 @@ impl FileTarget {
 
 /// Where the HTML report goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HtmlTarget {
+pub(crate) enum HtmlTarget {
     /// Standard output; the text goes to stderr then.
     Stdout,
     /// A file, replaced as a whole.
@@ -132,7 +132,7 @@ pub enum HtmlTarget {
 
 impl HtmlTarget {
     /// As [`JsonTarget::prepare`].
-    pub fn prepare(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn prepare(path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
@@ -141,7 +141,7 @@ impl HtmlTarget {
     }
 
     /// Writes `page`: a file has the old contents or the new, never a part.
-    pub fn write(&self, page: &str) -> Result<(), Failure> {
+    pub(crate) fn write(&self, page: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => print(page),
             Self::File(path) => write_file(path, page.as_bytes()).map_err(|error| {
@@ -163,7 +163,7 @@ fn prepare_file(path: &Path, what: &str, option: &str) -> Result<(), Failure> {
 }
 
 /// Whether `path` can be written: found before the run, not after it.
-pub fn can_replace(path: &Path) -> io::Result<()> {
+pub(crate) fn can_replace(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
         // A file must be ours to write although it will be replaced; devices and pipes are written in place.
@@ -179,7 +179,7 @@ pub fn can_replace(path: &Path) -> io::Result<()> {
 }
 
 /// All of a file or pipe, unless it has more than `bytes_max`.
-pub fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
@@ -209,7 +209,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Has `write` write to `path`: a file has the old contents or the new, never a part.
-pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let buffered = |file: File| -> io::Result<File> {
         let mut out = io::BufWriter::with_capacity(1 << 18, file);
         write(&mut out)?;

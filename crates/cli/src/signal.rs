@@ -7,12 +7,12 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// Set once a signal asked for the end. Looked at between I/Os.
-pub static STOP: AtomicBool = AtomicBool::new(false);
+pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// Takes note of SIGINT, SIGTERM and SIGHUP from now on, each once: the next has its default effect. Under `nohup`, SIGHUP stays ignored.
-pub fn catch() {
+pub(crate) fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler: extern "C" fn(libc::c_int) = note;
         // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed; the handler only stores
@@ -37,11 +37,11 @@ extern "C" fn note(signal: libc::c_int) {
 }
 
 /// Whether the end was asked for.
-pub fn stopped() -> bool {
+pub(crate) fn stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
 /// The exit code a shell expects of a program that a signal ended: 130 for Ctrl-C.
-pub fn exit_code() -> Option<u8> {
+pub(crate) fn exit_code() -> Option<u8> {
     stopped().then(|| 128 + SIGNAL.load(Ordering::Relaxed) as u8)
 }

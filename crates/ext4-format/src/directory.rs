@@ -40,6 +40,7 @@ pub struct DirectoryEntry {
 
 /// A block of a directory, its checksum seen to.
 pub struct Block {
+    /// What is in it.
     pub bytes: Arc<[u8]>,
     /// Its number in the file system.
     pub number: u64,
@@ -49,15 +50,20 @@ pub struct Block {
 
 /// Where a name is.
 pub struct Place {
+    /// The inode that it names.
     pub ino: u32,
+    /// What that is, if the entry says so.
     pub file_type: Option<FileType>,
+    /// The block that has its entry.
     pub block: Block,
 }
 
 /// A directory that can be read.
 pub struct Directory<'a, S: Source> {
     volume: &'a Volume<S>,
+    /// Its inode.
     pub inode: &'a Inode,
+    /// How its blocks are laid out.
     pub shape: DirectoryShape,
     /// How many blocks it has.
     pub blocks: u32,
@@ -75,7 +81,9 @@ struct InlineParts<'a> {
 
 /// A node on the way from the root of an index to a leaf, and which of its entries leads on.
 pub struct Step {
+    /// The node.
     pub node: IndexNode,
+    /// The entry that leads on.
     pub index: usize,
     /// The node's block in the file system.
     pub number: u64,
@@ -83,7 +91,9 @@ pub struct Step {
 
 /// The way that an index shows to names of one hash.
 pub struct IndexPath {
+    /// The hash.
     pub hash: u32,
+    /// Which hash function the tree has.
     pub kind: HashKind,
     /// From the root on.
     pub steps: Vec<Step>,
@@ -129,6 +139,10 @@ impl From<Error> for Miss {
 }
 
 impl<'a, S: Source> Directory<'a, S> {
+    /// The directory that `inode` is.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`]; damage.
     pub fn open(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self, Error> {
         if inode.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -234,6 +248,10 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(None)
     }
 
+    /// The root of its hash tree, and the block that it is in.
+    ///
+    /// # Errors
+    /// Damage, or the source.
     pub fn root(&self) -> Result<(IndexRoot, u64), Error> {
         let bad = |number| self.corrupt(Defect::HashTree, number);
         let block = self.block(0)?.map_err(|_| bad(None))?;
@@ -253,6 +271,7 @@ impl<'a, S: Source> Directory<'a, S> {
         if superblock.features().has_compat(compat::DIR_INDEX) { self.hash_kind(version) } else { None }
     }
 
+    /// The hash of `name`, without the minor hash.
     pub fn hash(&self, kind: HashKind, name: &[u8]) -> u32 {
         self.full_hash(kind, name).0
     }

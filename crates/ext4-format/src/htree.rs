@@ -102,7 +102,7 @@ fn record_at(block: &[u8], offset: usize, shape: DirectoryShape) -> Option<usize
 }
 
 /// Whether `block` of an indexed directory can be a node of the tree: it holds one unused entry of its whole length.
-pub fn looks_like_node(block: &[u8], shape: DirectoryShape) -> bool {
+pub(crate) fn looks_like_node(block: &[u8], shape: DirectoryShape) -> bool {
     block.get(..4) == Some(&[0; 4]) && record_at(block, 0, shape) == Some(shape.block_bytes)
 }
 
@@ -167,12 +167,12 @@ impl IndexNode {
 
 /// Whether names with `hash` are looked for between two hashes of index entries; `high` is `None`
 /// behind the last.
-pub fn is_between(hash: u32, low: u32, high: Option<u32>) -> bool {
+pub(crate) fn is_between(hash: u32, low: u32, high: Option<u32>) -> bool {
     hash >= low & !1 && high.is_none_or(|high| hash < high & !1 || hash | 1 == high)
 }
 
 /// Whether the checksum of a root (`is_root`) or another node is right; `seed` is the directory's (`ext4_dx_csum_verify`).
-pub fn index_checksum_is_right(block: &[u8], is_root: bool, seed: u32) -> bool {
+pub(crate) fn index_checksum_is_right(block: &[u8], is_root: bool, seed: u32) -> bool {
     let start = if is_root { ROOT_START } else { NODE_START };
     let Some((numbers, _)) = block.get(start..).and_then(|rest| CountLimit::ref_from_prefix(rest).ok())
     else {

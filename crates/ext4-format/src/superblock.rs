@@ -436,12 +436,12 @@ pub(super) mod tests {
     }
 
     /// One of 65,536 blocks of 1 KiB, with extents and without checksums.
-    pub fn example() -> Superblock {
+    pub(crate) fn example() -> Superblock {
         Superblock::parse(&raw(), false).unwrap()
     }
 
     /// The same with checksums.
-    pub fn checksummed() -> Superblock {
+    pub(crate) fn checksummed() -> Superblock {
         let mut raw = raw();
         raw.feature_ro_compat = ro_compat::METADATA_CSUM.into();
         raw.checksum_type = 1;

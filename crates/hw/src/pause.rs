@@ -78,7 +78,7 @@ mod x86 {
     use super::Instruction;
 
     /// By CPUID: Fn0000_0007_ECX\[5\] (SDM vol. 2A, CPUID, leaf 07H), Fn8000_0001_ECX\[29\] (APM vol. 3, appendix E).
-    pub fn instruction() -> Option<Instruction> {
+    pub(super) fn instruction() -> Option<Instruction> {
         use core::arch::x86_64::{__cpuid, __cpuid_count};
         // These are unsafe in older toolchains; every x86-64 CPU has CPUID.
         #[allow(unused_unsafe)]
@@ -97,14 +97,14 @@ mod x86 {
     }
 
     #[inline(always)]
-    pub fn rdtsc() -> u64 {
+    pub(super) fn rdtsc() -> u64 {
         // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for the opposite of itself.
         unsafe { core::arch::x86_64::_rdtsc() }
     }
 
     /// Until the counter reaches `deadline_tsc`, or earlier.
     #[inline(always)]
-    pub fn tpause(deadline_tsc: u64) {
+    pub(super) fn tpause(deadline_tsc: u64) {
         // SAFETY: called only if CPUID has WAITPKG, at any privilege level (SDM: no fault then, since the register's bits 31:1 are 0; bit 0 = 0 asks
         // for C0.2, which helps the other hardware thread most). It reads EDX:EAX, changes the flags, and touches no memory (what the compiler need not know: a look at a queue stays where it is).
         unsafe {
@@ -120,7 +120,7 @@ mod x86 {
 
     /// For `ticks` of the counter, or shorter.
     #[inline(always)]
-    pub fn mwaitx(ticks: u32) {
+    pub(super) fn mwaitx(ticks: u32) {
         // Of its own line, so that nobody's store wakes us but an unlucky neighbour's on the stack.
         #[repr(align(64))]
         struct Line(#[allow(dead_code)] [u8; 64]);

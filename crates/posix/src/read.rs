@@ -32,7 +32,7 @@ impl RwFlags {
 }
 
 /// The most that one call reads (MAX_RW_COUNT of Linux).
-pub const MAX_READ_BYTES: usize = 0x7fff_f000;
+pub(crate) const MAX_READ_BYTES: usize = 0x7fff_f000;
 
 impl Description {
     #[inline]

@@ -24,7 +24,7 @@ const NAME_MAX: usize = 255;
 static INHERITED: AtomicPtr<Vec<u8>> = AtomicPtr::new(null_mut());
 
 /// Notes where this program begins, if that is with us.
-pub fn inherit() {
+pub(crate) fn inherit() {
     let Ok(link) = std::fs::read_link("/proc/self/cwd") else { return };
     let link = std::os::unix::ffi::OsStringExt::into_vec(link.into_os_string());
     if let Some(path) = path_in(&link) {
@@ -41,7 +41,7 @@ fn path_in(link: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// After mounting: the working directory that this program began in.
-pub fn settle(posix: &Posix) {
+pub(crate) fn settle(posix: &Posix) {
     let inherited = INHERITED.swap(null_mut(), Ordering::AcqRel);
     if inherited.is_null() {
         return;
@@ -60,13 +60,13 @@ fn home() -> Option<&'static Posix> {
 
 /// The working directory, if it is ours.
 #[inline]
-pub fn current() -> Option<(&'static Posix, Arc<Found>)> {
+pub(crate) fn current() -> Option<(&'static Posix, Arc<Found>)> {
     let posix = home()?;
     Some((posix, posix.cwd()?))
 }
 
 /// What changes the working directory to `place`.
-pub fn change(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
+pub(crate) fn change(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
     if !is_owner() {
         return Err(Errno(libc::EIO));
     }
@@ -112,7 +112,7 @@ fn send_kernel_away(path: &[u8]) -> Result<(), Errno> {
 }
 
 /// The kernel has changed the working directory: it is none of ours.
-pub fn left(result: c_int) -> c_int {
+pub(crate) fn left(result: c_int) -> c_int {
     if result == 0 && is_owner() {
         INHERITED.store(null_mut(), Ordering::Release);
         if let Some(posix) = mounted().filter(|posix| posix.cwd().is_some()) {

@@ -15,11 +15,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 static KEPT: [AtomicPtr<Walk>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
 /// A piece, which is given back when this is dropped.
-pub struct Lent(NonNull<Walk>);
+pub(crate) struct Lent(NonNull<Walk>);
 
 impl Lent {
     /// `None`: the kernel has no memory.
-    pub fn take() -> Option<Self> {
+    pub(crate) fn take() -> Option<Self> {
         let kept = KEPT.iter().find_map(|kept| NonNull::new(kept.swap(null_mut(), Ordering::AcqRel)));
         kept.or_else(map).map(Self)
     }

@@ -25,7 +25,7 @@ impl Drop for Mapped {
 
 /// # Safety
 /// As mmap(2); `fd` is ours, `kernel` the C library's `mmap`.
-pub unsafe fn map(
+pub(crate) unsafe fn map(
     kernel: Mmap,
     address: *mut c_void,
     bytes: size_t,

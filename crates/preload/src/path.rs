@@ -50,7 +50,7 @@ fn whose<'p>(settings: &Settings, at: c_int, path: &'p [u8]) -> Whose<'p> {
 }
 
 /// The descriptor that `path` names, if it is one of those paths.
-pub fn named_descriptor(path: &[u8]) -> Option<c_int> {
+pub(crate) fn named_descriptor(path: &[u8]) -> Option<c_int> {
     let number = match path {
         b"/dev/stdin" => return Some(0),
         [b'/', b'd', b'e', b'v', b'/', b'f', b'd', b'/', number @ ..] => number,
@@ -65,7 +65,7 @@ pub fn named_descriptor(path: &[u8]) -> Option<c_int> {
 /// # Safety
 /// `path` is NULL or ends.
 #[inline]
-pub unsafe fn on_path<R: Answer>(
+pub(crate) unsafe fn on_path<R: Answer>(
     at: c_int,
     path: *const c_char,
     follow: bool,
@@ -183,7 +183,7 @@ fn cross<R: Answer>(
 /// # Safety
 /// `path` is NULL or ends.
 #[inline]
-pub unsafe fn on_path_or_fd<R: Answer>(
+pub(crate) unsafe fn on_path_or_fd<R: Answer>(
     at: c_int,
     path: *const c_char,
     flags: c_int,
@@ -208,7 +208,7 @@ pub unsafe fn on_path_or_fd<R: Answer>(
 }
 
 /// What `ours` does with what descriptor `fd` of ours stands for.
-pub fn on_descriptor<R>(
+pub(crate) fn on_descriptor<R>(
     fd: c_int,
     ours: impl FnOnce(&'static Posix, Place) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
@@ -221,7 +221,7 @@ pub fn on_descriptor<R>(
 ///
 /// # Safety
 /// `text` is NULL or ends, and stays as it is for `'a`.
-pub unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Errno> {
+pub(crate) unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Errno> {
     if text.is_null() {
         return Err(Errno(libc::EFAULT));
     }
@@ -233,7 +233,7 @@ pub unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Errno> {
 ///
 /// # Safety
 /// `to` has room for `room` bytes.
-pub unsafe fn copy_out(from: &[u8], to: *mut c_char, room: usize) -> usize {
+pub(crate) unsafe fn copy_out(from: &[u8], to: *mut c_char, room: usize) -> usize {
     let bytes = from.len().min(room);
     if bytes > 0 {
         // SAFETY: the caller's promise; `from` is our own.

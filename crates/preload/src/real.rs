@@ -29,7 +29,7 @@ unsafe extern "C" fn missing() -> isize {
 }
 
 #[inline(always)]
-pub fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub(crate) fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = cell.load(Ordering::Relaxed);
     if known.is_null() { look_up(cell, name) } else { known }
 }
@@ -46,18 +46,18 @@ fn look_up(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-pub fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() }
 }
 
-pub fn set_errno(errno: c_int) {
+pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() = errno }
 }
 
 /// What a function returns, as far as failing goes.
-pub trait Answer: Copy {
+pub(crate) trait Answer: Copy {
     /// What says that errno says why.
     const FAILED: Self;
 
@@ -99,7 +99,7 @@ impl<T> Answer for *mut T {
 
 /// What the caller gets: the value, or errno and what says so.
 #[inline]
-pub fn answer<R: Answer>(result: Result<R, Errno>) -> R {
+pub(crate) fn answer<R: Answer>(result: Result<R, Errno>) -> R {
     result.unwrap_or_else(|Errno(errno)| {
         set_errno(errno);
         R::FAILED
@@ -111,13 +111,13 @@ unsafe extern "C" {
 }
 
 /// While it lives, this thread is not cancelled: it may hold locks of ours.
-pub struct NotCancelled {
+pub(crate) struct NotCancelled {
     before: c_int,
 }
 
 impl NotCancelled {
     #[inline]
-    pub fn enter() -> Self {
+    pub(crate) fn enter() -> Self {
         const PTHREAD_CANCEL_DISABLE: c_int = 1;
         let mut before = 0;
         // SAFETY: a state that there is, and a variable of our own.
@@ -137,7 +137,7 @@ impl Drop for NotCancelled {
 /// Where a thread that was cancelled ends, as in the C library's function of that name. To be called
 /// before anything is held: the thread does not come back.
 #[inline(always)]
-pub fn cancellation_point() {
+pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
         fn pthread_testcancel();
     }
@@ -151,7 +151,7 @@ pub fn cancellation_point() {
 /// Runs `body`, which is ours: a panic ends here, as EIO, since C cannot be unwound through. Errno stays as it is unless it fails.
 /// In a child that has neither our threads nor a way to get them everything fails (`state`).
 #[inline]
-pub fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
+pub(crate) fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
     if fork::is_child() {
         set_errno(libc::EIO);
         return R::FAILED;

@@ -43,18 +43,18 @@ thread_local! {
 }
 
 /// Marks this thread as inside for as long as it lives.
-pub struct Inside {
+pub(crate) struct Inside {
     before: bool,
     _ours: Ours,
 }
 
 impl Inside {
-    pub fn enter() -> Self {
+    pub(crate) fn enter() -> Self {
         let before = INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true);
         Self { before, _ours: Ours::enter() }
     }
 
-    pub fn is_here() -> bool {
+    pub(crate) fn is_here() -> bool {
         INSIDE.try_with(Cell::get).unwrap_or(true)
     }
 }
@@ -133,19 +133,19 @@ extern "C" fn at_exit() {
 
 /// The settings, if there are any and this is not a call of our own.
 #[inline]
-pub fn settings() -> Option<&'static Settings> {
+pub(crate) fn settings() -> Option<&'static Settings> {
     // SAFETY: never freed once it is there.
     unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }
 }
 
 /// Whether this process, and not the child of a vfork that borrows its memory, owns what is known here.
-pub fn is_owner() -> bool {
+pub(crate) fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == process()
 }
 
 /// What is mounted, if it is by now.
 #[inline]
-pub fn mounted() -> Option<&'static Posix> {
+pub(crate) fn mounted() -> Option<&'static Posix> {
     // SAFETY: never freed once it is there.
     let posix = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() };
     if posix.is_some() { posix } else { mounted_after_fork() }
@@ -162,7 +162,7 @@ fn mounted_after_fork() -> Option<&'static Posix> {
 
 /// What descriptor `fd` stands for, if it is ours.
 #[inline]
-pub fn descriptor(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
+pub(crate) fn descriptor(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
     // SAFETY: never freed once it is there.
     match unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
         Some(posix) => posix.descriptors().get(fd),
@@ -181,7 +181,7 @@ fn descriptor_after_fork(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
 
 /// Whether `fd` is ours; in a child, without mounting for it.
 #[inline]
-pub fn is_ours(fd: c_int) -> bool {
+pub(crate) fn is_ours(fd: c_int) -> bool {
     // SAFETY: never freed once they are there.
     let (now, before) =
         unsafe { (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref()) };
@@ -189,7 +189,7 @@ pub fn is_ours(fd: c_int) -> bool {
 }
 
 /// `fd` has been closed, or is another file now: not ours any more. Of no effect in the child of a vfork, whose descriptors are not the parent's.
-pub fn forget(fd: c_int) {
+pub(crate) fn forget(fd: c_int) {
     if !is_ours(fd) {
         return;
     }
@@ -211,7 +211,7 @@ pub fn forget(fd: c_int) {
 }
 
 /// What is mounted; mounts, if it is not yet.
-pub fn mount() -> Result<&'static Posix, Errno> {
+pub(crate) fn mount() -> Result<&'static Posix, Errno> {
     // SAFETY: never freed once it is there.
     if let Some(posix) = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
         return Ok(posix);

@@ -16,7 +16,7 @@ use crate::competitor::Sample;
 
 /// The times of one device, size and policy, in ns: means of the middle half of I/Os, so that they add up.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fast12 {
+pub(super) struct Fast12 {
     /// Before the device is at work.
     pub ta_before_ns: f64,
     /// After.
@@ -35,7 +35,7 @@ pub struct Fast12 {
 
 impl Fast12 {
     /// Of `bar`; `alone` is what the other program does with the CPU for itself. `None` if there was none.
-    pub fn new(bar: &Bar, alone: &Sample) -> Option<Self> {
+    pub(super) fn new(bar: &Bar, alone: &Sample) -> Option<Self> {
         let tally = &bar.competing;
         if tally.ios() == 0 {
             return None;
@@ -59,17 +59,17 @@ impl Fast12 {
     }
 
     /// What does not overlap the device.
-    pub fn ta_ns(&self) -> f64 {
+    pub(super) fn ta_ns(&self) -> f64 {
         self.ta_before_ns + self.ta_after_ns
     }
 
     /// What the I/O costs the CPU.
-    pub fn cost_ns(&self) -> f64 {
+    pub(super) fn cost_ns(&self) -> f64 {
         self.ta_ns() + self.tb_ns
     }
 
     /// The whole.
-    pub fn total_ns(&self) -> f64 {
+    pub(super) fn total_ns(&self) -> f64 {
         self.ta_ns() + self.td_ns
     }
 }

@@ -11,7 +11,7 @@ use crate::competitor::Sample;
 use crate::report::stats::LatencyStats;
 
 /// Everything that was measured.
-pub fn report(anatomy: &Anatomy) -> Value {
+pub(super) fn report(anatomy: &Anatomy) -> Value {
     let alone = anatomy.competitor.map(|(_, alone)| alone);
     let bars: Vec<Value> = anatomy.bars.iter().map(|bar| bar_json(bar, alone.as_ref())).collect();
     json!({

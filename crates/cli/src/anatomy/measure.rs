@@ -27,7 +27,7 @@ const COLD: usize = 32;
 const STAMP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One device, size and policy.
-pub struct Cell {
+pub(super) struct Cell {
     /// Index of the device.
     pub device: usize,
     /// Size of each I/O.
@@ -47,7 +47,7 @@ pub struct Cell {
 }
 
 /// Measures; has the memory for it.
-pub struct Meter {
+pub(super) struct Meter {
     clock: Clock,
     times: WaitTimes,
     batch: Vec<HostTimes>,
@@ -55,13 +55,18 @@ pub struct Meter {
 
 impl Meter {
     /// One.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let clock = Clock::real();
         Self { times: WaitTimes::new(clock.clone()), clock, batch: Vec::with_capacity(BATCH) }
     }
 
     /// Does I/O on `cell` for `duration`, unrecorded.
-    pub fn warm_up(&mut self, cell: &mut Cell, device: &Device, duration: Duration) -> Result<(), Failure> {
+    pub(super) fn warm_up(
+        &mut self,
+        cell: &mut Cell,
+        device: &Device,
+        duration: Duration,
+    ) -> Result<(), Failure> {
         let until_ns = self.clock.now_ns() + duration.as_nanos() as u64;
         while self.clock.now_ns() < until_ns && !signal::stopped() {
             self.run_batch(cell, device, until_ns, None)?;
@@ -71,7 +76,7 @@ impl Meter {
 
     /// Does I/O on `cell` for `duration`, and records it: as competing if there is a `competitor`, which must be running. One batch at the least,
     /// even if this thread stood still for as long, so that no cell goes without.
-    pub fn measure(
+    pub(super) fn measure(
         &mut self,
         cell: &mut Cell,
         device: &Device,

@@ -51,7 +51,7 @@ const ALONE: Duration = Duration::from_millis(100);
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(2);
 
 /// Everything that was measured.
-pub struct Anatomy {
+pub(crate) struct Anatomy {
     /// Direction and order, as fio names them.
     pub rw: &'static str,
     /// By device, size, policy.
@@ -68,7 +68,7 @@ pub struct Anatomy {
 
 impl Anatomy {
     /// What each I/O is, in words.
-    pub fn what(&self) -> &'static str {
+    pub(crate) fn what(&self) -> &'static str {
         match self.rw {
             "read" => "sequential read",
             "write" => "sequential write",
@@ -79,7 +79,7 @@ impl Anatomy {
 }
 
 /// One device, size and policy.
-pub struct Bar {
+pub(crate) struct Bar {
     /// The device.
     pub device: String,
     /// Whether the device took stamps.
@@ -95,7 +95,7 @@ pub struct Bar {
 }
 
 /// Where a scale of bars ends: at the longest, unless that would leave most of the others too short to be seen.
-pub fn scale_end_ns(totals_ns: &[f64]) -> f64 {
+pub(crate) fn scale_end_ns(totals_ns: &[f64]) -> f64 {
     const LONGEST_IN_MEDIANS: f64 = 5.0;
     let mut sorted = totals_ns.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -114,7 +114,7 @@ struct Request {
 }
 
 /// Runs the command.
-pub fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     let request = request(args)?;
     let json = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
     let svg = args.svg.as_deref().map(|path| FileTarget::prepare(path, "the SVG", "--svg")).transpose()?;

@@ -15,7 +15,7 @@ const KEPT: usize = 1 << 15;
 
 /// The time lines of one device, size and policy.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// By [`PARTS`].
     pub parts: [LatencyStats; 7],
     /// The whole.
@@ -60,7 +60,7 @@ impl Kept {
 /// Means of one and the same set of I/Os add up, as medians do not; and unlike means of all they say what an I/O is like when the scheduler has
 /// not taken the CPU away for a while.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Typical {
+pub(crate) struct Typical {
     /// By [`PARTS`].
     pub parts_ns: [f64; 7],
     /// What the competing program ran meanwhile.
@@ -69,24 +69,24 @@ pub struct Typical {
 
 impl Typical {
     /// The whole.
-    pub fn total_ns(&self) -> f64 {
+    pub(crate) fn total_ns(&self) -> f64 {
         self.parts_ns.iter().sum()
     }
 
     /// The device's part: Td.
-    pub fn device_ns(&self) -> f64 {
+    pub(crate) fn device_ns(&self) -> f64 {
         PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device()).map(|(_, ns)| ns).sum()
     }
 
     /// The rest: Ta.
-    pub fn host_ns(&self) -> f64 {
+    pub(crate) fn host_ns(&self) -> f64 {
         self.total_ns() - self.device_ns()
     }
 }
 
 /// The slowest of many I/Os, and who made them slow.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Worst {
+pub(crate) struct Worst {
     /// How many.
     pub ios: u64,
     /// The quickest of them.
@@ -101,7 +101,7 @@ pub struct Worst {
 
 impl Tally {
     /// Takes in one.
-    pub fn record(&mut self, line: &TimeLine) {
+    pub(crate) fn record(&mut self, line: &TimeLine) {
         self.keep(line);
         for (stats, ns) in self.parts.iter_mut().zip(line.parts_ns) {
             stats.record(ns);
@@ -143,12 +143,12 @@ impl Tally {
     }
 
     /// How many.
-    pub fn ios(&self) -> u64 {
+    pub(crate) fn ios(&self) -> u64 {
         self.total.n()
     }
 
     /// What is typical; zeroes of none.
-    pub fn typical(&self) -> Typical {
+    pub(crate) fn typical(&self) -> Typical {
         let mut kept: Vec<&Kept> = self.kept.iter().collect();
         kept.sort_by_key(|io| io.total_ns());
         let quarter = kept.len() / 4;
@@ -162,7 +162,7 @@ impl Tally {
     }
 
     /// The slowest 1 in 6,000; of fewer the slowest. `None` of none.
-    pub fn worst(&self) -> Option<Worst> {
+    pub(crate) fn worst(&self) -> Option<Worst> {
         let count = (self.ios() / SLOWEST_ONE_IN).clamp(1, SLOWEST_KEPT as u64) as usize;
         let mut slowest: Vec<&(u64, [u64; 7])> = self.slowest.iter().map(|Reverse(io)| io).collect();
         slowest.sort_unstable_by_key(|(total_ns, _)| Reverse(*total_ns));

@@ -7,7 +7,7 @@ use crate::competitor::{Kind, Sample};
 use crate::machine::Machine;
 
 /// A bar of 1,000 I/Os: submission 0.2 µs and more, service 2.9, wake 4.0; as the host sees them without stamps.
-pub fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
+pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
     let tally = || {
         let mut tally = Tally::default();
         for ns in 0..1_000 {
@@ -34,7 +34,7 @@ pub fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
 }
 
 /// Two bars of two devices, the name of one in need of escaping.
-pub fn anatomy(stamped: bool) -> Anatomy {
+pub(super) fn anatomy(stamped: bool) -> Anatomy {
     Anatomy {
         rw: "randread",
         bars: vec![bar("mem:1M?a=1&b=<2>", "interrupt", stamped), bar("mem:2M", "poll", stamped)],

@@ -19,7 +19,7 @@ const NOTE_COLUMNS: usize = 110;
 const OTHERS_BELOW_PERCENT: f64 = 95.0;
 
 /// Points of the submission latency's distribution, in percent.
-pub const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
+pub(super) const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
 
 /// What a part is drawn with: told apart without colours, too.
 fn glyph(part: Part) -> char {
@@ -48,13 +48,13 @@ fn colour(part: Part) -> u8 {
 }
 
 /// Whether to use colours where the text goes: a terminal whose user does not refuse them.
-pub fn wants_colour(to_stderr: bool) -> bool {
+pub(super) fn wants_colour(to_stderr: bool) -> bool {
     let terminal = if to_stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() };
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The whole report.
-pub fn report(anatomy: &Anatomy, coloured: bool) -> String {
+pub(super) fn report(anatomy: &Anatomy, coloured: bool) -> String {
     let mut text = bars(anatomy, coloured);
     text += &parts_tables(anatomy);
     text += &host_and_device(anatomy);
@@ -309,14 +309,14 @@ fn label(anatomy: &Anatomy, bar: &Bar) -> String {
 
 impl Bar {
     /// Policy and size.
-    pub fn way(&self) -> String {
+    pub(crate) fn way(&self) -> String {
         format!("{}, {}", self.policy, figures::bytes(self.bytes))
     }
 }
 
 impl Anatomy {
     /// Whether there is anything of `part`. (Nothing is queued in most devices at depth 1.)
-    pub fn shows(&self, part: Part) -> bool {
+    pub(crate) fn shows(&self, part: Part) -> bool {
         let some = |bar: &Bar| bar.alone.parts[part as usize].max_ns() > 0;
         self.bars.iter().any(some) || part != Part::Queue && self.bars.iter().any(|bar| bar.stamped)
     }

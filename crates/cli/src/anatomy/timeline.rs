@@ -21,7 +21,7 @@ use meantime::block::DeviceStamp;
 
 /// The host's moments of one I/O, in ns.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct HostTimes {
+pub(crate) struct HostTimes {
     /// Before `submit`.
     pub start_ns: u64,
     /// After `submit`.
@@ -38,7 +38,7 @@ pub struct HostTimes {
 
 /// The parts of an I/O, in the order in which they happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     /// start → doorbell: building the command, ringing the doorbell.
     Submit,
     /// doorbell → the device has seen it.
@@ -56,12 +56,12 @@ pub enum Part {
 }
 
 /// All of them, in order.
-pub const PARTS: [Part; 7] =
+pub(super) const PARTS: [Part; 7] =
     [Part::Submit, Part::Doorbell, Part::Queue, Part::Service, Part::Wake, Part::Notice, Part::Complete];
 
 impl Part {
     /// In tables.
-    pub fn name(self, stamped: bool) -> &'static str {
+    pub(crate) fn name(self, stamped: bool) -> &'static str {
         match self {
             Self::Submit => "host submit",
             Self::Doorbell => "doorbell to SQE seen",
@@ -75,7 +75,7 @@ impl Part {
     }
 
     /// In JSON; the unit follows.
-    pub fn key(self) -> &'static str {
+    pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Submit => "submit",
             Self::Doorbell => "doorbell",
@@ -88,14 +88,14 @@ impl Part {
     }
 
     /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the bus would see it.
-    pub fn is_device(self) -> bool {
+    pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::Doorbell | Self::Queue | Self::Service)
     }
 }
 
 /// One I/O, taken apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TimeLine {
+pub(crate) struct TimeLine {
     /// By [`PARTS`].
     pub parts_ns: [u64; 7],
     /// The device had seen the doorbell before `submit` returned.
@@ -108,7 +108,7 @@ pub struct TimeLine {
 
 impl TimeLine {
     /// Of the host's moments and the device's, if it takes stamps.
-    pub fn new(host: &HostTimes, stamp: Option<&DeviceStamp>) -> Self {
+    pub(crate) fn new(host: &HostTimes, stamp: Option<&DeviceStamp>) -> Self {
         let HostTimes { start_ns, rung_ns, end_ns, .. } = *host;
         let seen_ns = host.seen_ns.unwrap_or(end_ns).clamp(rung_ns, end_ns);
         let mut line = Self { competitor_ns: host.competitor_ns, ..Self::default() };
@@ -130,17 +130,17 @@ impl TimeLine {
     }
 
     /// The whole.
-    pub fn total_ns(&self) -> u64 {
+    pub(crate) fn total_ns(&self) -> u64 {
         self.parts_ns.iter().sum()
     }
 
     /// The device's part: Td of FAST 2012.
-    pub fn device_ns(&self) -> u64 {
+    pub(crate) fn device_ns(&self) -> u64 {
         PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device()).map(|(_, ns)| ns).sum()
     }
 
     /// The rest.
-    pub fn host_ns(&self) -> u64 {
+    pub(crate) fn host_ns(&self) -> u64 {
         self.total_ns() - self.device_ns()
     }
 }

@@ -23,7 +23,7 @@ use crate::job::ZoneMode;
 
 /// The CPUs of a job's threads: what the job says (by number or node), else all but the group's
 /// software SSDs', if any is left. With a competing program, that program's.
-pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
+pub(crate) fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     match group.rivals() {
         Some((of, ..)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
         None => any_cpus(plan, group, devices),
@@ -47,7 +47,7 @@ fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
 }
 
 /// Starts the threads of a job.
-pub fn start_threads(
+pub(crate) fn start_threads(
     plan: &JobPlan,
     group: &Group,
     devices: &Devices,

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::failure::warn;
 
 /// The control socket of this process, if it could be made.
-pub struct Control(Option<ControlServer>);
+pub(super) struct Control(Option<ControlServer>);
 
 impl Control {
     /// Serves from now on, if it is `wanted`. That it cannot is no reason not to measure.
-    pub fn serve(wanted: bool) -> Self {
+    pub(super) fn serve(wanted: bool) -> Self {
         if !wanted {
             return Self(None);
         }
@@ -27,7 +27,7 @@ impl Control {
     }
 
     /// Says what was changed; nothing if nothing was.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let changes = self.changes();
         if changes.is_empty() {
             return String::new();
@@ -43,7 +43,7 @@ impl Control {
     }
 
     /// The same for the JSON.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let change = |change: &Change| json!({ "queue": change.queue, "completion": change.before, "changed_to": change.after });
         self.changes().iter().map(change).collect()
     }

@@ -16,7 +16,7 @@ use crate::job::{Distribution, Job, ZoneMode};
 use crate::machine;
 
 /// Everything about the jobs that run at the same time.
-pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failure> {
+pub(crate) fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failure> {
     for plan in &group.plans {
         for index in &plan.devices {
             let device = devices.get(*index);
@@ -40,7 +40,7 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failur
 }
 
 /// An error in the job named `name`.
-pub fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Failure {
+pub(crate) fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Failure {
     Failure::new(format_args!("job {name}: {what}"))
 }
 
@@ -334,7 +334,7 @@ fn check_class(plan: &JobPlan, group: &Group, devices: &Devices, class: SchedCla
 }
 
 /// What is worth a remark in `group`, as it will run.
-pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
+pub(crate) fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
     let mut remarks = Vec::new();
     for plan in group.plans.iter().filter(|plan| plan.job.own_priorities().is_some()) {
         for index in &plan.devices {
@@ -355,7 +355,7 @@ pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
 }
 
 /// Holds the limit on idling.
-pub fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
+pub(crate) fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
     let held = PmQos::hold(i32::try_from(us).unwrap_or(i32::MAX));
     held.map_err(|error| {
         let what = match error.kind() {
@@ -444,7 +444,7 @@ fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), Failure> {
 }
 
 /// Two names for one file would be two SSDs on one medium.
-pub fn check_files(files: &[(String, PathBuf)]) -> Result<(), Failure> {
+pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), Failure> {
     // A file that is yet to be created is known by its directory.
     let new = |path: &Path| {
         let directory =

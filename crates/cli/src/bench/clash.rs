@@ -32,7 +32,7 @@ fn identity(path: &Path) -> Option<Identity> {
 }
 
 /// The files that a device is made of.
-pub fn files_of(uri: &str) -> Vec<PathBuf> {
+pub(crate) fn files_of(uri: &str) -> Vec<PathBuf> {
     let model = |name: &str| (name.ends_with(".toml") || name.contains('/')).then(|| PathBuf::from(name));
     match uri.parse() {
         Ok(Uri::File { path, soft }) => std::iter::once(path).chain(model(&soft.model)).collect(),
@@ -43,7 +43,7 @@ pub fn files_of(uri: &str) -> Vec<PathBuf> {
 }
 
 /// Fails if one of `outputs`, which are named by what asks for them, is one of `inputs` or another output.
-pub fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result<(), Failure> {
+pub(crate) fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result<(), Failure> {
     let inputs: Vec<_> = inputs.iter().filter_map(|path| identity(path)).collect();
     let mut seen: Vec<(&str, Identity)> = Vec::new();
     for (what, path) in outputs {
@@ -65,7 +65,7 @@ pub fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result<(), Fa
 }
 
 /// Of a run of `groups` on what is `wanted`.
-pub fn check_run(args: &BenchArgs, wanted: &[Wanted], groups: &[Group]) -> Result<(), Failure> {
+pub(crate) fn check_run(args: &BenchArgs, wanted: &[Wanted], groups: &[Group]) -> Result<(), Failure> {
     let inputs: Vec<PathBuf> = args
         .job_file
         .iter()

@@ -26,7 +26,7 @@ struct Opened {
 
 /// All devices of a run.
 #[derive(Default)]
-pub struct Devices {
+pub(crate) struct Devices {
     // Dropped in this order: files are removed while their SSDs still have them locked.
     created: Created,
     opened: Vec<Opened>,
@@ -90,14 +90,18 @@ impl Drop for Created {
 
 impl Devices {
     /// Opens each of `uris`, which are devices, once; with `stamps`, software SSDs take time stamps of every command.
-    pub fn open_devices(uris: &[String], writes: bool, stamps: bool) -> Result<Self, Failure> {
+    pub(crate) fn open_devices(uris: &[String], writes: bool, stamps: bool) -> Result<Self, Failure> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
         Self::open(&wanted, |_| writes, stamps)
     }
 
     /// Opens each of `wanted` once, and each device under them. Opens a device for reading only if nothing
     /// `writes` to it. With `stamps`, software SSDs take time stamps of every command.
-    pub fn open(wanted: &[Wanted], writes: impl Fn(&str) -> bool, stamps: bool) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        wanted: &[Wanted],
+        writes: impl Fn(&str) -> bool,
+        stamps: bool,
+    ) -> Result<Self, Failure> {
         let mut distinct: Vec<&Wanted> = Vec::new();
         let mut files: Vec<(String, PathBuf)> = Vec::new();
         let mut under: Vec<(&str, Uri)> = Vec::new();
@@ -234,7 +238,7 @@ impl Devices {
     }
 
     /// From now on the files hold results; those of the kernel's once they are filled, since until then they cannot be read from.
-    pub fn keep_created(&mut self) {
+    pub(crate) fn keep_created(&mut self) {
         let kernels = |path: &Path| {
             let is = |opened: &Opened| matches!(opened.wanted.device.parse(), Ok(Uri::Kernel { path: its, .. }) if its == path);
             self.opened.iter().any(is)
@@ -243,57 +247,62 @@ impl Devices {
     }
 
     /// The device of that index is filled.
-    pub fn keep_filled(&mut self, index: usize) {
+    pub(crate) fn keep_filled(&mut self, index: usize) {
         if let Ok(Uri::Kernel { path, .. }) = self.opened[index].wanted.device.parse() {
             self.created.0.retain(|(created, _)| *created != path);
         }
     }
 
     /// The device of that index.
-    pub fn get(&self, index: usize) -> &Target {
+    pub(crate) fn get(&self, index: usize) -> &Target {
         &self.opened[index].target
     }
 
     /// The same itself; of a file, the device below it.
-    pub fn device(&self, index: usize) -> &Device {
+    pub(crate) fn device(&self, index: usize) -> &Device {
         self.opened[index].device()
     }
 
     /// Whether a file system on the device of that index is mounted in this run.
-    pub fn is_mounted(&self, index: usize) -> bool {
+    pub(crate) fn is_mounted(&self, index: usize) -> bool {
         self.mounts.iter().any(|mount| mount.device == self.opened[index].wanted.device)
     }
 
     /// The URI as it was given.
-    pub fn uri(&self, index: usize) -> &str {
+    pub(crate) fn uri(&self, index: usize) -> &str {
         &self.opened[index].wanted.uri
     }
 
     /// The CPU of the device's software SSD.
-    pub fn ssd_cpu(&self, index: usize) -> Option<usize> {
+    pub(crate) fn ssd_cpu(&self, index: usize) -> Option<usize> {
         self.opened[index].ssd_cpu
     }
 
     /// Indices of devices, which were opened before.
-    pub fn indices(&self, uris: &[String]) -> Vec<usize> {
+    pub(crate) fn indices(&self, uris: &[String]) -> Vec<usize> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
         self.indices_of(&wanted)
     }
 
     /// Indices of what is `wanted`, which was opened before.
-    pub fn indices_of(&self, wanted: &[Wanted]) -> Vec<usize> {
+    pub(crate) fn indices_of(&self, wanted: &[Wanted]) -> Vec<usize> {
         let index = |one: &Wanted| self.opened.iter().position(|opened| opened.wanted == *one);
         wanted.iter().filter_map(index).collect()
     }
 
     /// Memory that the floors of `indices` need.
-    pub fn floor_bytes(&self, indices: &[usize]) -> u64 {
+    pub(crate) fn floor_bytes(&self, indices: &[usize]) -> u64 {
         indices.iter().map(|index| self.get(*index).info().bytes()).fold(0, u64::saturating_add)
     }
 
     /// What of the range `offset_bytes`, `bytes` of a medium that began empty has yet to be filled; counts as filled
     /// from now on.
-    pub fn take_unfilled(&mut self, index: usize, offset_bytes: u64, bytes: u64) -> Option<(u64, u64)> {
+    pub(crate) fn take_unfilled(
+        &mut self,
+        index: usize,
+        offset_bytes: u64,
+        bytes: u64,
+    ) -> Option<(u64, u64)> {
         let opened = &mut self.opened[index];
         let end = offset_bytes + bytes;
         let covered = opened.filled.iter().any(|(from, to)| *from <= offset_bytes && end <= *to);
@@ -305,7 +314,7 @@ impl Devices {
     }
 
     /// What the DMA memory is made of.
-    pub fn page_kind(&self) -> Option<&'static str> {
+    pub(crate) fn page_kind(&self) -> Option<&'static str> {
         self.opened.first().and_then(|opened| opened.target.heap().page_kind()).map(|kind| kind.name())
     }
 }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::job::Verify;
 
 /// Room for the longest.
-pub const DIGEST_BYTES: usize = 32;
+pub(super) const DIGEST_BYTES: usize = 32;
 
 /// fio's CRC-64, which is Jones's polynomial without an initial value (as Redis has it).
 static CRC_64: LazyLock<CrcParams> = LazyLock::new(|| {
@@ -17,7 +17,7 @@ static CRC_64: LazyLock<CrcParams> = LazyLock::new(|| {
 });
 
 /// The digest of `data` by `method`, first bytes first; the rest is zeroes.
-pub fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
+pub(super) fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
     let mut digest = [0; DIGEST_BYTES];
     let mut put = |bytes: &[u8]| digest[..bytes.len()].copy_from_slice(bytes);
     match method {
@@ -31,7 +31,7 @@ pub fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
 }
 
 /// What the digest of `method` is called.
-pub fn name(method: Verify) -> &'static str {
+pub(super) fn name(method: Verify) -> &'static str {
     match method {
         Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => "no digest",
         Verify::Crc32c => "CRC-32C",
@@ -42,7 +42,7 @@ pub fn name(method: Verify) -> &'static str {
 }
 
 /// A digest as people write it.
-pub fn hex(method: Verify, digest: &[u8; DIGEST_BYTES]) -> String {
+pub(super) fn hex(method: Verify, digest: &[u8; DIGEST_BYTES]) -> String {
     let hex =
         |bytes: &mut dyn Iterator<Item = &u8>| bytes.map(|byte| format!("{byte:02x}")).collect::<String>();
     match method {

@@ -15,7 +15,7 @@ use super::tally::Record;
 mod shaped;
 
 /// Chooses I/Os, and hears how they ended.
-pub trait Source {
+pub(crate) trait Source {
     /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no latency has the filling
     /// of another one's buffer in it.
     const SLOW_TO_PREPARE: bool;
@@ -29,7 +29,7 @@ pub trait Source {
 
 /// I/Os of a pattern; writes write whatever is in the buffer.
 #[derive(Debug)]
-pub struct Plain(pub Pattern);
+pub(crate) struct Plain(pub Pattern);
 
 impl Source for Plain {
     const SLOW_TO_PREPARE: bool = false;
@@ -55,7 +55,7 @@ struct Flight {
 
 /// The buffers of one thread on one device, one for each I/O in flight.
 #[derive(Debug)]
-pub struct Slots {
+pub(crate) struct Slots {
     bufs: Vec<Option<DmaBuf>>,
     flights: Vec<Flight>,
     free: Vec<usize>,
@@ -64,7 +64,7 @@ pub struct Slots {
 
 impl Slots {
     /// `depth` buffers of `bytes`, filled with random data.
-    pub fn new<C: BlockChannel>(
+    pub(crate) fn new<C: BlockChannel>(
         channel: &C,
         depth: usize,
         bytes: usize,
@@ -87,14 +87,14 @@ impl Slots {
     }
 
     /// One of the buffers, while nothing is in flight.
-    pub fn any_buf(&mut self) -> Option<&mut DmaBuf> {
+    pub(crate) fn any_buf(&mut self) -> Option<&mut DmaBuf> {
         self.bufs.iter_mut().flatten().next()
     }
 }
 
 /// When to stop: whichever comes first.
 #[derive(Debug, Clone, Copy)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// By the clock.
     pub until_ns: u64,
     /// After so many I/Os.
@@ -103,7 +103,7 @@ pub struct Limit {
 
 /// Why the loop stopped. Nothing is in flight any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// The limit was reached.
     Limit,
     /// The source has no more.
@@ -118,7 +118,7 @@ pub enum Ended {
 
 /// I/Os that failed.
 #[derive(Debug, Default, Clone)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// How many.
     pub errors: u64,
     /// The first of them, in words.
@@ -126,7 +126,7 @@ pub struct Faults {
 }
 
 /// A thread's way to a device, and what it needs for I/O on it.
-pub struct Engine<'a, C> {
+pub(crate) struct Engine<'a, C> {
     /// The way.
     pub channel: &'a mut C,
     /// The buffers.
@@ -141,7 +141,12 @@ pub struct Engine<'a, C> {
 
 impl<C: BlockChannel> Engine<'_, C> {
     /// Does I/O until `limit`.
-    pub fn run<S: Source, R: Record>(&mut self, source: &mut S, limit: Limit, record: &mut R) -> Ended {
+    pub(crate) fn run<S: Source, R: Record>(
+        &mut self,
+        source: &mut S,
+        limit: Limit,
+        record: &mut R,
+    ) -> Ended {
         match self.slots.bufs.len() {
             1 => self.run_one_by_one(source, limit, record),
             _ => self.run_deep(source, limit, record),

@@ -22,7 +22,7 @@ const BLOCK_BYTES: u64 = 256 << 10;
 const DEPTH: u16 = 8;
 
 /// Fills what `plan` reads or writes of media that began empty, unless it was filled before.
-pub fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Result<(), Failure> {
+pub(crate) fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Result<(), Failure> {
     if plan.verifies() && !plan.job.writes() {
         // What it checks was written before.
         return Ok(());

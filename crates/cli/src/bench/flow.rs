@@ -22,11 +22,11 @@ struct Flow {
 
 /// The flows of jobs that run at the same time, by cell and `flow_id`.
 #[derive(Debug, Default)]
-pub struct Flows(Mutex<BTreeMap<(usize, u32), Arc<Flow>>>);
+pub(crate) struct Flows(Mutex<BTreeMap<(usize, u32), Arc<Flow>>>);
 
 impl Flows {
     /// A thread's part in its flow in cell `cell`; `None` if the job belongs to none.
-    pub fn member(&self, cell: usize, keys: &FlowKeys) -> Option<Member> {
+    pub(crate) fn member(&self, cell: usize, keys: &FlowKeys) -> Option<Member> {
         if keys.weight == 0 {
             return None;
         }
@@ -38,7 +38,7 @@ impl Flows {
 
 /// A thread of a flow.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub(crate) struct Member {
     flow: Arc<Flow>,
     weight: u64,
     ios: u64,
@@ -47,19 +47,19 @@ pub struct Member {
 
 impl Member {
     /// The thread's turn begins.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.flow.weights.fetch_add(self.weight, Ordering::Relaxed);
         self.flow.ios.fetch_add(self.ios, Ordering::Relaxed);
     }
 
     /// It ends.
-    pub fn rest(&self) {
+    pub(crate) fn rest(&self) {
         self.flow.ios.fetch_sub(self.ios, Ordering::Relaxed);
         self.flow.weights.fetch_sub(self.weight, Ordering::Relaxed);
     }
 
     /// Whether the next I/O would not be more than the thread's share; then it counts as done.
-    pub fn takes(&mut self) -> bool {
+    pub(crate) fn takes(&mut self) -> bool {
         let ios = self.flow.ios.load(Ordering::Relaxed);
         let weights = self.flow.weights.load(Ordering::Relaxed);
         if u128::from(self.ios) * u128::from(weights) > u128::from(self.weight) * u128::from(ios) {
@@ -71,7 +71,7 @@ impl Member {
     }
 
     /// How long to sleep when it would be.
-    pub fn sleep(&self) -> Duration {
+    pub(crate) fn sleep(&self) -> Duration {
         self.sleep
     }
 }

@@ -11,7 +11,7 @@ const CPU_SLACK_PERCENT: f64 = 3.0;
 const TIME_SLACK: f64 = 1.03;
 
 /// In words, if the goal of `result` was missed; the latency goal is one against polling, which need not have been measured.
-pub fn missed(result: &RunResult) -> Option<String> {
+pub(super) fn missed(result: &RunResult) -> Option<String> {
     let Ok(Policy::Adaptive(goal)) = result.completion.parse() else { return None };
     let within = |percentile: f64, goal_ns: u32| {
         let ns = result.latency().percentile_ns(percentile);

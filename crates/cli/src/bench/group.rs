@@ -24,7 +24,7 @@ const SEED: u64 = 0x5eed_0000;
 
 /// Jobs that run at the same time.
 #[derive(Debug)]
-pub struct Group {
+pub(crate) struct Group {
     /// The jobs. Each has as many devices as the others, and as many policies.
     pub plans: Vec<JobPlan>,
     /// Cells that cannot be measured.
@@ -37,7 +37,7 @@ pub struct Group {
 
 /// What the group asks of the kernel about idle CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PmQosSetting {
+pub(crate) enum PmQosSetting {
     /// Nothing, and says nothing about it.
     AsIs,
     /// Explicitly nothing: to be compared with a limit.
@@ -48,7 +48,7 @@ pub enum PmQosSetting {
 
 /// A cell of a group: indices into each plan's devices and policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// Into [`JobPlan::devices`].
     pub device: usize,
     /// Into [`JobPlan::policies`].
@@ -66,13 +66,13 @@ impl Group {
     }
 
     /// What the group is called.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let names: Vec<&str> = self.plans.iter().map(|plan| plan.job.name.as_str()).collect();
         names.join(" + ")
     }
 
     /// Its devices and policies, but for those that are left out.
-    pub fn cells(&self) -> Vec<Cell> {
+    pub(crate) fn cells(&self) -> Vec<Cell> {
         let first = &self.plans[0];
         let limits = self.pm_qos();
         let mut cells = Vec::new();
@@ -88,12 +88,12 @@ impl Group {
     }
 
     /// How often each device and policy is measured, under differing settings.
-    pub fn settings(&self) -> usize {
+    pub(crate) fn settings(&self) -> usize {
         self.plans[0].scheds.len() * self.pm_qos().len()
     }
 
     /// The limits on idling to compare. They are those of the machine, so that they hold for all jobs of the group.
-    pub fn pm_qos(&self) -> Vec<PmQosSetting> {
+    pub(crate) fn pm_qos(&self) -> Vec<PmQosSetting> {
         let limits = self.plans.iter().map(|plan| &plan.job.pm_qos_us).find(|limits| !limits.is_empty());
         match limits {
             None => vec![PmQosSetting::AsIs],
@@ -104,7 +104,7 @@ impl Group {
     }
 
     /// The programs that compete with the group's jobs, and the job that wants them.
-    pub fn rivals(&self) -> Option<(&JobPlan, Kind, u32)> {
+    pub(crate) fn rivals(&self) -> Option<(&JobPlan, Kind, u32)> {
         self.plans.iter().find_map(|plan| {
             let (kind, count) = plan.job.rivals()?;
             Some((plan, kind, count))
@@ -112,7 +112,7 @@ impl Group {
     }
 
     /// The indices of all devices, each once.
-    pub fn devices(&self) -> Vec<usize> {
+    pub(crate) fn devices(&self) -> Vec<usize> {
         let mut devices: Vec<usize> =
             self.plans.iter().flat_map(|plan| plan.devices.iter().copied()).collect();
         devices.sort_unstable();
@@ -122,7 +122,7 @@ impl Group {
 }
 
 /// The groups of `jobs`, each of which has its devices' indices beside it.
-pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
+pub(crate) fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
     let unrepeated = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let mut groups: Vec<Group> = Vec::new();
     let mut group_id = 0;
@@ -242,7 +242,7 @@ fn share_log_memory(groups: &mut [Group]) {
 }
 
 /// How many I/Os thread `thread` of a job does on a device at most, if it ends by that.
-pub fn ios_max(plan: &JobPlan, devices: &Devices, index: usize, thread: usize) -> Option<u64> {
+pub(crate) fn ios_max(plan: &JobPlan, devices: &Devices, index: usize, thread: usize) -> Option<u64> {
     let spec = plan.pattern(devices.get(index).info(), thread);
     let by_amount = super::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
     // Each place is trimmed, and then written.

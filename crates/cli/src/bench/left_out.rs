@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// What was not measured, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     job: String,
     device: String,
     policy: Policy,
@@ -20,12 +20,12 @@ pub struct LeftOut {
 
 impl LeftOut {
     /// For people: the jobs' names are left to the programs, since the reason is the same for all of them.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         format!("Not measured: {}", self.why)
     }
 
     /// For programs.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "jobname": self.job,
             "device": self.device,
@@ -36,7 +36,7 @@ impl LeftOut {
 }
 
 /// Leaves out of `group` what its devices cannot do.
-pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, Failure> {
+pub(crate) fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, Failure> {
     let mut left_out = Vec::new();
     for cell in group.cells() {
         for plan in &group.plans {

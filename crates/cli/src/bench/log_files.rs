@@ -21,7 +21,7 @@ struct Part {
 
 /// The logs of a run.
 #[derive(Default)]
-pub struct LogFiles {
+pub(super) struct LogFiles {
     threads: usize,
     parts: Vec<Part>,
 }
@@ -48,7 +48,7 @@ fn path(kind: LogKind, name: &str, number: Option<usize>) -> PathBuf {
 }
 
 /// All files that the logs of `groups` may be in, each once.
-pub fn paths(groups: &[Group]) -> Vec<PathBuf> {
+pub(super) fn paths(groups: &[Group]) -> Vec<PathBuf> {
     let threads = |group: &Group| {
         let numjobs: usize = group.plans.iter().map(|plan| plan.job.numjobs as usize).sum();
         group.cells().len() * numjobs
@@ -69,7 +69,7 @@ pub fn paths(groups: &[Group]) -> Vec<PathBuf> {
 }
 
 /// Finds out whether the files can be written, before anything runs.
-pub fn prepare(groups: &[Group]) -> Result<(), Failure> {
+pub(super) fn prepare(groups: &[Group]) -> Result<(), Failure> {
     for plan in groups.iter().flat_map(|group| &group.plans) {
         for (kind, name) in kinds(&plan.job.logs, &plan.job) {
             let path = path(kind, name, plan.job.logs.per_job.then_some(1));
@@ -86,7 +86,7 @@ fn failed(path: &Path, error: &std::io::Error, advice: &str) -> Failure {
 
 impl LogFiles {
     /// Takes the logs of `result`; the line that says which files are its, if it has any.
-    pub fn add(&mut self, result: &mut JobResult) -> String {
+    pub(super) fn add(&mut self, result: &mut JobResult) -> String {
         let first = self.threads + 1;
         let logs = result.take_logs();
         self.threads += logs.len();
@@ -134,7 +134,7 @@ impl LogFiles {
     }
 
     /// Writes all files, each as a whole.
-    pub fn write(self) -> Result<(), Failure> {
+    pub(super) fn write(self) -> Result<(), Failure> {
         let mut files: BTreeMap<&PathBuf, Vec<(LogKind, &Part)>> = BTreeMap::new();
         for part in &self.parts {
             for (kind, path) in &part.files {

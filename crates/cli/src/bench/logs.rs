@@ -16,7 +16,7 @@ const PAIRS_MAX: usize = 4 << 20;
 
 /// What to collect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogSpec {
+pub(crate) struct LogSpec {
     /// Each I/O, or averages over so many ms; `None`: neither.
     pub avg_ms: Option<u64>,
     /// Histograms over so many ms; `None`: none.
@@ -27,7 +27,7 @@ pub struct LogSpec {
 
 impl LogSpec {
     /// What `keys` ask for; `None`: nothing.
-    pub fn of(keys: &LogKeys, entries_max: usize) -> Option<Self> {
+    pub(crate) fn of(keys: &LogKeys, entries_max: usize) -> Option<Self> {
         let avg_ms = keys.has_values().then_some(keys.avg_ms);
         let hist_ms = keys.hist.as_ref().and_then(|_| NonZeroU64::new(keys.hist_ms));
         (avg_ms.is_some() || hist_ms.is_some()).then_some(Self { avg_ms, hist_ms, entries_max })
@@ -64,7 +64,7 @@ struct Mark {
 
 /// The log of one thread of a cell.
 #[derive(Debug)]
-pub struct Log {
+pub(crate) struct Log {
     spec: LogSpec,
     rows: LogRows,
     zero_ns: i128,
@@ -78,7 +78,7 @@ pub struct Log {
 
 impl Log {
     /// An empty log, with all the memory it will need.
-    pub fn new(spec: LogSpec) -> Self {
+    pub(crate) fn new(spec: LogSpec) -> Self {
         let mut rows = LogRows::default();
         match spec.avg_ms {
             Some(0) => rows.entries = Vec::with_capacity(spec.entries_max),
@@ -105,7 +105,7 @@ impl Log {
     }
 
     /// Begins a turn at `now_ns` by the clock, `at_ns` by the cell's measured time.
-    pub fn begin(&mut self, now_ns: u64, at_ns: u64) {
+    pub(crate) fn begin(&mut self, now_ns: u64, at_ns: u64) {
         self.zero_ns = i128::from(now_ns) - i128::from(at_ns);
         self.mark = Mark {
             rows: self.rows.lengths(),
@@ -118,12 +118,12 @@ impl Log {
     }
 
     /// Before a turn, and before any clock is read for it: the memory that it is going to need.
-    pub fn make_room(&mut self) {
+    pub(crate) fn make_room(&mut self) {
         touch_ahead(&mut self.rows.entries);
     }
 
     /// The turn that was begun last does not count.
-    pub fn undo(&mut self) {
+    pub(crate) fn undo(&mut self) {
         self.rows.truncate(self.mark.rows);
         self.rows.dropped = self.mark.dropped;
         self.sums = self.mark.sums;
@@ -132,7 +132,7 @@ impl Log {
     }
 
     /// Forgets everything.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         (self.mark, self.sums, self.avg_end_ms, self.hist_end_ms) =
             (Mark::default(), [Sums::default(); 3], 0, 0);
         self.rows.truncate((0, 0, 0, 0));
@@ -145,7 +145,7 @@ impl Log {
 
     /// One I/O.
     #[inline]
-    pub fn record(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
+    pub(crate) fn record(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
         let at_ms = ((i128::from(seen_ns) - self.zero_ns).max(0) / 1_000_000) as u64;
         match self.spec.avg_ms {
             Some(0) => self.entry(io, slat_ns, clat_ns, at_ms),
@@ -243,7 +243,7 @@ impl Log {
     }
 
     /// Everything, with what was still open.
-    pub fn finish(mut self) -> LogRows {
+    pub(crate) fn finish(mut self) -> LogRows {
         self.close_sums();
         self.close_counts();
         self.rows

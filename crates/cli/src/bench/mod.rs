@@ -1,37 +1,37 @@
 //! `meantime bench`: runs jobs, compares devices and ways to wait.
 
-pub mod cells;
+pub(crate) mod cells;
 mod changed;
-pub mod checks;
-pub mod clash;
-pub mod devices;
+pub(crate) mod checks;
+pub(crate) mod clash;
+pub(crate) mod devices;
 mod digest;
-pub mod engine;
-pub mod fill;
+pub(crate) mod engine;
+pub(crate) mod fill;
 mod flow;
 mod goals;
-pub mod group;
-pub mod left_out;
+pub(crate) mod group;
+pub(crate) mod left_out;
 mod log_files;
 mod logs;
-pub mod pattern;
-pub mod plan;
+pub(crate) mod pattern;
+pub(crate) mod plan;
 mod priorities;
-pub mod progress;
-pub mod results;
-pub mod run;
-pub mod schedule;
+pub(crate) mod progress;
+pub(crate) mod results;
+pub(crate) mod run;
+pub(crate) mod schedule;
 mod search;
 mod series;
 mod shape;
 mod spread;
 mod steady;
-pub mod tally;
-pub mod target;
+pub(crate) mod tally;
+pub(crate) mod target;
 mod thread;
 mod trim;
-pub mod usage;
-pub mod varied;
+pub(crate) mod usage;
+pub(crate) mod varied;
 mod verify;
 mod worker;
 mod zoned;
@@ -72,7 +72,7 @@ struct Measured {
 }
 
 /// Runs the command.
-pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let (jobs, mut warnings) = plan::jobs(args)?;
     let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
     let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;

@@ -16,7 +16,7 @@ use crate::job::{self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin,
 use crate::output;
 
 /// Run for so long if neither time nor size is given.
-pub const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
+pub(crate) const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
 
 /// The largest job file.
 const JOB_FILE_MAX_BYTES: u64 = 16 << 20;
@@ -25,7 +25,7 @@ const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid,adaptive";
 
 /// A job with the devices and policies it is to be run on.
 #[derive(Debug, Clone)]
-pub struct JobPlan {
+pub(crate) struct JobPlan {
     /// The job.
     pub job: Job,
     /// Indices into the run's devices.
@@ -49,17 +49,17 @@ pub struct JobPlan {
 impl JobPlan {
     /// Whether blocks have headers, and are checked unless `do_verify=0`: those that the job
     /// writes, or, if it only reads, those of a job before.
-    pub fn verifies(&self) -> bool {
+    pub(crate) fn verifies(&self) -> bool {
         self.job.verify != Verify::None && !self.job.trims()
     }
 
     /// Whether a turn that is not counted would change what the next one does.
-    pub fn is_stateful(&self) -> bool {
+    pub(crate) fn is_stateful(&self) -> bool {
         self.verifies() || self.job.zones.mode() == ZoneMode::Zbd && self.job.changes()
     }
 
     /// The part of a device that the job works on: offset and length in bytes.
-    pub fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
+    pub(crate) fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
         let align_bytes = u64::from(info.block_bytes);
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
         let rest_bytes = info.bytes().saturating_sub(offset_bytes);
@@ -69,7 +69,7 @@ impl JobPlan {
     }
 
     /// The part of a device that thread `thread` works on: offset and length in bytes.
-    pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
+    pub(crate) fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
         let (offset_bytes, size_bytes) = self.whole_range(info);
         let align_bytes = u64::from(info.block_bytes);
         let step_bytes = self.job.places.offset_increment.resolve_bytes(info.bytes(), align_bytes);
@@ -90,7 +90,7 @@ impl JobPlan {
     }
 
     /// The part of a device that its threads work on together: offset and length in bytes.
-    pub fn reach(&self, info: &BlockInfo) -> (u64, u64) {
+    pub(crate) fn reach(&self, info: &BlockInfo) -> (u64, u64) {
         let (offset_bytes, _) = self.range(info, 0);
         let ends = (0..self.job.numjobs as usize).map(|thread| {
             let (offset_bytes, bytes) = self.range(info, thread);
@@ -108,7 +108,7 @@ impl JobPlan {
     }
 
     /// The I/Os of thread `thread` on a device.
-    pub fn pattern(&self, info: &BlockInfo, thread: usize) -> PatternSpec {
+    pub(crate) fn pattern(&self, info: &BlockInfo, thread: usize) -> PatternSpec {
         let (offset_bytes, range_bytes) = self.range(info, thread);
         let align_bytes = u64::from(info.block_bytes);
         PatternSpec {
@@ -136,7 +136,7 @@ impl JobPlan {
 /// # Errors
 /// All that is wrong, in the file and on the command line, at once. A job whose section has errors is not looked at as a
 /// whole: what contradicts what would be a guess.
-pub fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
+pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
     let mut file = match &args.job_file {
         Some(path) => read_file(path)?,
         None => JobFile { jobs: vec![Job::new("")], ..JobFile::default() },
@@ -238,12 +238,12 @@ fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
 }
 
 /// What a job does I/O on.
-pub fn wanted(job: &Job, args: &BenchArgs) -> Result<Vec<Wanted>, Failure> {
+pub(crate) fn wanted(job: &Job, args: &BenchArgs) -> Result<Vec<Wanted>, Failure> {
     uris(job, args)?.iter().map(|uri| Wanted::of(job, uri)).collect()
 }
 
 /// The URIs of a list, each of which is to be there and to be there once.
-pub fn distinct(uris: &[String]) -> Result<Vec<String>, Failure> {
+pub(crate) fn distinct(uris: &[String]) -> Result<Vec<String>, Failure> {
     let uris: Vec<String> = uris.iter().map(|uri| uri.trim().to_owned()).collect();
     for (at, uri) in uris.iter().enumerate() {
         if uri.is_empty() {
@@ -262,7 +262,7 @@ pub fn distinct(uris: &[String]) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// One is unknown, or listed twice.
-pub fn policies(job: &Job) -> Result<Vec<Policy>, JobError> {
+pub(crate) fn policies(job: &Job) -> Result<Vec<Policy>, JobError> {
     let default = if job.hipri { "poll" } else { DEFAULT_POLICIES };
     let list = job.completion.as_deref().unwrap_or(default);
     let fail = |what: String| job.error_of("completion", what);

@@ -5,19 +5,19 @@ use crate::job::{Job, PriorityShare};
 
 /// Draws the priorities of the I/Os of one thread.
 #[derive(Debug, Clone)]
-pub struct Priorities {
+pub(super) struct Priorities {
     shares: [Vec<PriorityShare>; 2],
     rng: Rng,
 }
 
 impl Priorities {
     /// Of `job`; `None`: all I/Os have that of their thread. What is drawn begins with `seed`.
-    pub fn of(job: &Job, seed: u64) -> Option<Self> {
+    pub(super) fn of(job: &Job, seed: u64) -> Option<Self> {
         Some(Self { shares: job.own_priorities()?, rng: Rng::new(seed) })
     }
 
     /// The priority of `io`, as the kernel has it; 0: the thread's.
-    pub fn draw(&mut self, io: &Io) -> u16 {
+    pub(super) fn draw(&mut self, io: &Io) -> u16 {
         let shares = match io.dir {
             Dir::Read | Dir::Write => &self.shares[io.dir as usize],
             Dir::Trim => return 0,

@@ -8,7 +8,7 @@ use meantime::completion::Policy;
 const STEPS: u64 = 1000;
 
 /// How far a run is.
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     jobs: usize,
     jobs_begun: usize,
@@ -17,7 +17,7 @@ pub struct Progress {
 
 impl Progress {
     /// Of `jobs` jobs; invisible unless stderr is a terminal.
-    pub fn new(jobs: usize) -> Self {
+    pub(crate) fn new(jobs: usize) -> Self {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -33,43 +33,43 @@ impl Progress {
     }
 
     /// One that shows nothing.
-    pub fn hidden() -> Self {
+    pub(crate) fn hidden() -> Self {
         Self { bar: ProgressBar::hidden(), jobs: 0, jobs_begun: 0, job: String::new() }
     }
 
     /// The next job begins.
-    pub fn job(&mut self, name: &str) {
+    pub(crate) fn job(&mut self, name: &str) {
         name.clone_into(&mut self.job);
         self.jobs_begun += 1;
         self.done(0.0);
     }
 
     /// A medium is being filled.
-    pub fn filling(&self, uri: &str) {
+    pub(crate) fn filling(&self, uri: &str) {
         self.bar.set_message(format!("filling {uri}"));
         self.bar.tick();
     }
 
     /// Whose turn it is.
-    pub fn cell(&self, uri: &str, policy: Policy) {
+    pub(crate) fn cell(&self, uri: &str, policy: Policy) {
         self.bar
             .set_message(format!("{} ({} of {}) · {uri} · {policy}", self.job, self.jobs_begun, self.jobs));
         self.bar.tick();
     }
 
     /// How much of the current job is done, from 0 to 1.
-    pub fn done(&self, share: f64) {
+    pub(crate) fn done(&self, share: f64) {
         let before = STEPS * self.jobs_begun.saturating_sub(1) as u64;
         self.bar.set_position(before + (share * STEPS as f64) as u64);
     }
 
     /// Prints something without spoiling the bar.
-    pub fn above(&self, print: impl FnOnce()) {
+    pub(crate) fn above(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
     }
 
     /// Takes the bar away.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -13,7 +13,7 @@ use crate::report::stats::TargetResult;
 use crate::report::{LogRows, RunResult, Settings};
 
 /// What one job came to on one device with one policy.
-pub struct JobResult {
+pub(crate) struct JobResult {
     /// The job.
     pub plan: JobPlan,
     /// The device.
@@ -41,7 +41,7 @@ pub struct JobResult {
 }
 
 /// Adds `result` to the others; to one of them, if `group_reporting` says so. As in fio, what is added has the first job's name.
-pub fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
+pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
     let reported_with = |other: &&mut JobResult| {
         let together = other.plan.job.group_reporting && result.plan.job.group_reporting;
         together && other.plan.group_id == result.plan.group_id && other.cell == result.cell
@@ -61,18 +61,18 @@ pub fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
 
 impl JobResult {
     /// Whether anything was done.
-    pub fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         let done = |totals: &Totals| totals.tally.ios() + totals.faults.errors;
         self.state.lost.is_some() || self.threads.iter().map(done).sum::<u64>() > 0
     }
 
     /// The logs, by thread.
-    pub fn take_logs(&mut self) -> Vec<Option<LogRows>> {
+    pub(crate) fn take_logs(&mut self) -> Vec<Option<LogRows>> {
         self.threads.iter_mut().map(|totals| totals.log.take()).collect()
     }
 
     /// As it is reported.
-    pub fn into_result(self) -> RunResult {
+    pub(crate) fn into_result(self) -> RunResult {
         let Self {
             plan, uri, medium, alone, policy, settings, cell, beside, numjobs, state, threads, ..
         } = self;

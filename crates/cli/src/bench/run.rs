@@ -27,7 +27,7 @@ use meantime::hw::PmQos;
 const FLOOR_NS: u64 = 10_000_000;
 
 /// What a group came to.
-pub struct GroupOutcome {
+pub(crate) struct GroupOutcome {
     /// By job, device and policy; without those that had no turn.
     pub results: Vec<JobResult>,
     /// The cache-line time while it ran.
@@ -74,7 +74,7 @@ struct Around {
 }
 
 /// Runs `group`.
-pub fn run(
+pub(crate) fn run(
     group: &Group,
     devices: &mut Devices,
     rounds: Option<u32>,

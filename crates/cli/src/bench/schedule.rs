@@ -24,7 +24,7 @@ const FIRST_MEAN_NS: u64 = 120_000_000;
 
 /// How long a job's turns are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turns {
+pub(crate) struct Turns {
     /// Measure each cell for so long; `None`: until all is transferred.
     pub runtime_ns: Option<u64>,
     /// A turn takes so long at most.
@@ -40,7 +40,7 @@ pub struct Turns {
 impl Turns {
     /// Of `plan`; a thread transfers `thread_bytes` if the job ends by that. `longest` is the longest runtime among the jobs
     /// that run at the same time: all have turns of one length.
-    pub fn new(
+    pub(crate) fn new(
         plan: &JobPlan,
         thread_bytes: Option<u64>,
         rounds: Option<u32>,
@@ -72,7 +72,7 @@ impl Turns {
     }
 
     /// The next turn of a cell; `None` when it has had enough.
-    pub fn next(&self, cell: &CellState, warm_up_ns: u64) -> Option<Visit> {
+    pub(crate) fn next(&self, cell: &CellState, warm_up_ns: u64) -> Option<Visit> {
         if cell.finished || cell.ended || cell.lost.is_some() {
             return None;
         }
@@ -96,7 +96,7 @@ impl Turns {
     }
 
     /// How much of a cell's work is done, from 0 to 1.
-    pub fn progress(&self, cell: &CellState) -> f64 {
+    pub(crate) fn progress(&self, cell: &CellState) -> f64 {
         if cell.finished || cell.ended || cell.lost.is_some() {
             return 1.0;
         }
@@ -109,7 +109,7 @@ impl Turns {
 
 /// A device and policy, and how far it is.
 #[derive(Debug, Default)]
-pub struct CellState {
+pub(crate) struct CellState {
     /// How long it was measured.
     pub wall_ns: u64,
     /// How much it transferred.
@@ -138,7 +138,7 @@ pub struct CellState {
 
 /// Messages that were shown; each is shown once.
 #[derive(Debug, Default)]
-pub struct Told {
+pub(crate) struct Told {
     /// That an I/O failed.
     pub fault: bool,
     /// That a block was not what was written.
@@ -147,7 +147,7 @@ pub struct Told {
 
 impl CellState {
     /// Takes in a turn whose figures count.
-    pub fn count(&mut self, reports: &[VisitReport], floor_ns: Option<f64>) {
+    pub(crate) fn count(&mut self, reports: &[VisitReport], floor_ns: Option<f64>) {
         let wall_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
         self.wall_ns += wall_ns;
         self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
@@ -167,7 +167,7 @@ impl CellState {
 }
 
 /// How long to do I/O before a turn of which nothing is recorded.
-pub fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) -> u64 {
+pub(crate) fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) -> u64 {
     match first_turn {
         // What is verified must not be overwritten by a warm-up, and zones not be filled by one.
         _ if plan.is_stateful() => 0,
@@ -179,7 +179,7 @@ pub fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) -> u64 {
 
 /// The cache-line time between the two CPUs, as it was probed.
 #[derive(Debug, Default, Clone)]
-pub struct Rtts {
+pub(crate) struct Rtts {
     /// All probes of a job, in ns.
     pub probes_ns: Vec<u64>,
     /// Turns done again since the time changed around them.
@@ -190,7 +190,7 @@ pub struct Rtts {
 
 impl Rtts {
     /// Takes in a probe; whether the time has changed since the one before.
-    pub fn moved(&mut self, rtt_ns: Option<u64>) -> bool {
+    pub(crate) fn moved(&mut self, rtt_ns: Option<u64>) -> bool {
         let Some(now_ns) = rtt_ns else { return false };
         let before_ns = self.probes_ns.last().copied();
         self.probes_ns.push(now_ns);
@@ -201,13 +201,13 @@ impl Rtts {
     }
 
     /// Before and after the job.
-    pub fn ends_ns(&self) -> Option<(u64, u64)> {
+    pub(crate) fn ends_ns(&self) -> Option<(u64, u64)> {
         Some((*self.probes_ns.first()?, *self.probes_ns.last()?))
     }
 }
 
 /// The median; `None` of nothing.
-pub fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -219,13 +219,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// Least and greatest; `None` of nothing.
-pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
+pub(crate) fn spread(values: &[f64]) -> Option<(f64, f64)> {
     let least = values.iter().copied().reduce(f64::min)?;
     Some((least, values.iter().copied().reduce(f64::max)?))
 }
 
 /// A time in ns.
-pub fn nanos(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 

@@ -5,7 +5,7 @@ use crate::job::LatencyTarget;
 
 /// What a look at the latencies led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Nothing changes.
     GoOn,
     /// Another depth, once nothing is in flight.
@@ -20,7 +20,7 @@ pub enum Verdict {
 
 /// The search for the greatest depth that keeps a latency, as fio goes about it: double until it fails, then bisect.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub(super) struct Search {
     target_ns: u64,
     window_ns: u64,
     /// In millionths of a percent.
@@ -46,7 +46,7 @@ const STABLE: u32 = 3;
 
 impl Search {
     /// What `keys` ask for, with up to `depth_max` I/Os; `None`: nothing.
-    pub fn new(keys: &LatencyTarget, depth_max: usize) -> Option<Self> {
+    pub(super) fn new(keys: &LatencyTarget, depth_max: usize) -> Option<Self> {
         Some(Self {
             target_ns: keys.target?.as_nanos() as u64,
             window_ns: keys.window.as_nanos() as u64,
@@ -68,29 +68,29 @@ impl Search {
 
     /// An I/O took so long.
     #[inline]
-    pub fn took(&mut self, latency_ns: u64) {
+    pub(super) fn took(&mut self, latency_ns: u64) {
         self.ios += 1;
         self.late += u64::from(latency_ns > self.target_ns);
         self.worst_ns = self.worst_ns.max(latency_ns);
     }
 
     /// The depth that is being tried.
-    pub fn depth(&self) -> usize {
+    pub(super) fn depth(&self) -> usize {
         self.depth
     }
 
     /// A turn begins.
-    pub fn begin(&mut self, now_ns: u64) {
+    pub(super) fn begin(&mut self, now_ns: u64) {
         self.began_ns = now_ns;
     }
 
     /// A turn ends.
-    pub fn rest(&mut self, now_ns: u64) {
+    pub(super) fn rest(&mut self, now_ns: u64) {
         self.before_ns += now_ns - self.began_ns;
     }
 
     /// Whether the depth is to change.
-    pub fn judge(&mut self, now_ns: u64) -> Verdict {
+    pub(super) fn judge(&mut self, now_ns: u64) -> Verdict {
         // Where all have to keep it, one is enough to tell.
         let all = self.percentile_ppm == 100_000_000;
         if all && self.late > 0 {

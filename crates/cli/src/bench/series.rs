@@ -5,7 +5,7 @@
 use crate::report::SeriesPoint;
 
 /// The most windows a series keeps. Beyond, neighbours are merged.
-pub const WINDOWS_MAX: usize = 500;
+pub(super) const WINDOWS_MAX: usize = 500;
 
 /// The width of windows at first.
 const WIDTH_NS: u64 = 1_000_000;
@@ -67,7 +67,7 @@ fn middle_of(step: usize) -> u64 {
 
 /// Windows of equal width, from one of a cell's measured time on.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub(crate) struct Series {
     width_ns: u64,
     /// Which window of the cell's time `windows[0]` is.
     first: u64,
@@ -88,7 +88,7 @@ impl Default for Series {
 
 impl Series {
     /// Begins, or goes on, at `now_ns` by the clock, `at_ns` by the cell's measured time.
-    pub fn begin(&mut self, now_ns: u64, at_ns: u64) {
+    pub(crate) fn begin(&mut self, now_ns: u64, at_ns: u64) {
         if self.windows.is_empty() {
             // All of it now, so that recording never allocates.
             self.windows.reserve(WINDOWS_MAX);
@@ -103,7 +103,7 @@ impl Series {
     }
 
     /// Forgets everything: the cell's time begins again.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.windows.clear();
         self.open = Window::EMPTY;
         (self.width_ns, self.first, self.end_ns) = (WIDTH_NS, 0, 0);
@@ -111,7 +111,7 @@ impl Series {
 
     /// Records one latency. (Of a turn that has been begun.)
     #[inline(always)]
-    pub fn record(&mut self, seen_ns: u64, latency_ns: u64) {
+    pub(crate) fn record(&mut self, seen_ns: u64, latency_ns: u64) {
         if seen_ns >= self.end_ns {
             self.move_on(seen_ns);
         }
@@ -175,7 +175,7 @@ impl Series {
     }
 
     /// Adds what `other` recorded. This series must be one from the beginning of a cell's time.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         while self.width_ns < other.width_ns {
             self.halve();
         }
@@ -189,7 +189,7 @@ impl Series {
     }
 
     /// The windows in which there were I/Os.
-    pub fn points(&self) -> Vec<SeriesPoint> {
+    pub(crate) fn points(&self) -> Vec<SeriesPoint> {
         let mut all = self.clone();
         all.close();
         let windows = all.windows.iter().enumerate().filter(|(_, window)| window.ios > 0);

@@ -11,7 +11,7 @@ const NORMAL_DRAWS: u64 = 12;
 
 /// What chooses a place.
 #[derive(Debug, Clone)]
-pub enum Spread {
+pub(super) enum Spread {
     /// Every place once, in random order, again and again.
     Once(Permutation),
     /// Each drawn for itself, all equally likely.
@@ -26,7 +26,7 @@ pub enum Spread {
 
 impl Spread {
     /// Of `distribution` over `places` places (at least one) that are `step_bytes` apart, for reads (0) or writes (1).
-    pub fn new(
+    pub(super) fn new(
         distribution: &Distribution,
         places: u64,
         step_bytes: u64,
@@ -67,7 +67,7 @@ impl Spread {
     }
 
     /// Begins with the places as if none had been chosen.
-    pub fn restart(&mut self, rng: &mut Rng) {
+    pub(super) fn restart(&mut self, rng: &mut Rng) {
         if let Self::Once(permutation) = self {
             *permutation = Permutation::new(permutation.limit(), rng);
         }
@@ -75,7 +75,7 @@ impl Spread {
 
     /// The next place.
     #[inline]
-    pub fn next(&mut self, rng: &mut Rng) -> u64 {
+    pub(super) fn next(&mut self, rng: &mut Rng) -> u64 {
         match self {
             Self::Once(permutation) => permutation.next(),
             Self::Uniform(places) => rng.below(*places),
@@ -110,7 +110,7 @@ fn scattered(mut x: u64, places: u64) -> u64 {
 
 /// Places by rank.
 #[derive(Debug, Clone)]
-pub struct Ranked {
+pub(super) struct Ranked {
     places: u64,
     shift: u64,
     law: Law,
@@ -161,7 +161,7 @@ impl Ranked {
 
 /// The mean of twelve draws, and a deviation on top.
 #[derive(Debug, Clone)]
-pub struct Normal {
+pub(super) struct Normal {
     places: u64,
     shift: u64,
     deviation: u64,
@@ -186,7 +186,7 @@ impl Normal {
 
 /// Parts of the range.
 #[derive(Debug, Clone)]
-pub struct Zones {
+pub(super) struct Zones {
     /// Accesses in percent up to and with this zone, its first place, and how many it has.
     zones: Vec<(u8, u64, u64)>,
 }

@@ -8,7 +8,7 @@ use crate::report::stats::SteadyResult;
 
 /// How fast a turn was.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Speed {
+pub(crate) struct Speed {
     /// How long it took.
     pub wall_ns: u64,
     /// I/Os of all threads.
@@ -19,7 +19,7 @@ pub struct Speed {
 
 /// What was made of the last turns, as many as fill the window.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub(super) struct Measured {
     /// Whether the limit is kept.
     pub attained: bool,
     /// What must be below it: a deviation or a slope, as it is or in percent of the mean.
@@ -36,7 +36,7 @@ pub struct Measured {
 
 impl Measured {
     /// As it is reported.
-    pub fn result(self, job: &Job) -> Option<SteadyResult> {
+    pub(super) fn result(self, job: &Job) -> Option<SteadyResult> {
         let steady = job.steady?;
         let kind = if steady.bandwidth { "bw" } else { "iops" };
         let slope = if steady.slope { "_slope" } else { "" };
@@ -55,12 +55,17 @@ impl Measured {
 }
 
 /// Judges the turns of `job` so far, if it wants that.
-pub fn of(job: &Job, speeds: &[Speed]) -> Option<Measured> {
+pub(super) fn of(job: &Job, speeds: &[Speed]) -> Option<Measured> {
     measure(speeds, &job.steady?, job.steady_window, job.steady_ramp)
 }
 
 /// Judges the turns of a job, of which those within `ramp` do not count; `None` until they fill `window`.
-pub fn measure(speeds: &[Speed], steady: &Steady, window: Duration, ramp: Duration) -> Option<Measured> {
+pub(super) fn measure(
+    speeds: &[Speed],
+    steady: &Steady,
+    window: Duration,
+    ramp: Duration,
+) -> Option<Measured> {
     let mut before_ns = 0;
     let begun = speeds.iter().position(|speed| {
         before_ns += speed.wall_ns;

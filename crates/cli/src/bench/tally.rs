@@ -8,7 +8,7 @@ use super::pattern::{Dir, Io};
 use super::series::Series;
 
 /// Hears of every I/O. It is a type parameter of the loop: what is not recorded costs nothing.
-pub trait Record {
+pub(crate) trait Record {
     /// One I/O: from before its submission to the doorbell, and on until it was seen, at `seen_ns` by the clock.
     fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64);
     /// `ios` were submitted at once, and then so many were in flight.
@@ -21,7 +21,7 @@ pub trait Record {
 
 /// Nothing is recorded.
 #[derive(Debug)]
-pub struct Unrecorded;
+pub(crate) struct Unrecorded;
 
 impl Record for Unrecorded {
     #[inline(always)]
@@ -36,7 +36,7 @@ impl Record for Unrecorded {
 
 /// Latencies of both directions, and the depths that were reached.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Reads.
     pub read: DirStats,
     /// Writes.
@@ -89,7 +89,7 @@ impl Record for Tally {
 
 /// A tally and a log.
 #[derive(Debug)]
-pub struct Logged<'a>(pub &'a mut Tally, pub &'a mut Log);
+pub(crate) struct Logged<'a>(pub &'a mut Tally, pub &'a mut Log);
 
 impl Record for Logged<'_> {
     #[inline(always)]
@@ -119,23 +119,23 @@ impl Tally {
     }
 
     /// I/Os of all directions.
-    pub fn ios(&self) -> u64 {
+    pub(crate) fn ios(&self) -> u64 {
         self.directions().iter().map(|stats| stats.ios).sum()
     }
 
     /// Bytes of all directions.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.directions().iter().map(|stats| stats.bytes).sum()
     }
 
     /// The mean latency of all directions in ns; 0 without any.
-    pub fn mean_ns(&self) -> f64 {
+    pub(crate) fn mean_ns(&self) -> f64 {
         let of = |stats: &&DirStats| stats.lat.mean_ns() * stats.ios as f64;
         self.directions().iter().map(of).sum::<f64>() / self.ios().max(1) as f64
     }
 
     /// The median latency of all directions in ns.
-    pub fn median_ns(&self) -> u64 {
+    pub(crate) fn median_ns(&self) -> u64 {
         let used: Vec<_> = self.directions().into_iter().filter(|stats| stats.ios > 0).collect();
         match &used[..] {
             [] => 0,
@@ -149,7 +149,7 @@ impl Tally {
     }
 
     /// Adds what `other` counted.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         // A histogram that nothing was recorded in need not be walked through.
         for (ours, theirs) in
             [(&mut self.read, &other.read), (&mut self.write, &other.write), (&mut self.trim, &other.trim)]
@@ -173,7 +173,7 @@ impl Tally {
     }
 
     /// Forgets everything. What has been allocated stays.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         for stats in [&mut self.read, &mut self.write, &mut self.trim] {
             if stats.ios > 0 {
                 (stats.ios, stats.bytes) = (0, 0);

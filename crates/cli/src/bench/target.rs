@@ -15,7 +15,7 @@ use crate::location::Location;
 
 /// What a job asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// As it was written.
     pub uri: String,
     /// The device's own URI.
@@ -26,7 +26,7 @@ pub struct Wanted {
 
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HowRead {
+pub(crate) struct HowRead {
     /// Past the page cache.
     pub direct: bool,
     /// Which steps are taken while the device works.
@@ -39,7 +39,7 @@ pub struct HowRead {
 
 impl Wanted {
     /// A device.
-    pub fn device(uri: &str) -> Self {
+    pub(crate) fn device(uri: &str) -> Self {
         Self { uri: uri.to_owned(), device: uri.to_owned(), file: None }
     }
 
@@ -47,7 +47,7 @@ impl Wanted {
     ///
     /// # Errors
     /// `job` wants the page cache of a device.
-    pub fn of(job: &Job, uri: &str) -> Result<Self, Failure> {
+    pub(crate) fn of(job: &Job, uri: &str) -> Result<Self, Failure> {
         // What is wrong with a URI is said when it is opened.
         let Ok(Location { device, path }) = Location::parse(uri.as_ref()) else {
             return Ok(Self::device(uri));
@@ -79,7 +79,7 @@ impl Wanted {
 }
 
 /// What is opened of it.
-pub enum Target {
+pub(crate) enum Target {
     /// A device.
     Device(Device),
     /// A file.
@@ -89,7 +89,7 @@ pub enum Target {
 /// A thread's way to it. The loop is chosen by its kind, once for each turn.
 // There are few, and each lives long: the unused room does no harm.
 #[allow(clippy::large_enum_variant)]
-pub enum Way {
+pub(crate) enum Way {
     /// To a device.
     Device(Channel),
     /// To a file.
@@ -98,7 +98,7 @@ pub enum Way {
 
 impl Target {
     /// What it is.
-    pub fn info(&self) -> &BlockInfo {
+    pub(crate) fn info(&self) -> &BlockInfo {
         match self {
             Self::Device(device) => device.info(),
             Self::File(file) => file.info(),
@@ -109,7 +109,7 @@ impl Target {
     ///
     /// # Errors
     /// [`ChannelError::Policy`], with the reason.
-    pub fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
+    pub(crate) fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
         match self {
             Self::Device(device) => device.can_wait(policy),
             Self::File(file) => file.can_wait(policy),
@@ -120,7 +120,7 @@ impl Target {
     ///
     /// # Errors
     /// As [`BlockDevice::channel`].
-    pub fn channel(&self, options: &ChannelOptions) -> Result<Way, ChannelError> {
+    pub(crate) fn channel(&self, options: &ChannelOptions) -> Result<Way, ChannelError> {
         Ok(match self {
             Self::Device(device) => Way::Device(device.channel(options)?),
             Self::File(file) => Way::File(file.channel(options)?),
@@ -128,7 +128,7 @@ impl Target {
     }
 
     /// Memory for its buffers.
-    pub fn heap(&self) -> &DmaHeap {
+    pub(crate) fn heap(&self) -> &DmaHeap {
         match self {
             Self::Device(device) => device.heap(),
             Self::File(file) => file.heap(),
@@ -136,7 +136,7 @@ impl Target {
     }
 
     /// The device behind our own driver, if it is one.
-    pub fn as_nvme(&self) -> Option<&NvmeDevice> {
+    pub(crate) fn as_nvme(&self) -> Option<&NvmeDevice> {
         match self {
             Self::Device(device) => device.as_nvme(),
             Self::File(_) => None,
@@ -144,7 +144,7 @@ impl Target {
     }
 
     /// The kernel's device, if it is one.
-    pub fn as_kernel(&self) -> Option<&KernelDevice> {
+    pub(crate) fn as_kernel(&self) -> Option<&KernelDevice> {
         match self {
             Self::Device(Device::Kernel(device)) => Some(device),
             _ => None,
@@ -154,7 +154,7 @@ impl Target {
 
 impl Way {
     /// What it leads to.
-    pub fn info(&self) -> &BlockInfo {
+    pub(crate) fn info(&self) -> &BlockInfo {
         match self {
             Self::Device(channel) => channel.info(),
             Self::File(channel) => channel.info(),
@@ -165,7 +165,7 @@ impl Way {
     ///
     /// # Errors
     /// No memory.
-    pub fn slots(&self, depth: usize, bytes: usize) -> Result<Slots, HwError> {
+    pub(crate) fn slots(&self, depth: usize, bytes: usize) -> Result<Slots, HwError> {
         match self {
             Self::Device(channel) => Slots::new(channel, depth, bytes),
             Self::File(channel) => Slots::new(channel, depth, bytes),
@@ -173,7 +173,7 @@ impl Way {
     }
 
     /// What the driver has counted; of a file's, nothing.
-    pub fn counters(&self) -> ChannelCounters {
+    pub(crate) fn counters(&self) -> ChannelCounters {
         match self {
             Self::Device(channel) => channel.counters(),
             Self::File(_) => ChannelCounters::default(),

@@ -11,14 +11,14 @@ use crate::failure::Failure;
 type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// A worker's thread, which does what it is told.
-pub struct WorkerThread {
+pub(crate) struct WorkerThread {
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WorkerThread {
     /// Starts the thread on `cpus` (anywhere, if empty) with that I/O priority.
-    pub fn start(
+    pub(crate) fn start(
         name: String,
         mut worker: Worker,
         cpus: Vec<usize>,
@@ -50,7 +50,7 @@ impl WorkerThread {
     }
 
     /// Has the thread do `order`; the answer comes when it is done.
-    pub fn ask<R: Send + 'static>(
+    pub(crate) fn ask<R: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Receiver<R> {
@@ -76,7 +76,7 @@ impl Drop for WorkerThread {
 }
 
 /// Waits for the answer to an order.
-pub fn received<R>(answers: &Receiver<R>) -> Result<R, Failure> {
+pub(super) fn received<R>(answers: &Receiver<R>) -> Result<R, Failure> {
     answers
         .recv()
         .map_err(|_| Failure::new("a thread of the job ended unexpectedly: this is a bug, please report it"))

@@ -6,7 +6,7 @@ use std::ops::{AddAssign, Sub};
 
 /// What getrusage(2) says, of one thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// User time.
     pub user_ns: u64,
     /// System time.
@@ -21,7 +21,7 @@ pub struct Usage {
 
 impl Usage {
     /// Of the calling thread, since it began.
-    pub fn of_thread() -> Self {
+    pub(crate) fn of_thread() -> Self {
         // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to nothing else.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();

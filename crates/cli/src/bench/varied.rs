@@ -16,7 +16,7 @@ const DRAWS: usize = 8;
 
 /// What varies.
 #[derive(Debug, Clone)]
-pub struct VariedSpec {
+pub(crate) struct VariedSpec {
     /// Everything else.
     pub base: PatternSpec,
     /// Sizes of reads and writes.
@@ -35,7 +35,7 @@ pub struct VariedSpec {
 
 impl VariedSpec {
     /// What `job` varies of `base`; `None`: nothing.
-    pub fn of(job: &Job, base: PatternSpec) -> Option<Self> {
+    pub(crate) fn of(job: &Job, base: PatternSpec) -> Option<Self> {
         let align_bytes = [job.align_bytes(0), job.align_bytes(1)];
         // As in fio places between which blocks are left out are drawn each for itself.
         let mapped = !job.random.norandommap && align_bytes == [None; 2];
@@ -71,7 +71,7 @@ impl VariedSpec {
 
 /// Chooses sizes.
 #[derive(Debug, Clone)]
-pub enum Sizer {
+pub(crate) enum Sizer {
     Fixed(u64),
     /// The smallest, and how many multiples of it.
     Multiples(u64, u64),
@@ -81,7 +81,7 @@ pub enum Sizer {
 
 impl Sizer {
     /// Of those of one direction.
-    pub fn new(sizes: &Sizes) -> Self {
+    pub(crate) fn new(sizes: &Sizes) -> Self {
         match sizes {
             Sizes::Fixed(bytes) => Self::Fixed(*bytes),
             Sizes::Range(min, max) => Self::Multiples(*min, max / min),
@@ -96,7 +96,7 @@ impl Sizer {
     }
 
     /// The next one.
-    pub fn next(&self, rng: &mut Rng) -> u64 {
+    pub(crate) fn next(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(bytes) => *bytes,
             Self::Multiples(min, count) => min * (1 + rng.below(*count)),
@@ -196,7 +196,7 @@ impl Lane {
 
 /// The I/Os of one thread.
 #[derive(Debug, Clone)]
-pub struct Varied {
+pub(crate) struct Varied {
     spec: VariedSpec,
     rng: Rng,
     lanes: [Lane; 2],
@@ -208,7 +208,7 @@ pub struct Varied {
 
 impl Varied {
     /// The pattern of `spec`, at its beginning.
-    pub fn new(spec: VariedSpec) -> Self {
+    pub(crate) fn new(spec: VariedSpec) -> Self {
         let mut rng = Rng::new(spec.base.seed);
         let lanes = [0, 1].map(|direction| Lane::new(&spec, direction, &mut rng));
         let passes_left = spec.base.passes.map(|passes| passes.saturating_sub(1));
@@ -232,7 +232,7 @@ impl Varied {
     }
 
     /// The next I/O of this pass; `None` when it has transferred what it is to.
-    pub fn next_in_pass(&mut self) -> Option<Io> {
+    pub(crate) fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.base.direction(&mut self.rng);
         if let Some(zones) = self.spec.strides {
             self.enter_zone(&zones);
@@ -256,7 +256,7 @@ impl Varied {
     }
 
     /// Starts the next pass. False if there is none left.
-    pub fn begin_pass(&mut self) -> bool {
+    pub(crate) fn begin_pass(&mut self) -> bool {
         match &mut self.passes_left {
             Some(0) => return false,
             Some(left) => *left -= 1,

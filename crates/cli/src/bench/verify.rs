@@ -17,14 +17,14 @@ const MAGIC: u64 = u64::from_le_bytes(*b"MTVERIF2");
 ///
 /// All numbers little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4), digest of the payload (32,
 /// filled with zeroes), CRC-32C of the 68 bytes before (4).
-pub const HEADER_BYTES: usize = CRC_AT + 4;
+pub(super) const HEADER_BYTES: usize = CRC_AT + 4;
 
 const DIGEST_AT: usize = 36;
 const CRC_AT: usize = DIGEST_AT + DIGEST_BYTES;
 
 /// What a block should say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     /// Where it is, in bytes from the start of the namespace.
     pub offset_bytes: u64,
     /// The how-manieth write of its thread it is, from 1.
@@ -40,7 +40,7 @@ pub struct Stamp {
 
 /// How blocks are filled and checked.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub(crate) struct Rules {
     method: Verify,
     checks: bool,
     interval_bytes: Option<usize>,
@@ -51,7 +51,7 @@ pub struct Rules {
 
 impl Rules {
     /// What `job` says of that.
-    pub fn of(job: &Job) -> Self {
+    pub(crate) fn of(job: &Job) -> Self {
         let keys = &job.verify_keys;
         Self {
             method: job.verify,
@@ -67,7 +67,7 @@ impl Rules {
     }
 
     /// Fills `block`, which is that of `stamp`: each of its intervals has a header.
-    pub fn fill(&self, block: &mut [u8], stamp: Stamp) {
+    pub(crate) fn fill(&self, block: &mut [u8], stamp: Stamp) {
         let interval_bytes = self.interval_bytes(block);
         let has_header = self.method != Verify::Pattern;
         if let Some(payload) = &self.payload {
@@ -86,7 +86,7 @@ impl Rules {
 
     /// Checks that `block` is what [`Rules::fill`] made of it for `stamp`; else the interval that
     /// is not.
-    pub fn check(&self, block: &[u8], stamp: Stamp) -> Result<(), (Stamp, usize, Mismatch)> {
+    pub(crate) fn check(&self, block: &[u8], stamp: Stamp) -> Result<(), (Stamp, usize, Mismatch)> {
         let interval_bytes = self.interval_bytes(block);
         let header_bytes = if self.method == Verify::Pattern { 0 } else { HEADER_BYTES };
         for (part, at) in block.chunks_exact(interval_bytes).zip((0..).step_by(interval_bytes)) {
@@ -111,7 +111,7 @@ impl Rules {
 
 /// What is wrong with a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mismatch {
+pub(crate) enum Mismatch {
     /// All zeroes.
     Zeroes,
     /// No header.
@@ -186,7 +186,7 @@ fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
 
 /// A mismatch with what was expected, in words.
 #[derive(Debug, Clone, Copy)]
-pub struct Report(pub Stamp, pub usize, pub Mismatch);
+pub(super) struct Report(pub Stamp, pub usize, pub Mismatch);
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,7 +225,7 @@ impl fmt::Display for Report {
 
 /// What the checks came to.
 #[derive(Debug, Default, Clone)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// Blocks read and checked.
     pub checked: u64,
     /// Blocks that were not what had been written.
@@ -258,7 +258,7 @@ struct Mark {
 
 /// Where the I/Os go.
 #[derive(Debug)]
-pub enum Course {
+pub(crate) enum Course {
     /// Through the range, or each block once in random order.
     Plain(Box<Pattern>),
     /// With gaps, or backwards.
@@ -267,7 +267,7 @@ pub enum Course {
 
 impl Course {
     /// The next I/O of this pass; `None` when it has transferred what it is to.
-    pub fn next_in_pass(&mut self) -> Option<Io> {
+    pub(crate) fn next_in_pass(&mut self) -> Option<Io> {
         match self {
             Self::Plain(pattern) => pattern.next_in_pass(),
             Self::Varied(varied) => varied.next_in_pass(),
@@ -275,7 +275,7 @@ impl Course {
     }
 
     /// Starts the next pass. False if there is none left.
-    pub fn begin_pass(&mut self) -> bool {
+    pub(crate) fn begin_pass(&mut self) -> bool {
         match self {
             Self::Plain(pattern) => pattern.begin_pass(),
             Self::Varied(varied) => varied.begin_pass(),
@@ -285,7 +285,7 @@ impl Course {
 
 /// I/Os of a course, pass by pass; knows what it wrote where.
 #[derive(Debug)]
-pub struct Verified {
+pub(crate) struct Verified {
     /// Where the I/Os go.
     pub course: Course,
     rules: Rules,
@@ -304,7 +304,7 @@ pub struct Verified {
 impl Verified {
     /// Verifies `course` by `rules`. It was made from `spec`, and its blocks are all of the size of
     /// its writes.
-    pub fn new(course: Course, rules: Rules, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
+    pub(crate) fn new(course: Course, rules: Rules, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
         Self {
             course,
             offset_bytes: spec.offset_bytes,
@@ -323,12 +323,12 @@ impl Verified {
     }
 
     /// What the checks came to so far.
-    pub fn findings(&self) -> &Findings {
+    pub(crate) fn findings(&self) -> &Findings {
         &self.findings
     }
 
     /// Reads everything back that was written.
-    pub fn read_back(&mut self) -> ReadBack<'_> {
+    pub(crate) fn read_back(&mut self) -> ReadBack<'_> {
         ReadBack { verified: self, block: 0 }
     }
 
@@ -403,7 +403,7 @@ impl Source for Verified {
 
 /// Reads of every block that was written, in order.
 #[derive(Debug)]
-pub struct ReadBack<'a> {
+pub(crate) struct ReadBack<'a> {
     verified: &'a mut Verified,
     block: u64,
 }

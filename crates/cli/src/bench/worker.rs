@@ -21,14 +21,14 @@ use crate::report::LogRows;
 use crate::signal;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
-pub const WARM_UP_NS: u64 = 2_000_000;
+pub(super) const WARM_UP_NS: u64 = 2_000_000;
 
 /// Longer than a software SSD takes to park, so that it leaves its core to another one's thread.
-pub const PARK_PAUSE: Duration = Duration::from_millis(4);
+pub(super) const PARK_PAUSE: Duration = Duration::from_millis(4);
 
 /// What a cell does.
 #[derive(Debug)]
-pub enum Work {
+pub(crate) enum Work {
     /// I/O.
     Plain(Box<Plain>),
     /// I/O of differing sizes, or to places that are not equally likely.
@@ -42,7 +42,7 @@ pub enum Work {
 }
 
 /// What one thread does on one device with one policy.
-pub struct Task {
+pub(crate) struct Task {
     /// What to do.
     pub work: Work,
     /// For I/O that is not recorded; separate, so that it takes nothing from `work`.
@@ -56,7 +56,7 @@ pub struct Task {
 }
 
 /// One device and policy, as one thread sees it.
-pub struct CellWork {
+pub(crate) struct CellWork {
     /// The way to the device.
     pub channel: Way,
     /// Which of the worker's [`Slots`].
@@ -84,7 +84,7 @@ struct Visited {
 
 impl CellWork {
     /// A cell at its beginning.
-    pub fn new(channel: Way, slots: usize, sched: Option<SchedClass>, task: Task) -> Self {
+    pub(crate) fn new(channel: Way, slots: usize, sched: Option<SchedClass>, task: Task) -> Self {
         Self {
             channel,
             slots,
@@ -261,7 +261,7 @@ fn run<C: BlockChannel, R: Record>(
 
 /// A turn.
 #[derive(Debug, Clone, Copy)]
-pub struct Visit {
+pub(crate) struct Visit {
     /// Unrecorded I/O first, for so long.
     pub warm_up_ns: u64,
     /// Measure for so long at most.
@@ -272,7 +272,7 @@ pub struct Visit {
 
 /// What a turn came to.
 #[derive(Debug, Clone, Default)]
-pub struct VisitReport {
+pub(crate) struct VisitReport {
     /// How long it was measured.
     pub wall_ns: u64,
     /// I/Os recorded.
@@ -295,7 +295,7 @@ pub struct VisitReport {
 
 /// What a cell came to, in one thread.
 #[derive(Debug)]
-pub struct Totals {
+pub(crate) struct Totals {
     /// Latencies.
     pub tally: Tally,
     /// CPU time.
@@ -315,7 +315,7 @@ pub struct Totals {
 }
 
 /// The state of a thread of a job.
-pub struct Worker {
+pub(crate) struct Worker {
     /// By device and policy.
     pub cells: Vec<CellWork>,
     /// Buffers by device.
@@ -327,12 +327,12 @@ pub struct Worker {
 
 impl Worker {
     /// A worker with its channels and buffers.
-    pub fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<Floor>) -> Self {
+    pub(crate) fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<Floor>) -> Self {
         Self { cells, slots, floors, clock: Clock::real() }
     }
 
     /// Does I/O on `cell`, in its scheduling class, and keeps the figures apart until [`Worker::settle`].
-    pub fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
+    pub(crate) fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, sched, visited, total_ns, .. } = &mut cells[cell];
         let slots = &mut slots[*device];
@@ -346,7 +346,7 @@ impl Worker {
     }
 
     /// Reads back and checks what `cell` wrote, when time was up before its pass had ended.
-    pub fn read_back(&mut self, cell: usize) -> VisitReport {
+    pub(crate) fn read_back(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         match channel {
@@ -357,7 +357,7 @@ impl Worker {
     }
 
     /// Makes what `cell` wrote durable.
-    pub fn flush(&mut self, cell: usize) -> VisitReport {
+    pub(crate) fn flush(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         match channel {
@@ -368,7 +368,7 @@ impl Worker {
     }
 
     /// The figures of the last turn of `cell` count, or are dropped.
-    pub fn settle(&mut self, cell: usize, counts: bool) {
+    pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
         let CellWork { visited, total, total_usage, total_ns, .. } = &mut self.cells[cell];
         if !counts {
             if let Some(log) = &mut visited.task.log {
@@ -386,19 +386,19 @@ impl Worker {
     }
 
     /// The floor of the device with index `device`, in ns.
-    pub fn floor_ns(&mut self, device: usize, bytes: usize, count: usize) -> Option<f64> {
+    pub(crate) fn floor_ns(&mut self, device: usize, bytes: usize, count: usize) -> Option<f64> {
         let buf = self.slots[device].any_buf()?;
         buf.set_len(bytes);
         Some(self.floors.get_mut(device)?.measure(buf, bytes, count))
     }
 
     /// The time of a cache line to `cpu` and back, in ns. The software SSDs must have parked.
-    pub fn rtt_ns(&self, cpu: usize) -> Option<u64> {
+    pub(crate) fn rtt_ns(&self, cpu: usize) -> Option<u64> {
         calibrate::cacheline_rtt(Some(cpu)).ok().map(|times| times.median_ns())
     }
 
     /// What it all came to; the channels are closed.
-    pub fn finish(&mut self) -> Vec<Totals> {
+    pub(crate) fn finish(&mut self) -> Vec<Totals> {
         let totals = self.cells.drain(..).map(|cell| Totals {
             findings: findings(&cell.visited.task.work),
             counters: cell.channel.counters(),

@@ -21,7 +21,7 @@ use crate::job::{Job, Sizes, ZoneKeys, ZoneMode};
 
 /// The zones of a device, which all threads of a run share.
 #[derive(Debug)]
-pub struct Zones {
+pub(crate) struct Zones {
     zone_bytes: u64,
     writable_bytes: u64,
     open_max: usize,
@@ -36,7 +36,7 @@ pub struct Zones {
 
 impl Zones {
     /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
-    pub fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
+    pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
         Self {
             zone_bytes: keys.size_bytes,
             writable_bytes: keys.writable_bytes(),
@@ -49,7 +49,7 @@ impl Zones {
     }
 
     /// Whether they are those of `keys`.
-    pub fn are_of(&self, keys: &ZoneKeys) -> bool {
+    pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
         let sizes = (self.zone_bytes, self.writable_bytes, self.open_max);
         sizes == (keys.size_bytes, keys.writable_bytes(), keys.open_max as usize)
     }
@@ -95,14 +95,14 @@ impl Zones {
 }
 
 /// A device's zones, shared.
-pub type SharedZones = Arc<Mutex<Zones>>;
+pub(super) type SharedZones = Arc<Mutex<Zones>>;
 
 fn locked(zones: &SharedZones) -> MutexGuard<'_, Zones> {
     zones.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives the devices of `groups` the zones that their jobs speak of, each one for all jobs.
-pub fn share(groups: &mut [Group], devices: &Devices) -> Result<(), Failure> {
+pub(super) fn share(groups: &mut [Group], devices: &Devices) -> Result<(), Failure> {
     let mut all: BTreeMap<usize, (SharedZones, String)> = BTreeMap::new();
     for group in groups {
         for plan in group.plans.iter().filter(|plan| plan.job.zones.mode() == ZoneMode::Zbd) {
@@ -139,7 +139,7 @@ struct Lane {
 
 /// The I/Os of one thread.
 #[derive(Debug)]
-pub struct Zoned {
+pub(crate) struct Zoned {
     zones: SharedZones,
     keys: ZoneKeys,
     spec: PatternSpec,
@@ -157,7 +157,7 @@ pub struct Zoned {
 
 impl Zoned {
     /// The I/Os of `job` on `zones`, within the range of `spec` as far as it is of whole zones.
-    pub fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
+    pub(crate) fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
         let keys = job.zones;
         let zone_bytes = keys.size_bytes.max(1);
         let end_bytes = spec.offset_bytes + spec.range_bytes;

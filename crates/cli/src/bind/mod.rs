@@ -1,6 +1,6 @@
 //! `meantime bind` and `unbind`: handing a controller to user space, and back.
 
-pub mod user;
+pub(crate) mod user;
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::signal;
 use user::User;
 
 /// Runs `bind`.
-pub fn bind(args: &BindArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn bind(args: &BindArgs) -> Result<ExitCode, Failure> {
     let sysfs = Sysfs::default();
     let owner = args.owner.as_deref().map(User::find).transpose()?;
     let addresses = addresses(&sysfs, &args.devices)?;
@@ -46,7 +46,7 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Runs `unbind`.
-pub fn unbind(args: &UnbindArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn unbind(args: &UnbindArgs) -> Result<ExitCode, Failure> {
     let sysfs = Sysfs::default();
     let addresses = addresses(&sysfs, &args.devices)?;
     signal::catch();

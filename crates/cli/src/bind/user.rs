@@ -6,7 +6,7 @@ use crate::failure::Failure;
 
 /// A user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub(crate) struct User {
     /// The name, or the number if there is none.
     pub name: String,
     /// The user's number.
@@ -17,7 +17,7 @@ pub struct User {
 
 impl User {
     /// The user of that name or number.
-    pub fn find(text: &str) -> Result<Self, Failure> {
+    pub(crate) fn find(text: &str) -> Result<Self, Failure> {
         let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
         let found = in_passwd(&passwd, text).or_else(|| in_passwd(&ask_directories(text)?, text));
         // A number is good without a name.

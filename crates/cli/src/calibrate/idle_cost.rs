@@ -8,7 +8,7 @@ use crate::figures;
 
 /// What leaving the idle state takes of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IdleCost {
+pub(super) struct IdleCost {
     /// How long the CPU was idle before.
     idle_us: u64,
     /// A wake-up, with the CPU left to itself; the median.
@@ -19,7 +19,7 @@ pub struct IdleCost {
 
 impl IdleCost {
     /// From the times of wake-ups; `None` without samples.
-    pub fn of(idle_us: u64, free: &Times, held: &Times) -> Option<Self> {
+    pub(super) fn of(idle_us: u64, free: &Times, held: &Times) -> Option<Self> {
         let cost = Self { idle_us, free_ns: free.median_ns(), held_ns: held.median_ns() };
         (free.count() > 0 && held.count() > 0 && cost.free_ns > 0).then_some(cost)
     }
@@ -34,7 +34,7 @@ impl IdleCost {
     }
 
     /// For programs.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         json!({
             "idle_us": self.idle_us,
             "wake_ns": self.free_ns,
@@ -46,7 +46,7 @@ impl IdleCost {
 }
 
 /// For people: a line each.
-pub fn lines(costs: &[IdleCost]) -> Vec<String> {
+pub(super) fn lines(costs: &[IdleCost]) -> Vec<String> {
     if costs.is_empty() {
         return Vec::new();
     }

@@ -25,7 +25,7 @@ const COMPARED_US: [u64; 2] = [10, 100];
 const ROUNDS: usize = 4;
 
 /// One measurement: what, with which parameters, and its times.
-pub struct Row {
+pub(super) struct Row {
     /// What kind of measurement.
     pub group: &'static str,
     /// In words.
@@ -172,7 +172,7 @@ fn in_words(way: SleepWay) -> String {
 }
 
 /// All of them. What takes two CPUs is left out without a `peer`.
-pub fn measure(args: &CalibrateArgs, peer: Option<usize>, limit: &Limit) -> Result<Vec<Row>, Failure> {
+pub(super) fn measure(args: &CalibrateArgs, peer: Option<usize>, limit: &Limit) -> Result<Vec<Row>, Failure> {
     let ways = SleepWay::available().len();
     let steps = 2 + 2 * IDLES_US.len() + SLEEPS_US.len() + COMPARED_US.len() * (2 * ways - 1);
     let mut measuring =
@@ -192,7 +192,7 @@ pub fn measure(args: &CalibrateArgs, peer: Option<usize>, limit: &Limit) -> Resu
 }
 
 /// A round time.
-pub fn label(us: u64) -> String {
+pub(super) fn label(us: u64) -> String {
     if us < 1_000 { format!("{us} µs") } else { format!("{} ms", us / 1_000) }
 }
 

@@ -55,7 +55,7 @@ impl Limit {
 }
 
 /// Runs the command.
-pub fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let allowed = cpu::allowed();
     let (Some(&first), Some(&last)) = (allowed.first(), allowed.last()) else {
         return Err(Failure::new("the kernel does not say which CPUs this process may use"));

@@ -6,7 +6,7 @@ use super::{JsonPath, texts};
 
 /// Options of `anatomy`.
 #[derive(Debug, Args)]
-pub struct AnatomyArgs {
+pub(crate) struct AnatomyArgs {
     /// Devices to look at, e.g. mem:256M?model=fast12; several are compared
     #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',', default_value = "mem:64M?model=optane", long_help = texts::DEVICE)]
     pub device: Vec<String>,
@@ -38,7 +38,7 @@ pub struct AnatomyArgs {
 
 /// Options of the second program, which `anatomy` starts by itself.
 #[derive(Debug, Args)]
-pub struct CompetitorArgs {
+pub(crate) struct CompetitorArgs {
     /// Where to run.
     #[arg(long)]
     pub cpu: usize,

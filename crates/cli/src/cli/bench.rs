@@ -8,7 +8,7 @@ use super::{HtmlPath, JsonPath, texts};
 
 /// What `meantime bench` is to do.
 #[derive(Debug, Args)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     /// A fio job file; without one, the job options below say what to do
     #[arg(value_name = "JOB.fio", long_help = texts::JOB_FILE)]
     pub job_file: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub struct BenchArgs {
 /// fio's keys. They are stored and checked by `Job::set`, the one place that knows them.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Job options (fio's keys; they override the job file's)")]
-pub struct JobArgs {
+pub(crate) struct JobArgs {
     /// Direction and order: read, write, randread, randwrite, rw, randrw [default: read]
     #[arg(long, value_name = "KIND")]
     rw: Option<String>,
@@ -202,7 +202,7 @@ pub struct JobArgs {
 
 impl JobArgs {
     /// The keys given, with their values, `name` excepted.
-    pub fn keys(&self) -> Vec<(&str, Option<&str>)> {
+    pub(crate) fn keys(&self) -> Vec<(&str, Option<&str>)> {
         let all = [
             ("rw", &self.rw),
             ("bs", &self.bs),

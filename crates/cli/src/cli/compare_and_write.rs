@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Options of `compare-and-write`.
 #[derive(Debug, Args)]
-pub struct CompareAndWriteArgs {
+pub(crate) struct CompareAndWriteArgs {
     /// The device, e.g. vfio-user:/tmp/ssd.sock or file:disk.img
     #[arg(long, value_name = "URI")]
     pub device: String,

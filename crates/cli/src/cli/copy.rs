@@ -4,7 +4,7 @@ use clap::Args;
 
 /// Options of `copy`.
 #[derive(Debug, Args)]
-pub struct CopyArgs {
+pub(crate) struct CopyArgs {
     /// The device to read, e.g. file:disk.img, or - for standard input
     #[arg(value_name = "FROM")]
     pub from: String,

@@ -13,7 +13,7 @@ use super::fs_write::{
 
 /// Options of `fs`.
 #[derive(Debug, Args)]
-pub struct FsArgs {
+pub(crate) struct FsArgs {
     /// What to do.
     #[command(subcommand)]
     pub command: FsCommand,
@@ -21,7 +21,7 @@ pub struct FsArgs {
 
 /// What to do with a file system.
 #[derive(Debug, Subcommand)]
-pub enum FsCommand {
+pub(crate) enum FsCommand {
     /// List a directory
     #[command(after_long_help = LS_AFTER)]
     Ls(LsArgs),
@@ -74,7 +74,7 @@ pub enum FsCommand {
 
 /// How the file system is mounted.
 #[derive(Debug, Args)]
-pub struct MountArgs {
+pub(crate) struct MountArgs {
     /// The file system's block that has the superblock to use: a backup, e.g. 32768
     #[arg(long, value_name = "BLOCK")]
     pub superblock: Option<u64>,
@@ -98,7 +98,7 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
 
 /// Options of `stat`, `df`, `info` and `extents`.
 #[derive(Debug, Args)]
-pub struct PlaceArgs {
+pub(crate) struct PlaceArgs {
     /// The device and the path in it, e.g. file:disk.img:/etc/passwd; without a path, the root directory
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -112,7 +112,7 @@ pub struct PlaceArgs {
 
 /// Options of `ls`.
 #[derive(Debug, Args)]
-pub struct LsArgs {
+pub(crate) struct LsArgs {
     /// The device and the path in it, e.g. file:disk.img:/etc
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -132,7 +132,7 @@ pub struct LsArgs {
 
 /// Options of `cat`.
 #[derive(Debug, Args)]
-pub struct CatArgs {
+pub(crate) struct CatArgs {
     /// The device and the path in it, e.g. file:disk.img:/etc/passwd
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -143,7 +143,7 @@ pub struct CatArgs {
 
 /// Options of `get`.
 #[derive(Debug, Args)]
-pub struct GetArgs {
+pub(crate) struct GetArgs {
     /// The device and the path in it, e.g. file:disk.img:/home
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -163,7 +163,7 @@ pub struct GetArgs {
 
 /// Options of `tree`.
 #[derive(Debug, Args)]
-pub struct TreeArgs {
+pub(crate) struct TreeArgs {
     /// The device and the path in it, e.g. file:disk.img:/etc
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -183,7 +183,7 @@ pub struct TreeArgs {
 
 /// Options of `check`.
 #[derive(Debug, Args)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// The device, e.g. file:disk.img
     #[arg(value_name = "DEVICE")]
     pub location: OsString,

@@ -10,7 +10,7 @@ use super::fs::bytes;
 
 /// How a file system is mounted for writing.
 #[derive(Debug, Args)]
-pub struct WriteArgs {
+pub(crate) struct WriteArgs {
     /// Memory of the page cache, e.g. 64M; at least 1M
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     pub cache: usize,
@@ -22,7 +22,7 @@ pub struct WriteArgs {
 
 /// Options of `put`.
 #[derive(Debug, Args)]
-pub struct PutArgs {
+pub(crate) struct PutArgs {
     /// The file or directory to copy
     #[arg(value_name = "FROM")]
     pub from: PathBuf,
@@ -42,7 +42,7 @@ pub struct PutArgs {
 
 /// Options of `rm`.
 #[derive(Debug, Args)]
-pub struct RmArgs {
+pub(crate) struct RmArgs {
     /// The device and the path in it, e.g. file:disk.img:/tmp/old
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -59,7 +59,7 @@ pub struct RmArgs {
 
 /// Options of `mv`.
 #[derive(Debug, Args)]
-pub struct MvArgs {
+pub(crate) struct MvArgs {
     /// The device and the path in it, e.g. file:disk.img:/old
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -76,7 +76,7 @@ pub struct MvArgs {
 
 /// Options of `mkdir`.
 #[derive(Debug, Args)]
-pub struct MkdirArgs {
+pub(crate) struct MkdirArgs {
     /// The device and the path in it, e.g. file:disk.img:/new
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -93,7 +93,7 @@ pub struct MkdirArgs {
 
 /// Options of `ln`.
 #[derive(Debug, Args)]
-pub struct LnArgs {
+pub(crate) struct LnArgs {
     /// What to lead to: a file's path in the same file system; with -s any text
     #[arg(value_name = "TARGET")]
     pub target: OsString,
@@ -110,7 +110,7 @@ pub struct LnArgs {
 
 /// Options of `truncate`.
 #[derive(Debug, Args)]
-pub struct TruncateArgs {
+pub(crate) struct TruncateArgs {
     /// The device and the path in it, e.g. file:disk.img:/var/log/messages
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
@@ -127,7 +127,7 @@ pub struct TruncateArgs {
 
 /// Options of `mkfs`.
 #[derive(Debug, Args)]
-pub struct MkfsArgs {
+pub(crate) struct MkfsArgs {
     /// The device, e.g. file:disk.img
     #[arg(value_name = "DEVICE")]
     pub device: String,
@@ -169,7 +169,7 @@ pub struct MkfsArgs {
 
 /// A feature that can be had or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feature {
+pub(crate) enum Feature {
     /// `metadata_csum_seed`
     ChecksumSeed,
     /// `orphan_file`

@@ -22,18 +22,20 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
-pub use anatomy::{AnatomyArgs, CompetitorArgs};
-pub use bench::BenchArgs;
-pub use compare_and_write::CompareAndWriteArgs;
-pub use copy::CopyArgs;
-pub use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs};
-pub use fs_write::{Feature, LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs};
-pub use pci::{BindArgs, DevicesArgs, UnbindArgs};
-pub use run::RunArgs;
-pub use ssd::{SsdArgs, SsdCommand, SsdLog};
-pub use ssd_ctl::CtlArgs;
-pub use top::TopArgs;
-pub use waits::WaitsArgs;
+pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
+pub(crate) use bench::BenchArgs;
+pub(crate) use compare_and_write::CompareAndWriteArgs;
+pub(crate) use copy::CopyArgs;
+pub(crate) use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs};
+pub(crate) use fs_write::{
+    Feature, LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
+};
+pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub(crate) use run::RunArgs;
+pub(crate) use ssd::{SsdArgs, SsdCommand, SsdLog};
+pub(crate) use ssd_ctl::CtlArgs;
+pub(crate) use top::TopArgs;
+pub(crate) use waits::WaitsArgs;
 
 use crate::failure::Failure;
 
@@ -54,7 +56,7 @@ struct Cli {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Measure a device: run fio jobs on it and compare ways to wait
     #[command(long_about = texts::BENCH_ABOUT, after_long_help = texts::BENCH_AFTER)]
     Bench(Box<BenchArgs>),
@@ -107,7 +109,7 @@ pub enum Command {
 
 /// Options of `report`.
 #[derive(Debug, Args)]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// JSON files of `meantime bench --json` or `fio --output-format=json` (or json+)
     #[arg(value_name = "FILE.json", required = true, long_help = texts::REPORT_FILES)]
     pub files: Vec<PathBuf>,
@@ -121,7 +123,7 @@ pub struct ReportArgs {
 
 /// Options of `info`.
 #[derive(Debug, Args)]
-pub struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// The device to ask, e.g. mem:1G?model=optane or file:disk.img
     #[arg(long, value_name = "URI", default_value = "mem:64M", long_help = texts::DEVICE_OF_INFO)]
     pub device: String,
@@ -132,7 +134,7 @@ pub struct InfoArgs {
 
 /// Options of `calibrate`.
 #[derive(Debug, Args)]
-pub struct CalibrateArgs {
+pub(crate) struct CalibrateArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
@@ -147,7 +149,7 @@ type JsonPath = PathBuf;
 type HtmlPath = PathBuf;
 
 /// Reads the command line. Help and version were printed when it gives an exit code of success.
-pub fn parse() -> Result<Command, ExitCode> {
+pub(crate) fn parse() -> Result<Command, ExitCode> {
     let words = job_keys::as_options(std::env::args_os().collect());
     Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

@@ -4,7 +4,7 @@ use clap::Args;
 
 /// Options of `devices`.
 #[derive(Debug, Args)]
-pub struct DevicesArgs {
+pub(crate) struct DevicesArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
@@ -15,7 +15,7 @@ pub struct DevicesArgs {
 
 /// Options of `bind`.
 #[derive(Debug, Args)]
-pub struct BindArgs {
+pub(crate) struct BindArgs {
     /// The controller: 0000:01:00.0, 01:00.0, nvme0 or /dev/nvme0n1; several of one IOMMU group together
     #[arg(value_name = "ADDRESS", required = true)]
     pub devices: Vec<String>,
@@ -32,7 +32,7 @@ pub struct BindArgs {
 
 /// Options of `unbind`.
 #[derive(Debug, Args)]
-pub struct UnbindArgs {
+pub(crate) struct UnbindArgs {
     /// The controller, as `meantime devices` shows it: 0000:01:00.0 or 01:00.0
     #[arg(value_name = "ADDRESS", required = true)]
     pub devices: Vec<String>,

@@ -7,7 +7,7 @@ use meantime::completion::Policy;
 
 /// Options of `run`.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// The device with the ext4 file system, e.g. file:disk.img
     #[arg(long, value_name = "URI", long_help = DEVICE)]
     pub device: String,

@@ -9,7 +9,7 @@ use super::ssd_ctl::{self, CtlArgs};
 /// Options of `ssd`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct SsdArgs {
+pub(crate) struct SsdArgs {
     #[command(subcommand)]
     pub command: Option<SsdCommand>,
     /// The SSD, e.g. mem:1G?model=optane or file:disk.img?create=1G
@@ -43,7 +43,7 @@ pub struct SsdArgs {
 
 /// What else can be done with software SSDs.
 #[derive(Debug, Subcommand)]
-pub enum SsdCommand {
+pub(crate) enum SsdCommand {
     /// Inject faults into a running SSD, cut its power, look at its counters
     #[command(long_about = ssd_ctl::ABOUT, after_long_help = ssd_ctl::AFTER)]
     Ctl(CtlArgs),
@@ -51,7 +51,7 @@ pub enum SsdCommand {
 
 /// What is reported while an SSD is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SsdLog {
+pub(crate) enum SsdLog {
     /// Nothing.
     None,
     /// Clients as they come and go, and what was refused, with the reason.

@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Options of `ssd ctl`.
 #[derive(Debug, Args)]
-pub struct CtlArgs {
+pub(crate) struct CtlArgs {
     /// The SSD's control socket
     #[arg(value_name = "SOCKET")]
     pub socket: PathBuf,

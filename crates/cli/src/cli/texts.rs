@@ -1,16 +1,16 @@
 //! The longer texts of `--help`.
 
 /// Version and revision.
-pub const VERSION: &str = env!("MEANTIME_VERSION");
+pub(super) const VERSION: &str = env!("MEANTIME_VERSION");
 
 /// `meantime --help`, at the top.
-pub const ABOUT: &str = "\
+pub(super) const ABOUT: &str = "\
 Meantime drives NVMe SSDs from user space and makes use of the time the device takes: it can sleep until \
 the interrupt, poll, or sleep a while and then poll. This command measures what each way costs, on a \
 software SSD (no hardware, no root and no set-up needed), beside the kernel's own stack.";
 
 /// `meantime --help`, at the bottom.
-pub const AFTER: &str = "\
+pub(super) const AFTER: &str = "\
 EXAMPLES
   meantime bench jobs/qd1.fio --device 'mem:256M?model=optane'
   meantime report before.json after.json --html report.html
@@ -33,11 +33,11 @@ DEVICES
   See `meantime bench --help`, option --device.";
 
 /// The device, wherever one is named.
-pub const DEVICE_OF_INFO: &str = "\
+pub(super) const DEVICE_OF_INFO: &str = "\
 The device to ask, e.g. mem:1G?model=optane or file:disk.img. See `meantime bench --help` for what a URI can say.";
 
 /// `bench --help`, at the top.
-pub const BENCH_ABOUT: &str = "\
+pub(super) const BENCH_ABOUT: &str = "\
 Runs fio jobs on one or more devices and compares ways to wait for completions.
 
 Each job is run on each device with each completion policy. These runs alternate in short turns (A B C A B C …), so \
@@ -48,7 +48,7 @@ them do their I/O at once, each job on its own device, in the first turn by its 
 its second. Such jobs have as many ways to wait as the others, or one, which is then that of every turn.";
 
 /// `bench --help`, the job file.
-pub const JOB_FILE: &str = "\
+pub(super) const JOB_FILE: &str = "\
 A fio job file. Obeyed, with fio's meaning and units, are:
 
   what        rw (reads, writes, trims), rwmixread, rwmixwrite, bs, bsrange, bssplit, size,
@@ -95,7 +95,7 @@ Without a job file, the job options below say what to do; with one, they overrid
 among them is an option all the same: --ioengine=libaio, --rw_sequencer identical.";
 
 /// `bench --device`.
-pub const DEVICE: &str = "\
+pub(super) const DEVICE: &str = "\
 Devices to measure. A comma separates URIs, and the option can be repeated. Default: the job's filename.
 
   mem:SIZE    software SSD in this process, its medium in memory; begins empty,
@@ -121,7 +121,7 @@ queues=N; vectors=N; strict=1 (refuse also what harms nobody; docs/faults.md); l
 In a shell, quote URIs: ? and & mean something to it.";
 
 /// `bench --completion`.
-pub const COMPLETION: &str = "\
+pub(super) const COMPLETION: &str = "\
 Ways to wait, separated by commas. Default: the job's completion key, else interrupt,poll,hybrid,adaptive.
 
   interrupt     sleep until the device's interrupt
@@ -140,37 +140,37 @@ On kernel: devices, interrupt is what the kernel does by itself, poll is IOPOLL,
 cannot do is left out of the comparison, with the reason, if another device of the job can; else it is an error.";
 
 /// `bench --floor`.
-pub const FLOOR: &str = "\
+pub(super) const FLOOR: &str = "\
 Measure the floor, too: one core sets a flag, the other copies the payload from a random place of a medium as large as \
 the device's and sets a flag back. No queue, no command: no protocol between two cores can beat it. It is \
 measured around every turn, at least 9 times; shown are its median and the median of the ratios of each turn's \
 median latency to it. Needs the device's size in memory once more.";
 
 /// `bench --json`.
-pub const JSON: &str = "\
+pub(super) const JSON: &str = "\
 Write the results in fio's JSON format to FILE, which is replaced as a whole at the end, or to standard output (-); the \
 text then goes to standard error. Beside fio's keys each job has device and completion in \"job options\", bins (as in \
 fio's json+), series (latency over time), and with --floor floor_ns and floor_ratio; \"meantime\" holds facts of the machine.";
 
 /// `bench --html`.
-pub const HTML: &str = "\
+pub(super) const HTML: &str = "\
 Write a report to FILE, which is replaced as a whole at the end, or to standard output (-); the text then goes to \
 standard error. It is one page that loads nothing from anywhere: findings, tables, plots of the latencies, \
 facts of the machine; for a browser, light or dark, for a phone and for print. `meantime report` makes the same \
 from JSON files, several together if you like.";
 
 /// `bench --rounds`.
-pub const ROUNDS: &str = "\
+pub(super) const ROUNDS: &str = "\
 How often each device and policy has its turn within a job. Default: so that a turn takes about half a second (a \
 quarter with --floor, and then there are at least 9).";
 
 /// `bench --no-control`.
-pub const NO_CONTROL: &str = "\
+pub(super) const NO_CONTROL: &str = "\
 Serve no control socket. Without this option `meantime top` can look at the run while it lasts, and change how its queues wait; it is served by a thread of \
 its own, which sleeps unless somebody asks. Results say if a policy was changed so.";
 
 /// `bench --help`, at the bottom.
-pub const BENCH_AFTER: &str = "\
+pub(super) const BENCH_AFTER: &str = "\
 OUTPUT
   Per job, device and policy the figures as fio prints them. slat is the time until the doorbell has been rung, \
 clat from there until the completion was seen, lat the whole. Then a table, a row for each:
@@ -245,7 +245,7 @@ EXIT STATUS
   130  ended by Ctrl-C; what was measured until then was printed. A second one kills at once.";
 
 /// `report --help`, at the top.
-pub const REPORT_ABOUT: &str = "\
+pub(super) const REPORT_ABOUT: &str = "\
 Makes one HTML page from the results of earlier runs, to be read and forwarded: what was found, the tables, and for \
 each job plots of the latency distribution, of its tail, of CPU against latency, and of latency over time.
 
@@ -254,17 +254,17 @@ whatever it is called. Results of different machines are kept apart; different k
 said at the top.";
 
 /// `report FILE.json`.
-pub const REPORT_FILES: &str = "\
+pub(super) const REPORT_FILES: &str = "\
 Files that `meantime bench --json FILE` wrote, and fio's own (`--output-format=json`, better json+: with the \
 whole histogram the curves are exact). fio's results appear as \"fio, kernel\", with the engine; a job of fio's is compared \
 with ours on kernel:PATH if its filename is the same PATH.";
 
 /// `report --html`.
-pub const REPORT_HTML: &str = "\
+pub(super) const REPORT_HTML: &str = "\
 Write the page to FILE, which is replaced as a whole, or to standard output (-); the table then goes to standard error.";
 
 /// `report --help`, at the bottom.
-pub const REPORT_AFTER: &str = "\
+pub(super) const REPORT_AFTER: &str = "\
 OUTPUT
   The comparison table, as bench prints it (\"–\" is what a file does not tell), what keeps results from being \
 compared, and the name of the page. The page is one file that loads nothing from anywhere and needs no script: it can be \
@@ -288,13 +288,13 @@ EXIT STATUS
   0 made · 1 an error (one line on standard error), nothing was written · 2 the command line cannot be obeyed";
 
 /// `info --help`, at the top.
-pub const INFO_ABOUT: &str = "\
+pub(super) const INFO_ABOUT: &str = "\
 Opens a device and shows what its controller says of itself: model, serial number, firmware and version; what \
 its capability register (CAP) allows; its namespaces, and why one cannot be used; features with their current \
 values; and the SMART / health log.";
 
 /// `info --help`, at the bottom.
-pub const INFO_AFTER: &str = "\
+pub(super) const INFO_AFTER: &str = "\
 OUTPUT
   Four tables: controller, namespaces, features, health. Features the controller does not have are shown with what \
 it answered. With --json one object with the keys controller, namespaces, features, smart.
@@ -308,7 +308,7 @@ EXIT STATUS
   0 shown · 1 an error (one line on standard error) · 2 the command line cannot be obeyed · 130 Ctrl-C";
 
 /// `calibrate --help`, at the top.
-pub const CALIBRATE_ABOUT: &str = "\
+pub(super) const CALIBRATE_ABOUT: &str = "\
 Measures what waiting costs on this machine, here and now: how long a cache line takes from one CPU to another and \
 back, what reading the clock costs, how late a thread runs that sleeps on an eventfd (the form an interrupt has \
 here) or a futex, how late short sleeps end, by each way of sleeping, and what a sleep costs in CPU time. No figure of this kind is built into Meantime.
@@ -320,7 +320,7 @@ kernel has are shown, with who chooses among them.
 The measuring thread runs on the first CPU this process may use, its peer on the last.";
 
 /// `calibrate --help`, at the bottom.
-pub const CALIBRATE_AFTER: &str = "\
+pub(super) const CALIBRATE_AFTER: &str = "\
 OUTPUT
   A row per measurement with median, p99 and maximum. The cache-line row says how far apart two cores are; no I/O \
 through a queue pair is quicker than such a trip. Sleeping instead of polling can pay only for I/Os that take \

@@ -4,7 +4,7 @@ use clap::Args;
 
 /// Options of `top`.
 #[derive(Debug, Args)]
-pub struct TopArgs {
+pub(crate) struct TopArgs {
     /// The process to look at [default: the one there is; of several, a list to choose from]
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,

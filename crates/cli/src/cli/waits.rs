@@ -8,7 +8,7 @@ use super::{HtmlPath, JsonPath};
 
 /// Options of `waits`.
 #[derive(Debug, Clone, Args)]
-pub struct WaitsArgs {
+pub(crate) struct WaitsArgs {
     /// Ways to wait to compare [default: interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto]
     #[arg(long, value_name = "LIST", long_help = POLICIES)]
     pub policies: Option<String>,

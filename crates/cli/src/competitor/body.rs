@@ -25,7 +25,7 @@ struct Line {
 }
 
 /// Works until it is told to stop.
-pub fn run(kind: Kind, counters: &Counters, clock: &Clock) {
+pub(super) fn run(kind: Kind, counters: &Counters, clock: &Clock) {
     match kind {
         Kind::Tsc => {
             counters.ready.store(true, Relaxed);

@@ -8,26 +8,26 @@ use crate::failure::Failure;
 /// Programs that compete for one CPU, with each other too. What they do is added up, so that their share of the CPU is at most all of it, however many
 /// they are.
 #[derive(Debug)]
-pub struct Crowd(Vec<Competitor>);
+pub(crate) struct Crowd(Vec<Competitor>);
 
 impl Crowd {
     /// Starts `count` of them on `cpu`; they are paused when this returns.
-    pub fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, Failure> {
+    pub(crate) fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, Failure> {
         (0..count).map(|_| Competitor::start(cpu, kind)).collect::<Result<_, _>>().map(Self)
     }
 
     /// What they have done so far, together. Take differences.
-    pub fn sample(&self) -> Sample {
+    pub(crate) fn sample(&self) -> Sample {
         together(self.0.iter().map(Competitor::sample))
     }
 
     /// An error if one has ended.
-    pub fn check(&mut self) -> Result<(), Failure> {
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
         self.0.iter_mut().try_for_each(Competitor::check)
     }
 
     /// What they do in `duration` when nobody else competes: the caller sleeps meanwhile. They must be paused, and are again.
-    pub fn alone(&mut self, duration: Duration) -> Sample {
+    pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();
         // Caches are warm again, the CPU's clock is up.
         std::thread::sleep(duration / 10);
@@ -39,7 +39,7 @@ impl Crowd {
     }
 
     /// Stops them for a while.
-    pub fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         let running = self.0.iter_mut().filter_map(|one| one.ask_to_pause().then_some(())).count();
         if running > 0 {
             std::thread::sleep(UNTIL_STOPPED);
@@ -47,7 +47,7 @@ impl Crowd {
     }
 
     /// Lets them go on.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.0.iter_mut().for_each(Competitor::resume);
     }
 }

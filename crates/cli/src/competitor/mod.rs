@@ -21,8 +21,8 @@ use rustix::process::{Pid, Signal};
 
 use crate::cli::CompetitorArgs;
 use crate::failure::Failure;
-pub use crowd::Crowd;
-pub use kind::Kind;
+pub(crate) use crowd::Crowd;
+pub(crate) use kind::Kind;
 use shared::Shared;
 
 /// How long it may take to start: to fill 4 GiB, on a busy machine.
@@ -33,7 +33,7 @@ const UNTIL_STOPPED: Duration = Duration::from_micros(200);
 
 /// What it has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// When this was looked at.
     pub at_ns: u64,
     /// Units of work.
@@ -72,19 +72,19 @@ impl std::ops::AddAssign for Sample {
 
 impl Sample {
     /// Of a difference: work per second of wall time.
-    pub fn work_per_second(&self) -> f64 {
+    pub(crate) fn work_per_second(&self) -> f64 {
         if self.at_ns == 0 { 0.0 } else { self.work as f64 * 1e9 / self.at_ns as f64 }
     }
 
     /// Of a difference: the part of wall time in which it ran, in percent.
-    pub fn share_percent(&self) -> f64 {
+    pub(crate) fn share_percent(&self) -> f64 {
         if self.at_ns == 0 { 0.0 } else { self.ran_ns as f64 * 100.0 / self.at_ns as f64 }
     }
 }
 
 /// A running competitor; it ends when this is dropped, or when the thread that started it does.
 #[derive(Debug)]
-pub struct Competitor {
+pub(crate) struct Competitor {
     child: Child,
     shared: Shared,
     clock: Clock,
@@ -93,7 +93,7 @@ pub struct Competitor {
 
 impl Competitor {
     /// Starts one on `cpu`; it is paused when this returns.
-    pub fn start(cpu: usize, kind: Kind) -> Result<Self, Failure> {
+    pub(crate) fn start(cpu: usize, kind: Kind) -> Result<Self, Failure> {
         let failed = |what: &dyn fmt::Display| {
             Failure::new(format_args!("cannot start the competing program {kind} on CPU {cpu}: {what}"))
         };
@@ -131,7 +131,7 @@ impl Competitor {
     }
 
     /// What it has done so far. Take differences; cheap enough to be taken around every I/O.
-    pub fn sample(&self) -> Sample {
+    pub(crate) fn sample(&self) -> Sample {
         Sample {
             at_ns: self.clock.now_ns(),
             work: self.shared.work.load(Relaxed),
@@ -142,7 +142,7 @@ impl Competitor {
     }
 
     /// An error if it has ended by itself, or was killed: its figures would be those of a dead program.
-    pub fn check(&mut self) -> Result<(), Failure> {
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
         match self.child.try_wait() {
             Ok(Some(status)) => Err(Failure::new(format_args!("the competing program has ended: {status}"))),
             _ => Ok(()),
@@ -151,12 +151,12 @@ impl Competitor {
 
     /// The time in which it has run so far, in ns: to some 20 ns, if the caller is on the same CPU.
     #[inline(always)]
-    pub fn ran_ns(&self) -> u64 {
+    pub(crate) fn ran_ns(&self) -> u64 {
         self.shared.ran_ns.load(Relaxed)
     }
 
     /// What it does in `duration` when nobody competes: the caller sleeps meanwhile. It must be paused, and is again.
-    pub fn alone(&mut self, duration: Duration) -> Sample {
+    pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();
         // Its caches are warm again, the CPU's clock is up.
         std::thread::sleep(duration / 10);
@@ -168,7 +168,7 @@ impl Competitor {
     }
 
     /// Stops it for a while.
-    pub fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         if self.ask_to_pause() {
             std::thread::sleep(UNTIL_STOPPED);
         }
@@ -184,7 +184,7 @@ impl Competitor {
     }
 
     /// Lets it go on.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         if std::mem::replace(&mut self.paused, false) {
             self.shared.pauses.fetch_add(1, Relaxed);
             self.signal(Signal::CONT);
@@ -205,7 +205,7 @@ impl Drop for Competitor {
 }
 
 /// The other process: `meantime competitor`, started by [`Competitor::start`] only.
-pub fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
     let kind: Kind = args.kind.parse().map_err(Failure::usage)?;
     let stdin = std::io::stdin();
     let shared = stdin.as_fd().try_clone_to_owned().and_then(Shared::open).map_err(|_| {

@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// What is in it. Each counter is whole by itself; two read one after the other may be an instant apart.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-pub struct Counters {
+pub(super) struct Counters {
     /// Pieces of work done.
     pub work: AtomicU64,
     /// Time in which it ran, in ns.
@@ -31,7 +31,7 @@ pub struct Counters {
 
 /// The mapping. Its file can be handed to another process.
 #[derive(Debug)]
-pub struct Shared {
+pub(super) struct Shared {
     counters: NonNull<Counters>,
     file: OwnedFd,
 }
@@ -43,14 +43,14 @@ unsafe impl Sync for Shared {}
 
 impl Shared {
     /// A new one, all zeroes.
-    pub fn create() -> std::io::Result<Self> {
+    pub(super) fn create() -> std::io::Result<Self> {
         let file = memfd_create("meantime-competitor", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, size_of::<Counters>() as u64)?;
         Self::open(file)
     }
 
     /// The one that is in `file`.
-    pub fn open(file: OwnedFd) -> std::io::Result<Self> {
+    pub(super) fn open(file: OwnedFd) -> std::io::Result<Self> {
         if fstat(&file)?.st_size != size_of::<Counters>() as i64 {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
@@ -64,7 +64,7 @@ impl Shared {
     }
 
     /// The file, for the other process.
-    pub fn file(&self) -> BorrowedFd<'_> {
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }

@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 const PIPE: &str = "-";
 
 /// Runs the command.
-pub fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
     let (from, to) = (args.from.trim(), args.to.trim());
     if from == PIPE && to == PIPE {
         return Err(Failure::usage(

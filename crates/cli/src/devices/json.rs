@@ -4,7 +4,7 @@ use meantime::hw::pci::{NvmeFunction, Repaired, UseKind};
 use serde_json::{Value, json};
 
 /// Everything that is known.
-pub fn report(functions: &[NvmeFunction], repaired: Option<&[Repaired]>) -> Value {
+pub(super) fn report(functions: &[NvmeFunction], repaired: Option<&[Repaired]>) -> Value {
     let mut report = json!({ "devices": functions.iter().map(device).collect::<Vec<_>>() });
     if let Some(repaired) = repaired {
         report["repaired"] = repaired.iter().map(repair).collect();

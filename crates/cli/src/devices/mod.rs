@@ -12,7 +12,7 @@ use crate::failure::{FAILED, Failure};
 use crate::output;
 
 /// Runs the command.
-pub fn run(args: &DevicesArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode, Failure> {
     let sysfs = Sysfs::default();
     // A repair that was begun is finished.
     crate::signal::catch();
@@ -52,7 +52,7 @@ fn repaired_text(repaired: &[Repaired]) -> String {
 }
 
 /// Where a device that was given back is now.
-pub fn given_back(given: &GivenBack) -> String {
+pub(crate) fn given_back(given: &GivenBack) -> String {
     let disks = if given.disks.is_empty() { String::new() } else { format!(" ({})", given.disks.join(", ")) };
     match &given.driver {
         Some(driver) if given.was_back => format!("it is with {driver}{disks}"),
@@ -62,7 +62,7 @@ pub fn given_back(given: &GivenBack) -> String {
 }
 
 /// An error about a device: a text that names none is the command line's fault.
-pub fn failure(error: PciError) -> Failure {
+pub(crate) fn failure(error: PciError) -> Failure {
     match error {
         PciError::BadName(_) => Failure::usage(error),
         _ => Failure::new(error),

@@ -11,7 +11,7 @@ use crate::figures;
 const USES_MAX: usize = 6;
 
 /// The table, and what to do with what is in it.
-pub fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> String {
+pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> String {
     if functions.is_empty() {
         let why = if has_pci { "" } else { " (/sys/bus/pci is not there: a container without /sys?)" };
         return format!(

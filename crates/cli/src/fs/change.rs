@@ -20,7 +20,7 @@ fn new_node(mode: u16) -> NewNode {
 }
 
 /// Runs `rm`.
-pub fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
+pub(super) fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
         let (above, name) = parent(fs, location.path()).map_err(at)?;
@@ -86,7 +86,7 @@ fn remove_all(fs: &FileSystem, above: Node, name: OsString, node: Node, path: &P
 }
 
 /// Runs `mv`.
-pub fn mv(args: &MvArgs) -> Result<ExitCode, Failure> {
+pub(super) fn mv(args: &MvArgs) -> Result<ExitCode, Failure> {
     absolute(&args.to)?;
     change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
@@ -115,7 +115,7 @@ fn absolute(path: &Path) -> Result<(), Failure> {
 }
 
 /// Runs `mkdir`.
-pub fn mkdir(args: &MkdirArgs) -> Result<ExitCode, Failure> {
+pub(super) fn mkdir(args: &MkdirArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
         if !args.parents {
@@ -152,7 +152,7 @@ pub fn mkdir(args: &MkdirArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Runs `ln`.
-pub fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
+pub(super) fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
     if !args.symbolic {
         absolute(Path::new(&args.target))?;
     }
@@ -170,7 +170,7 @@ pub fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Runs `truncate`.
-pub fn truncate(args: &TruncateArgs) -> Result<ExitCode, Failure> {
+pub(super) fn truncate(args: &TruncateArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
         let root = fs.root().map_err(at)?;

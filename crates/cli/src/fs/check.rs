@@ -33,7 +33,7 @@ struct Report {
 }
 
 /// Runs the command.
-pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let location = Location::parse(&args.location)?;
     if location.path.as_deref().is_some_and(|path| path != "/") {
         return Err(Failure::usage(format_args!(

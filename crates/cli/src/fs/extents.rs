@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output;
 
 /// Runs the command.
-pub fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
     let file = fs.open(location.path()).map_err(at)?;

@@ -23,7 +23,7 @@ struct Listed {
 }
 
 /// Runs the command.
-pub fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let listed = list(&fs, location.path(), args).map_err(|error| failed(&location, &error))?;
     if !args.json {

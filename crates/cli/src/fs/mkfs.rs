@@ -18,7 +18,7 @@ use crate::figures;
 use crate::output;
 
 /// Runs the command.
-pub fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     let device = open(&args.device, Access::ReadWrite)?;
     if !args.force

@@ -28,7 +28,7 @@ use crate::signal;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Runs the command.
-pub fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
     // A device that was taken from the kernel's driver is given back first.
     signal::catch();
     match &args.command {

@@ -8,17 +8,17 @@ use meantime::ext4::{FileType, Timestamp};
 use serde_json::{Map, Value, json};
 
 /// A name for standard output: on a terminal without what would control it, elsewhere its bytes.
-pub fn shown(name: &OsStr) -> Vec<u8> {
+pub(super) fn shown(name: &OsStr) -> Vec<u8> {
     if std::io::stdout().is_terminal() { harmless(name).into_bytes() } else { name.as_bytes().to_vec() }
 }
 
 /// A name without control characters, also of the kind that UTF-8 has beyond ASCII.
-pub fn harmless(name: &OsStr) -> String {
+pub(super) fn harmless(name: &OsStr) -> String {
     name.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// A name for JSON: `key`, and if it is no UTF-8 its bytes as hexadecimal digits beside it.
-pub fn insert(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
+pub(super) fn insert(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
     object.insert(key.to_owned(), json!(name.to_string_lossy()));
     if name.to_str().is_none() {
         object.insert(format!("{key}_hex"), json!(hex(name.as_bytes())));
@@ -26,12 +26,12 @@ pub fn insert(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
 }
 
 /// Two digits a byte.
-pub fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes that are a string if they can be, else hexadecimal.
-pub fn text_or_hex(bytes: &[u8]) -> Value {
+pub(super) fn text_or_hex(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(|c: char| c.is_control()) => json!({ "text": text }),
         _ => json!({ "hex": hex(bytes) }),
@@ -39,7 +39,7 @@ pub fn text_or_hex(bytes: &[u8]) -> Value {
 }
 
 /// `drwxr-xr-x`, as `ls -l` has it.
-pub fn mode(file_type: FileType, mode: u16) -> String {
+pub(super) fn mode(file_type: FileType, mode: u16) -> String {
     let first = match file_type {
         FileType::Regular => '-',
         FileType::Directory => 'd',
@@ -65,7 +65,7 @@ pub fn mode(file_type: FileType, mode: u16) -> String {
 }
 
 /// Flags of an inode, with `lsattr`'s letters.
-pub fn flags(flags: u32) -> String {
+pub(super) fn flags(flags: u32) -> String {
     const LETTERS: [(u32, char); 19] = [
         (0x1, 's'),
         (0x2, 'u'),
@@ -106,20 +106,20 @@ fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
 }
 
 /// `2026-11-21 10:44`.
-pub fn minute(time: Timestamp) -> String {
+pub(super) fn minute(time: Timestamp) -> String {
     let (year, month, day, hour, minute, _) = civil(time.seconds);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 /// `2026-11-21 10:44:30.000000000 UTC`.
-pub fn time(time: Timestamp) -> String {
+pub(super) fn time(time: Timestamp) -> String {
     let (year, month, day, hour, minute, second) = civil(time.seconds);
     let nanoseconds = time.nanoseconds;
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} UTC")
 }
 
 /// A time for JSON: seconds since 1970, with nanoseconds beside, since a real number could not hold both.
-pub fn time_json(time: Timestamp) -> Value {
+pub(super) fn time_json(time: Timestamp) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }
 

@@ -14,7 +14,7 @@ use crate::output;
 use crate::signal;
 
 /// Runs `cat`.
-pub fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
+pub(super) fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
     let file = fs.open(location.path()).map_err(at)?;
@@ -49,7 +49,7 @@ fn not_written(error: &io::Error) -> Failure {
 }
 
 /// Runs `stat`.
-pub fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
+pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
     let root = fs.root().map_err(at)?;
@@ -123,7 +123,7 @@ pub fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
 }
 
 /// What an inode says, but for its number and type.
-pub fn insert(object: &mut Map<String, Value>, meta: &Metadata) {
+pub(super) fn insert(object: &mut Map<String, Value>, meta: &Metadata) {
     let facts = [
         ("mode", json!(format!("{:04o}", meta.mode & 0o7777))),
         ("links", json!(meta.links)),

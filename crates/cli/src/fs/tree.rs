@@ -33,7 +33,7 @@ struct Shown<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: &TreeArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &TreeArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
     let root = fs.root().map_err(at)?;

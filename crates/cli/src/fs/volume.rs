@@ -12,7 +12,7 @@ use crate::figures;
 use crate::output;
 
 /// Runs `df`.
-pub fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
+pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let usage = fs.usage().map_err(|error| failed(&location, &error))?;
     let used = usage.blocks.saturating_sub(usage.free_blocks);
@@ -70,7 +70,7 @@ fn df_text(device: &str, usage: &Usage, used: u64) -> String {
 }
 
 /// Runs `info`.
-pub fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
+pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let info = fs.info();
     // (What is wrong with it, if anything is: the rest is told all the same.)

@@ -11,7 +11,7 @@ use crate::report::look::looks;
 const KNOWN_WAYS: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
 
 /// One page of `files`: each a path, if it is one, and its JSON. The error has the path, unless there is only one.
-pub fn report(files: &[(Option<String>, Value)]) -> Result<Report, String> {
+pub(super) fn report(files: &[(Option<String>, Value)]) -> Result<Report, String> {
     let mut report = Report::default();
     let mut all: Vec<(Workload, String, Run)> = Vec::new();
     for (at, (path, json)) in files.iter().enumerate() {

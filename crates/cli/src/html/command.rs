@@ -14,7 +14,7 @@ use crate::output::{self, HtmlTarget};
 const FILE_MAX_BYTES: u64 = 1 << 30;
 
 /// Runs the command.
-pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     for (at, file) in args.files.iter().enumerate() {
         let same = |other: &PathBuf| is_same_file(file, other);
         if args.files[..at].iter().any(same) {

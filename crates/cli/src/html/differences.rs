@@ -4,7 +4,7 @@ use super::model::{Job, Report, Source, device_name};
 
 /// A difference, and what follows from it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Warning {
+pub(super) struct Warning {
     /// What differs.
     pub what: String,
     /// What that means.
@@ -15,7 +15,7 @@ pub struct Warning {
 const NAMED_MAX: usize = 4;
 
 /// All there is to say.
-pub fn warnings(report: &Report) -> Vec<Warning> {
+pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |what: String, so: &str| warnings.push(Warning { what, so: so.to_owned() });
     let sources = &report.sources;

@@ -14,7 +14,7 @@ struct Panel<'a> {
 }
 
 /// All figures of a job.
-pub fn figures(out: &mut Markup, report: &Report, job: &Job) {
+pub(super) fn figures(out: &mut Markup, report: &Report, job: &Job) {
     let panels = panels(report, job);
     let all = || panels.iter().flat_map(|panel| panel.runs.iter().copied());
     if !all().any(|run| run.latency.n > 0) {

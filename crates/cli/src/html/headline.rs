@@ -7,7 +7,7 @@ use crate::report::text::iops;
 
 /// A sentence: what it is about, and what was found.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(super) struct Finding {
     /// `4 KiB random reads on optane`.
     pub about: String,
     /// The rest.
@@ -15,7 +15,7 @@ pub struct Finding {
 }
 
 /// All of them, in the page's order.
-pub fn findings(report: &Report) -> Vec<Finding> {
+pub(super) fn findings(report: &Report) -> Vec<Finding> {
     let blocks = report.jobs.iter().flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
     blocks.map(|(job, block)| finding(report, job, block)).collect()
 }

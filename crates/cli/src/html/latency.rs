@@ -4,7 +4,7 @@ use crate::report::stats::is_known;
 
 /// How the histogram's steps are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Steps {
+pub(crate) enum Steps {
     /// By their lowest latency, 2,048 to a factor of two at most: ours.
     Lowest,
     /// By a latency within the step: fio's.
@@ -13,7 +13,7 @@ pub enum Steps {
 
 /// Latencies of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// I/Os.
     pub n: u64,
     /// The least, in ns.
@@ -28,7 +28,7 @@ pub struct Latency {
 
 /// What is known of a distribution.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// Nothing but mean and extremes.
     #[default]
     Unknown,
@@ -40,7 +40,7 @@ pub enum Shape {
 
 impl Latency {
     /// The histogram of `bins`, whatever their order.
-    pub fn histogram(bins: &[(u64, u64)], steps: Steps, (min_ns, max_ns): (f64, f64)) -> Shape {
+    pub(crate) fn histogram(bins: &[(u64, u64)], steps: Steps, (min_ns, max_ns): (f64, f64)) -> Shape {
         let mut bins: Vec<(u64, u64)> = bins.iter().copied().filter(|(_, count)| *count > 0).collect();
         bins.sort_unstable();
         let highest = |ns: u64| match steps {
@@ -58,17 +58,17 @@ impl Latency {
 
     /// The latency that `percentile` percent of the I/Os did not exceed; `None` where it is not known. (Divided as for the
     /// text, so that both round to the same I/O.)
-    pub fn percentile_ns(&self, percentile: f64) -> Option<f64> {
+    pub(crate) fn percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.quantile_ns(percentile / 100.0)
     }
 
     /// The same percentile, or `None` if too few I/Os were done for one of them to be slower than it.
-    pub fn known_percentile_ns(&self, percentile: f64) -> Option<f64> {
+    pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.percentile_ns(percentile).filter(|_| is_known(self.n, percentile))
     }
 
     /// The latency that `share` of the I/Os did not exceed; `None` where it is not known.
-    pub fn quantile_ns(&self, share: f64) -> Option<f64> {
+    pub(crate) fn quantile_ns(&self, share: f64) -> Option<f64> {
         match &self.shape {
             Shape::Unknown => None,
             Shape::Histogram(steps) => {
@@ -95,7 +95,7 @@ impl Latency {
     }
 
     /// The latency that the slowest one in `of` reached; `None` with fewer I/Os than that, or where it is not known.
-    pub fn slowest_1_in(&self, of: u64) -> Option<f64> {
+    pub(crate) fn slowest_1_in(&self, of: u64) -> Option<f64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
         match self.shape {
             Shape::Histogram(_) => self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64),
@@ -104,12 +104,12 @@ impl Latency {
     }
 
     /// Whether the curve is drawn through a few percentiles only.
-    pub fn is_coarse(&self) -> bool {
+    pub(crate) fn is_coarse(&self) -> bool {
         matches!(self.shape, Shape::Percentiles(_))
     }
 
     /// (latency in ns, share of I/Os at least as slow): ascending, descending, from (minimum, 1) to (maximum, 1/n).
-    pub fn curve(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
         if self.n == 0 {
             return Vec::new();
         }
@@ -141,7 +141,7 @@ impl Latency {
     }
 
     /// Both together: exact for two histograms, else through the percentiles of both.
-    pub fn merged(&self, other: &Self) -> Self {
+    pub(crate) fn merged(&self, other: &Self) -> Self {
         if self.n == 0 || other.n == 0 {
             return if self.n == 0 { other.clone() } else { self.clone() };
         }

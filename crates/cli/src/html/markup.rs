@@ -5,54 +5,54 @@ use std::fmt::{Display, Write as _};
 
 /// Markup in the making.
 #[derive(Debug, Default)]
-pub struct Markup {
+pub(crate) struct Markup {
     text: String,
 }
 
 /// An attribute's value: anything that can be shown.
-pub type Attr<'a> = (&'a str, &'a dyn Display);
+pub(crate) type Attr<'a> = (&'a str, &'a dyn Display);
 
 impl Markup {
     /// `<tag …>`, what `inside` writes, `</tag>`.
-    pub fn with(&mut self, tag: &str, attrs: &[Attr<'_>], inside: impl FnOnce(&mut Self)) {
+    pub(crate) fn with(&mut self, tag: &str, attrs: &[Attr<'_>], inside: impl FnOnce(&mut Self)) {
         self.open(tag, attrs, "");
         inside(self);
         let _ = write!(self.text, "</{tag}>");
     }
 
     /// An element with text.
-    pub fn element(&mut self, tag: &str, attrs: &[Attr<'_>], text: &str) {
+    pub(crate) fn element(&mut self, tag: &str, attrs: &[Attr<'_>], text: &str) {
         self.with(tag, attrs, |out| out.text(text));
     }
 
     /// An element without content: `<tag …/>`, which SVG needs and HTML's void elements allow.
-    pub fn empty(&mut self, tag: &str, attrs: &[Attr<'_>]) {
+    pub(crate) fn empty(&mut self, tag: &str, attrs: &[Attr<'_>]) {
         self.open(tag, attrs, "/");
     }
 
     /// Text.
-    pub fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         escape(text, &mut self.text);
     }
 
     /// A line break in the source, so that a page can be read with an editor, too.
-    pub fn newline(&mut self) {
+    pub(crate) fn newline(&mut self) {
         self.text.push('\n');
     }
 
     /// A style sheet of our own. (A `<style>` element's text is not escaped in HTML.)
-    pub fn style(&mut self, css: &'static str) {
+    pub(crate) fn style(&mut self, css: &'static str) {
         let _ = write!(self.text, "<style>\n{css}</style>");
     }
 
     /// The page, with its document type.
-    pub fn into_page(self) -> String {
+    pub(crate) fn into_page(self) -> String {
         format!("<!doctype html>\n{}\n", self.text)
     }
 
     /// What was written.
     #[cfg(test)]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 

@@ -9,11 +9,11 @@ mod differences;
 mod figures;
 mod headline;
 mod latency;
-pub mod markup;
-pub mod model;
-pub mod page;
+pub(crate) mod markup;
+pub(crate) mod model;
+pub(crate) mod page;
 mod read;
-pub mod svg;
+pub(crate) mod svg;
 mod tables;
 mod text;
 mod workload;
@@ -23,17 +23,17 @@ mod tests;
 
 use serde_json::Value;
 
-pub use command::run;
+pub(crate) use command::run;
 
 use crate::failure::Failure;
 
 /// The page of one run, from its JSON.
-pub fn page_of_run(report: &Value) -> Result<String, Failure> {
+pub(crate) fn page_of_run(report: &Value) -> Result<String, Failure> {
     Ok(page::page(&of_run(report)?))
 }
 
 /// What keeps the results of one run, from its JSON, from being compared; for below the table.
-pub fn warnings_of_run(report: &Value) -> Result<String, Failure> {
+pub(crate) fn warnings_of_run(report: &Value) -> Result<String, Failure> {
     Ok(text::warnings(&of_run(report)?))
 }
 

@@ -5,7 +5,7 @@ use super::workload::Workload;
 
 /// Everything that one page shows.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     /// The files, or the one run.
     pub sources: Vec<Source>,
     /// Results by job.
@@ -16,7 +16,7 @@ pub struct Report {
 
 /// A file of results.
 #[derive(Debug, Clone, Default)]
-pub struct Source {
+pub(crate) struct Source {
     /// What its results are called where there are several files.
     pub label: String,
     /// The file, if it was one.
@@ -33,17 +33,17 @@ pub struct Source {
 
 impl Source {
     /// A fact of the machine.
-    pub fn fact(&self, name: &str) -> Option<&str> {
+    pub(crate) fn fact(&self, name: &str) -> Option<&str> {
         self.facts.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether fio wrote it.
-    pub fn is_fio(&self) -> bool {
+    pub(crate) fn is_fio(&self) -> bool {
         self.tool.starts_with("fio")
     }
 
     /// Whether both may well have run on one machine: what they tell of it is the same.
-    pub fn is_machine_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_machine_of(&self, other: &Self) -> bool {
         ["cpu", "cpus", "virtual_machine"].iter().all(|name| match (self.fact(name), other.fact(name)) {
             (Some(ours), Some(theirs)) => ours == theirs,
             _ => true,
@@ -53,7 +53,7 @@ impl Source {
 
 /// A device and policy that could not be measured.
 #[derive(Debug, Clone)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     /// Index of the source.
     pub source: usize,
     /// The device's URI.
@@ -66,7 +66,7 @@ pub struct LeftOut {
 
 /// Results of one workload.
 #[derive(Debug)]
-pub struct Job {
+pub(crate) struct Job {
     /// The jobs' names, without repetition.
     pub name: String,
     /// What it does.
@@ -77,7 +77,7 @@ pub struct Job {
 
 /// Results that can be compared with each other: one job, one device, one machine.
 #[derive(Debug)]
-pub struct Block {
+pub(crate) struct Block {
     /// The device's URI.
     pub device: String,
     /// What is at the bottom of it, as the file tells it, or in general.
@@ -90,7 +90,7 @@ pub struct Block {
 
 /// What stands behind a device's URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceKind {
+pub(crate) enum DeviceKind {
     /// Our software SSD.
     Software,
     /// A block device or file through the kernel.
@@ -105,14 +105,14 @@ pub enum DeviceKind {
 
 impl Block {
     /// Whether this is another device than `first`, and not another way to reach it.
-    pub fn is_other_device_than(&self, first: &Self) -> bool {
+    pub(crate) fn is_other_device_than(&self, first: &Self) -> bool {
         self.medium != first.medium
     }
 }
 
 impl DeviceKind {
     /// By the URI's scheme.
-    pub fn of(uri: &str) -> Self {
+    pub(crate) fn of(uri: &str) -> Self {
         match uri.split_once(':').map_or("", |(scheme, _)| scheme) {
             "mem" | "file" => Self::Software,
             "kernel" => Self::Kernel,
@@ -123,7 +123,7 @@ impl DeviceKind {
     }
 
     /// In words.
-    pub fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Software => "software SSD",
             Self::Kernel => "through the kernel",
@@ -136,7 +136,7 @@ impl DeviceKind {
 
 /// How a result is drawn: colour, dashes and marker by its way to wait, weight and marks along the line by its file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Style {
+pub(crate) struct Style {
     /// Index of the way.
     pub way: usize,
     /// Index of the source.
@@ -145,7 +145,7 @@ pub struct Style {
 
 /// One job on one device with one way to wait.
 #[derive(Debug, Clone, Default)]
-pub struct Run {
+pub(crate) struct Run {
     /// Index of the source.
     pub source: usize,
     /// The job's name.
@@ -192,7 +192,7 @@ pub struct Run {
 
 impl Run {
     /// Whether both ran at the same time, as different jobs.
-    pub fn ran_beside(&self, other: &Self) -> bool {
+    pub(crate) fn ran_beside(&self, other: &Self) -> bool {
         self.source == other.source
             && self.job != other.job
             && self.group.is_some()
@@ -200,19 +200,19 @@ impl Run {
     }
 
     /// I/Os per second for each percent of a CPU.
-    pub fn iops_per_cpu_percent(&self) -> Option<f64> {
+    pub(crate) fn iops_per_cpu_percent(&self) -> Option<f64> {
         self.cpu_percent.filter(|percent| *percent > 0.0).map(|percent| self.iops / percent)
     }
 
     /// The mean, unless nothing was done.
-    pub fn mean_ns(&self) -> Option<f64> {
+    pub(crate) fn mean_ns(&self) -> Option<f64> {
         (self.latency.n > 0).then_some(self.latency.mean_ns)
     }
 }
 
 /// A stretch of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// Since the run began.
     pub at_ms: f64,
     /// Mean latency.
@@ -222,7 +222,7 @@ pub struct Moment {
 }
 
 /// The device without the part that all software SSDs have: `optane` of `mem:1G?model=optane`.
-pub fn device_name(uri: &str) -> String {
+pub(crate) fn device_name(uri: &str) -> String {
     if DeviceKind::of(uri) != DeviceKind::Software {
         return uri.to_owned();
     }

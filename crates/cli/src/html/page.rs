@@ -8,7 +8,7 @@ use super::{differences, figures, headline, tables};
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// What every page has at its top: nothing of it is loaded from anywhere.
-pub fn head(out: &mut Markup, title: &str, styles: &[&'static str]) {
+pub(crate) fn head(out: &mut Markup, title: &str, styles: &[&'static str]) {
     out.with("head", &[], |out| {
         out.empty("meta", &[("charset", &"utf-8")]);
         out.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
@@ -24,7 +24,7 @@ pub fn head(out: &mut Markup, title: &str, styles: &[&'static str]) {
 }
 
 /// The page as one file.
-pub fn page(report: &Report) -> String {
+pub(crate) fn page(report: &Report) -> String {
     let mut out = Markup::default();
     let title = title(report);
     out.with("html", &[("lang", &"en")], |out| {

@@ -10,7 +10,7 @@ use crate::report::stats::{SLOWEST_ONE_IN, Settings};
 
 /// What one file says.
 #[derive(Debug)]
-pub struct Parsed {
+pub(super) struct Parsed {
     /// The file itself.
     pub source: Source,
     /// Its results, each with its workload and device.
@@ -22,7 +22,7 @@ pub struct Parsed {
 const WANTED: &str = "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
 
 /// Reads a report's JSON.
-pub fn read(report: &Value) -> Result<Parsed, String> {
+pub(super) fn read(report: &Value) -> Result<Parsed, String> {
     let top = object(report, "the file")?;
     let Some(jobs) = top.get("jobs") else {
         return Err(format!("no \"jobs\" in it: expected {WANTED}, found {}", found(report)));
@@ -163,10 +163,10 @@ fn latency(
 }
 
 /// Percentiles of another latency than the mean's.
-pub const CAVEAT_CLAT: &str =
+pub(super) const CAVEAT_CLAT: &str =
     "percentiles are of the completion latency (clat, without submission); the file has no others";
 /// fio without `direct=1`.
-pub const CAVEAT_CACHE: &str =
+pub(super) const CAVEAT_CACHE: &str =
     "went through the page cache (direct=0): many of its I/Os may never have reached the device";
 
 fn fios_way(run: &mut Run, options: &Map<String, Value>, global: &Map<String, Value>) {
@@ -283,7 +283,7 @@ fn command(value: &Value) -> Option<String> {
 }
 
 /// A word as a shell wants it.
-pub fn shell_word(word: &str) -> String {
+pub(super) fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

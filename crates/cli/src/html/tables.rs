@@ -121,7 +121,7 @@ fn columns(job: &Job) -> Vec<Column<'static>> {
 }
 
 /// The table of a job.
-pub fn table(out: &mut Markup, report: &Report, job: &Job) {
+pub(super) fn table(out: &mut Markup, report: &Report, job: &Job) {
     let columns = columns(job);
     let versus = report.sources.len() > 1;
     let caption = format!("{} – {}", job.name, job.workload.words());

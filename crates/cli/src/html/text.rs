@@ -6,7 +6,7 @@ use crate::report::stats::{SLOWEST_ONE_IN, Settings};
 use crate::report::table::{Row, table_of};
 
 /// A table, and what keeps its rows from being compared.
-pub fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report) -> String {
     let mut rows = Vec::new();
     for job in &report.jobs {
         let twice = report.jobs.iter().filter(|other| other.name == job.name).count() > 1;
@@ -48,7 +48,7 @@ pub fn text(report: &Report) -> String {
 }
 
 /// What keeps its rows from being compared, a paragraph for each.
-pub fn warnings(report: &Report) -> String {
+pub(super) fn warnings(report: &Report) -> String {
     let columns = output::columns();
     let all = super::differences::warnings(report).into_iter();
     all.map(|warning| format!("\n{}\n", wrapped(&format!("{} {}", warning.what, warning.so), columns)))

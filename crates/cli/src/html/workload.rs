@@ -6,7 +6,7 @@ use crate::figures;
 
 /// A job's keys that decide what is measured. Equal ones can be compared, whatever the jobs are called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Workload {
+pub(crate) struct Workload {
     rw: String,
     bs: String,
     depth: String,
@@ -16,7 +16,7 @@ pub struct Workload {
 
 impl Workload {
     /// From `job options`, and `global options` beneath them.
-    pub fn new(options: &Map<String, Value>, global: &Map<String, Value>) -> Self {
+    pub(crate) fn new(options: &Map<String, Value>, global: &Map<String, Value>) -> Self {
         let get = |names: &[&str]| {
             let found = names.iter().find_map(|name| options.get(*name).or_else(|| global.get(*name)));
             found.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
@@ -45,7 +45,7 @@ impl Workload {
     }
 
     /// `4 KiB random reads`.
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let what = match self.rw.as_str() {
             "read" => "sequential reads".to_owned(),
             "randread" => "random reads".to_owned(),
@@ -59,12 +59,12 @@ impl Workload {
     }
 
     /// Whether one thread does it.
-    pub fn is_single_threaded(&self) -> bool {
+    pub(crate) fn is_single_threaded(&self) -> bool {
         self.threads == "1"
     }
 
     /// `queue depth 1, 4 threads`.
-    pub fn setting(&self) -> String {
+    pub(crate) fn setting(&self) -> String {
         let threads = if self.threads == "1" { String::new() } else { format!(", {} threads", self.threads) };
         format!("queue depth {}{threads}", self.depth)
     }

@@ -35,7 +35,7 @@ const OACS: &[(u64, &str)] = &[
 ];
 
 /// What the controller says of itself; `queue_entries` is the most the driver makes of a queue.
-pub fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
+pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
     let (cap, version) = (info.cap, info.version);
     let version = format!("{}.{}.{}", version.major(), version.minor(), version.tertiary());
     let largest = cap.max_queue_entries();

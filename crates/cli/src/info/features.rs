@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{bare_table, rendered};
 
 /// A feature, and its current value or what the controller answered instead.
-pub struct Feature {
+pub(super) struct Feature {
     fid: u8,
     name: &'static str,
     value: Result<u32, String>,
@@ -79,7 +79,7 @@ fn on_off(on: bool) -> &'static str {
 }
 
 /// Asks the controller of `device`.
-pub fn features(device: &NvmeDevice) -> Vec<Feature> {
+pub(super) fn features(device: &NvmeDevice) -> Vec<Feature> {
     let nsid = device.namespace().nsid;
     let controller = device.controller();
     let ask = |&(fid, name, in_words): &(u8, &'static str, InWords)| {
@@ -107,7 +107,7 @@ fn get(controller: &Controller, fid: u8, nsid: u32) -> Result<u32, String> {
 
 impl Feature {
     /// For programs.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         match &self.value {
             Ok(value) => json!({ "fid": self.fid, "name": self.name, "value": value, "words": self.words }),
             Err(error) => json!({ "fid": self.fid, "name": self.name, "error": error }),
@@ -116,7 +116,7 @@ impl Feature {
 }
 
 /// For people.
-pub fn table(features: &[Feature]) -> String {
+pub(super) fn table(features: &[Feature]) -> String {
     let mut table = bare_table();
     table.set_header(["FID", "feature", "value", "in words"]);
     for feature in features {

@@ -12,7 +12,7 @@ use super::{Fact, in_lines};
 const ERRORS_SHOWN: u16 = 4;
 
 /// What each question gave; one that was refused says so.
-pub fn facts(device: &NvmeDevice) -> Vec<Fact> {
+pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     let controller = device.controller();
     let states = &controller.info().power_states;
     let in_words: Vec<String> = states.iter().map(power_words).collect();

@@ -16,7 +16,7 @@ const WARNINGS: &[(u64, &str)] = &[
 ];
 
 /// Kelvin in degrees people know.
-pub fn celsius(kelvin: u16) -> String {
+pub(super) fn celsius(kelvin: u16) -> String {
     match kelvin {
         0 => "not reported".to_owned(),
         u16::MAX => "none".to_owned(),
@@ -25,7 +25,7 @@ pub fn celsius(kelvin: u16) -> String {
 }
 
 /// The log, or what the controller answered instead.
-pub fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
+pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
     let log = device.controller().smart().map_err(|error| error.to_string())?;
     let kelvin = log.composite_temperature.get();
     let warning = log.critical_warning;

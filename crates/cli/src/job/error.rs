@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Where a key came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// A line of a job file.
     File {
         /// The file's name as the user gave it.
@@ -39,7 +39,7 @@ impl fmt::Display for Origin {
 /// An error in a job file or on the command line: where, and what.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
-pub struct JobError {
+pub(crate) struct JobError {
     /// Where.
     pub origin: Origin,
     /// What.
@@ -55,7 +55,7 @@ impl JobError {
 /// All that is wrong, in the order in which it stands there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.0))]
-pub struct JobErrors(pub Vec<JobError>);
+pub(crate) struct JobErrors(pub Vec<JobError>);
 
 fn lines(errors: &[JobError]) -> String {
     errors.iter().map(JobError::to_string).collect::<Vec<_>>().join("\n")
@@ -63,7 +63,7 @@ fn lines(errors: &[JobError]) -> String {
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// Nothing but blanks and comments.
     #[error("the job file is empty; it needs at least one [job] section")]
     EmptyFile,

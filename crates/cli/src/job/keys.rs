@@ -9,7 +9,7 @@ use super::{Job, SetKey};
 
 /// What to say of a key although it was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub(crate) enum Note {
     /// Its value is worth a remark.
     Remark(String),
     /// It has no effect here.
@@ -18,7 +18,7 @@ pub enum Note {
 
 /// A key without effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ignored {
+pub(crate) struct Ignored {
     /// Its name.
     pub key: &'static str,
     /// Why it has none; many keys share a reason.
@@ -36,7 +36,7 @@ impl fmt::Display for Note {
 
 impl Ignored {
     /// All of a run in one line, those of one reason together.
-    pub fn line(all: &[Ignored]) -> String {
+    pub(crate) fn line(all: &[Ignored]) -> String {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for Ignored { key, why } in all {
             match reasons.iter_mut().find(|(reason, _)| reason == why) {
@@ -56,7 +56,12 @@ impl Job {
     ///
     /// `Ok(Some(_))` is to be shown: the key has no effect, or its value is worth a remark. On the command line
     /// `time-based` is `time_based`.
-    pub fn set(&mut self, key: &str, value: Option<&str>, origin: &Origin) -> Result<Option<Note>, JobError> {
+    pub(crate) fn set(
+        &mut self,
+        key: &str,
+        value: Option<&str>,
+        origin: &Origin,
+    ) -> Result<Option<Note>, JobError> {
         let key = match origin {
             Origin::CommandLine => key.replace('-', "_"),
             Origin::File { .. } => key.to_owned(),
@@ -172,14 +177,14 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The name of a key, ours or fio's, as the table has it: `time-based` is `time_based`.
-pub fn known_key(key: &str) -> Option<&'static str> {
+pub(crate) fn known_key(key: &str) -> Option<&'static str> {
     let refused = REFUSED.iter().flat_map(|(names, _)| names.iter()).copied();
     let key = key.replace('-', "_");
     names().chain(refused).find(|known| known.replace('-', "_") == key)
 }
 
 /// Whether a key may stand alone, without a value.
-pub fn may_stand_alone(key: &str) -> bool {
+pub(crate) fn may_stand_alone(key: &str) -> bool {
     match OBEYED.iter().find(|known| known.usual == key || known.synonyms.contains(&key)) {
         Some(known) => known.alone.is_some(),
         None => IGNORED.iter().any(|(names, accepts, _)| names.contains(&key) && *accepts == Accepts::Any),

@@ -5,7 +5,7 @@
 //! is set. Nothing here does I/O and nothing here panics, whatever the text.
 
 mod cmdprio;
-pub mod error;
+pub(crate) mod error;
 mod keys;
 mod lists;
 mod nearest;
@@ -30,40 +30,40 @@ use meantime::hw::{IoPriority, SchedClass};
 
 use crate::competitor::Kind;
 
-pub use cmdprio::{CmdPrio, PriorityShare};
-pub use error::{JobError, JobErrors, Origin};
-pub use keys::{Ignored, Note, known_key, may_stand_alone};
-pub use parse::{JobFile, parse};
-pub use payload::Payload;
-pub use settings::{
+pub(crate) use cmdprio::{CmdPrio, PriorityShare};
+pub(crate) use error::{JobError, JobErrors, Origin};
+pub(crate) use keys::{Ignored, Note, known_key, may_stand_alone};
+pub(crate) use parse::{JobFile, parse};
+pub(crate) use payload::Payload;
+pub(crate) use settings::{
     Batch, Distribution, Exit, FileKeys, FlowKeys, Generator, Hint, LatencyTarget, LogKeys, LogName,
     NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, ZONES_MAX, Zone,
 };
-pub use zones::{ZoneKeys, ZoneMode};
+pub(crate) use zones::{ZoneKeys, ZoneMode};
 
 /// The largest queue depth a job may ask for.
-pub const IODEPTH_MAX: u32 = 1024;
+pub(crate) const IODEPTH_MAX: u32 = 1024;
 /// The largest number of clones of a job.
-pub const NUMJOBS_MAX: u32 = 1024;
+pub(crate) const NUMJOBS_MAX: u32 = 1024;
 /// The largest number of job sections in one file.
-pub const JOBS_MAX: usize = 1024;
+pub(crate) const JOBS_MAX: usize = 1024;
 /// The highest CPU number `cpus_allowed` may name.
-pub const CPU_MAX: u32 = 4095;
+pub(crate) const CPU_MAX: u32 = 4095;
 /// The most CPU-bound programs that may compete with a job.
-pub const HOGS_MAX: u32 = 64;
+pub(crate) const HOGS_MAX: u32 = 64;
 /// The largest limit on idling, in µs: beyond it the kernel has none.
-pub const PM_QOS_MAX_US: u32 = 1_999_999_999;
+pub(crate) const PM_QOS_MAX_US: u32 = 1_999_999_999;
 /// The most values of `sched` and of `pm_qos` that are compared.
-pub const SETTINGS_MAX: usize = 16;
+pub(crate) const SETTINGS_MAX: usize = 16;
 /// Every block size, size and offset is a multiple of this many bytes.
-pub const SECTOR_BYTES: u64 = 512;
+pub(crate) const SECTOR_BYTES: u64 = 512;
 /// The largest block size.
-pub const BS_MAX_BYTES: u64 = 1 << 30;
+pub(crate) const BS_MAX_BYTES: u64 = 1 << 30;
 
 /// fio's `rw`: direction and order of the I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::enum_variant_names)] // fio's own words
-pub enum Rw {
+pub(crate) enum Rw {
     /// Sequential reads.
     #[default]
     Read,
@@ -89,7 +89,7 @@ pub enum Rw {
 
 impl Rw {
     /// fio's word for it.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Rw::Read => "read",
             Rw::Write => "write",
@@ -105,19 +105,19 @@ impl Rw {
     }
 
     /// Whether the I/Os go to random places.
-    pub fn is_random(self) -> bool {
+    pub(crate) fn is_random(self) -> bool {
         matches!(self, Rw::RandRead | Rw::RandWrite | Rw::RandRw | Rw::RandTrim | Rw::RandTrimWrite)
     }
 
     /// Whether reads and writes are mixed.
-    pub fn is_mixed(self) -> bool {
+    pub(crate) fn is_mixed(self) -> bool {
         matches!(self, Rw::Rw | Rw::RandRw)
     }
 }
 
 /// fio's `verify`: how written data is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Verify {
+pub(crate) enum Verify {
     /// Not at all.
     #[default]
     None,
@@ -139,7 +139,7 @@ pub enum Verify {
 
 /// A place or length on a device: bytes, or a part of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub(crate) enum Extent {
     /// So many bytes.
     Bytes(u64),
     /// So many percent of the device, 0 to 100.
@@ -150,7 +150,7 @@ pub enum Extent {
 
 impl Extent {
     /// In bytes, on a device of `device_bytes`; a percentage is rounded down to a multiple of `align_bytes`.
-    pub fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
+    pub(crate) fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
         match self {
             Extent::Bytes(bytes) => bytes,
             Extent::Percent(percent) => {
@@ -174,7 +174,7 @@ pub(crate) struct SetKey {
 
 /// One job: a `[section]` with its defaults from `[global]`, or what the command line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
+pub(crate) struct Job {
     /// The section's name, or `name=`.
     pub name: String,
     /// Direction and order; `read` unless set, as in fio.
@@ -286,7 +286,7 @@ pub struct Job {
 
 impl Job {
     /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is one of best effort.
-    pub fn io_priority(&self) -> Option<IoPriority> {
+    pub(crate) fn io_priority(&self) -> Option<IoPriority> {
         if self.prio.is_none() && self.prioclass.is_none() {
             return None;
         }
@@ -300,7 +300,7 @@ impl Job {
     }
 
     /// A job with fio's defaults and nothing set.
-    pub fn new(name: &str) -> Job {
+    pub(crate) fn new(name: &str) -> Job {
         Job {
             name: name.to_owned(),
             rw: Rw::default(),
@@ -361,61 +361,61 @@ impl Job {
 
     /// The keys that were set, from `[global]`, the section or the command line, under their usual names and with
     /// their values as written: what fio lists as `job options`. Keys without effect here are left out.
-    pub fn fio_options(&self) -> Vec<(String, String)> {
+    pub(crate) fn fio_options(&self) -> Vec<(String, String)> {
         self.set_keys.iter().map(|set| (set.key.to_owned(), set.value.clone())).collect()
     }
 
     /// Whether `key` (its usual name: `bs`, not `blocksize`) was set.
-    pub fn is_set(&self, key: &str) -> bool {
+    pub(crate) fn is_set(&self, key: &str) -> bool {
         self.set_keys.iter().any(|set| set.key == key)
     }
 
     /// The programs that want the job's CPU as well: what they do, and how many.
-    pub fn rivals(&self) -> Option<(Kind, u32)> {
+    pub(crate) fn rivals(&self) -> Option<(Kind, u32)> {
         let hogs = (self.hogs > 0).then_some((Kind::Tsc, self.hogs));
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
     /// How much of the device is used, if the job says so. Strided zones go on to its end.
-    pub fn range(&self) -> Option<Extent> {
+    pub(crate) fn range(&self) -> Option<Extent> {
         let is_strided = self.zones.mode() == ZoneMode::Strided;
         self.filesize.or(self.size.filter(|_| !is_strided))
     }
 
     /// How much is transferred in one loop, if that is not the range.
-    pub fn amount(&self) -> Option<Extent> {
+    pub(crate) fn amount(&self) -> Option<Extent> {
         self.io_size.or(self.size.filter(|_| self.range() != self.size))
     }
 
     /// Random places of that direction are multiples of so much, if not of the smallest size.
-    pub fn align_bytes(&self, direction: usize) -> Option<u64> {
+    pub(crate) fn align_bytes(&self, direction: usize) -> Option<u64> {
         let smallest = self.sizes_of(direction).min_bytes();
         self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
     }
 
     /// Whether the job issues reads.
-    pub fn reads(&self) -> bool {
+    pub(crate) fn reads(&self) -> bool {
         matches!(self.rw, Rw::Read | Rw::RandRead) || (self.rw.is_mixed() && self.rwmixread_percent > 0)
     }
 
     /// Whether the job issues writes.
-    pub fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         let always = matches!(self.rw, Rw::Write | Rw::RandWrite | Rw::TrimWrite | Rw::RandTrimWrite);
         always || (self.rw.is_mixed() && self.rwmixread_percent < 100)
     }
 
     /// Whether the job deallocates blocks. They are of the size of its writes.
-    pub fn trims(&self) -> bool {
+    pub(crate) fn trims(&self) -> bool {
         matches!(self.rw, Rw::Trim | Rw::RandTrim | Rw::TrimWrite | Rw::RandTrimWrite)
     }
 
     /// Whether the job changes what is on the device.
-    pub fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         self.writes() || self.trims()
     }
 
     /// The sizes of reads (0) or writes (1).
-    pub fn sizes_of(&self, direction: usize) -> Sizes {
+    pub(crate) fn sizes_of(&self, direction: usize) -> Sizes {
         let fixed_bytes = if direction == 0 { self.bs_read_bytes } else { self.bs_write_bytes };
         self.sizes[direction].clone().unwrap_or(Sizes::Fixed(fixed_bytes))
     }
@@ -427,17 +427,17 @@ impl Job {
     }
 
     /// The largest block this job transfers.
-    pub fn bs_max_bytes(&self) -> u64 {
+    pub(crate) fn bs_max_bytes(&self) -> u64 {
         self.used_sizes().map(|sizes| sizes.max_bytes()).max().unwrap_or(self.bs_read_bytes)
     }
 
     /// The smallest block this job transfers.
-    pub fn bs_min_bytes(&self) -> u64 {
+    pub(crate) fn bs_min_bytes(&self) -> u64 {
         self.used_sizes().map(|sizes| sizes.min_bytes()).min().unwrap_or(self.bs_read_bytes)
     }
 
     /// Whether blocks of one direction differ in size.
-    pub fn has_varied_sizes(&self) -> bool {
+    pub(crate) fn has_varied_sizes(&self) -> bool {
         self.used_sizes().any(|sizes| !matches!(sizes, Sizes::Fixed(_)))
     }
 

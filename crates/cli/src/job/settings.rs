@@ -8,11 +8,11 @@ use meantime::hw::MemPolicy;
 use super::{Extent, Payload};
 
 /// The most zones of a zoned distribution, as in fio.
-pub const ZONES_MAX: usize = 256;
+pub(crate) const ZONES_MAX: usize = 256;
 
 /// Sizes of the I/Os of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sizes {
+pub(crate) enum Sizes {
     /// All the same: `bs`.
     Fixed(u64),
     /// Multiples of the first, up to the second, each as likely as the others: `bsrange`.
@@ -23,7 +23,7 @@ pub enum Sizes {
 
 impl Sizes {
     /// The smallest, in bytes.
-    pub fn min_bytes(&self) -> u64 {
+    pub(crate) fn min_bytes(&self) -> u64 {
         match self {
             Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
             Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).min().unwrap_or(0),
@@ -31,7 +31,7 @@ impl Sizes {
     }
 
     /// The largest, in bytes.
-    pub fn max_bytes(&self) -> u64 {
+    pub(crate) fn max_bytes(&self) -> u64 {
         match self {
             Sizes::Fixed(bytes) | Sizes::Range(_, bytes) => *bytes,
             Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
@@ -39,7 +39,7 @@ impl Sizes {
     }
 
     /// What every size and every place is a multiple of.
-    pub fn step_bytes(&self) -> u64 {
+    pub(crate) fn step_bytes(&self) -> u64 {
         match self {
             Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
             Sizes::Split(shares) => shares.iter().fold(0, |step, (bytes, _)| gcd(step, *bytes)),
@@ -53,7 +53,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 /// `fsync`, `fdatasync`, `sync`, `end_fsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Syncing {
+pub(crate) struct Syncing {
     /// Flush after so many writes; 0: never.
     pub fsync: u64,
     /// The same: a block device has no metadata to leave out.
@@ -66,7 +66,7 @@ pub struct Syncing {
 
 /// A zone: its share of the accesses, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Zone {
+pub(crate) struct Zone {
     /// Share of the accesses, in percent.
     pub access_percent: u8,
     /// Percent of the range, or bytes.
@@ -75,7 +75,7 @@ pub struct Zone {
 
 /// `random_distribution`. Real numbers are kept in millionths, so that jobs can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Distribution {
+pub(crate) enum Distribution {
     /// Each block as likely as the others.
     #[default]
     Uniform,
@@ -108,7 +108,7 @@ pub enum Distribution {
 
 /// `random_generator`. All are the same generator here; without `norandommap` all visit each block once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Generator {
+pub(crate) enum Generator {
     /// With `norandommap` each place is drawn for itself.
     #[default]
     Tausworthe,
@@ -118,7 +118,7 @@ pub enum Generator {
 
 /// Where random I/Os go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Randomness {
+pub(crate) struct Randomness {
     /// How likely each place is.
     pub distribution: Distribution,
     /// A place may be visited again before all have been.
@@ -145,7 +145,7 @@ impl Default for Randomness {
 
 /// What else says where I/Os go: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub(crate) struct Places {
     /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
     pub skip_bytes: i64,
     /// So many I/Os follow each random place …
@@ -172,7 +172,7 @@ impl Default for Places {
 
 /// `exitall` and `exit_what`: which jobs end when this one has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Exit {
+pub(crate) enum Exit {
     /// Those of its reporting group.
     #[default]
     Group,
@@ -184,7 +184,7 @@ pub enum Exit {
 
 /// `steadystate`: the job ends when its speed has been the same for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steady {
+pub(crate) struct Steady {
     /// Bytes per second, not I/Os.
     pub bandwidth: bool,
     /// The slope of its line over time, not its greatest deviation from the mean.
@@ -198,7 +198,7 @@ pub struct Steady {
 
 /// `thinktime`, `rate` and their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// Pause for so long …
     pub thinktime: Duration,
     /// … of which the first part is spent busily …
@@ -228,14 +228,14 @@ impl Default for Pace {
 
 impl Pace {
     /// Whether anything is capped.
-    pub fn is_rated(&self) -> bool {
+    pub(crate) fn is_rated(&self) -> bool {
         self.rate_iops.iter().chain(&self.rate_bytes).any(Option::is_some)
     }
 }
 
 /// `latency_target` and its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LatencyTarget {
+pub(crate) struct LatencyTarget {
     /// The latency to keep; `None`: whatever it is.
     pub target: Option<Duration>,
     /// Look at it after so long.
@@ -254,7 +254,7 @@ impl Default for LatencyTarget {
 
 /// `iodepth_batch` and its kind. `None`: as it suits the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// Submit so many at once; 0: all there is room for.
     pub submit: Option<u32>,
     /// Wait for so many at least; 0: look, do not wait.
@@ -267,14 +267,14 @@ pub struct Batch {
 
 impl Batch {
     /// Whether any was set.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         *self != Batch::default()
     }
 }
 
 /// The first part of a log's file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogName {
+pub(crate) enum LogName {
     /// The job's name.
     OfJob,
     /// As given; may lead into another directory.
@@ -283,7 +283,7 @@ pub enum LogName {
 
 /// Which logs to write, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogKeys {
+pub(crate) struct LogKeys {
     /// `_lat`, `_slat` and `_clat`.
     pub lat: Option<LogName>,
     /// `_bw`.
@@ -328,19 +328,19 @@ impl Default for LogKeys {
 
 impl LogKeys {
     /// Whether any log has I/Os or averages of them.
-    pub fn has_values(&self) -> bool {
+    pub(crate) fn has_values(&self) -> bool {
         self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
     }
 
     /// Whether there is any log.
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.has_values() || self.hist.is_some()
     }
 }
 
 /// `do_verify`, `verify_interval`, `verify_pattern`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerifyKeys {
+pub(crate) struct VerifyKeys {
     /// What is read is checked.
     pub checks: bool,
     /// There is a header in each so many bytes; `None`: in each block.
@@ -357,7 +357,7 @@ impl Default for VerifyKeys {
 
 /// `flow` and its kind: jobs of one flow have shares of its I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FlowKeys {
+pub(crate) struct FlowKeys {
     /// This share, in relation to the others'; 0: it belongs to no flow.
     pub weight: u32,
     /// Which flow.
@@ -368,7 +368,7 @@ pub struct FlowKeys {
 
 /// `numa_cpu_nodes` and `numa_mem_policy`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NumaKeys {
+pub(crate) struct NumaKeys {
     /// On the CPUs of these nodes, ascending; empty: any.
     pub cpu_nodes: Vec<u32>,
     /// Where memory comes from; `None`: as it is.
@@ -377,7 +377,7 @@ pub struct NumaKeys {
 
 /// `fadvise_hint`: what is said of a file's reads to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hint {
+pub(crate) enum Hint {
     /// Nothing.
     None,
     /// What `rw` is, as in fio.
@@ -391,7 +391,7 @@ pub enum Hint {
 
 /// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileKeys {
+pub(crate) struct FileKeys {
     /// Past the page cache; `None`: as fio, through it. A device has none.
     pub direct: Option<bool>,
     /// Our own key: which steps of the read path are taken while the device works.

@@ -300,7 +300,7 @@ pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'stat
 }
 
 /// `competitor`: `none`, `tsc`, `walk=8m`; a size alone is that of a working set.
-pub fn competitor(text: &str) -> Result<Option<Kind>, Why> {
+pub(super) fn competitor(text: &str) -> Result<Option<Kind>, Why> {
     match text {
         "none" => Ok(None),
         _ if text.starts_with(|c: char| c.is_ascii_digit()) => format!("walk={text}").parse().map(Some),

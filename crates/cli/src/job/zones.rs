@@ -4,7 +4,7 @@ use super::{Extent, Job};
 
 /// `zonemode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ZoneMode {
+pub(crate) enum ZoneMode {
     /// Not divided.
     None,
     /// So much of each zone is accessed, then the next one.
@@ -15,7 +15,7 @@ pub enum ZoneMode {
 
 /// `zonemode`, `zonesize` and what belongs to them. Sizes are in bytes; 0: not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ZoneKeys {
+pub(crate) struct ZoneKeys {
     /// `None`: strided if there is a size.
     pub mode: Option<ZoneMode>,
     /// Strided: transfer so much in each zone. Zoned: a zone is so long.
@@ -40,18 +40,18 @@ pub struct ZoneKeys {
 
 impl ZoneKeys {
     /// The mode, said or meant.
-    pub fn mode(&self) -> ZoneMode {
+    pub(crate) fn mode(&self) -> ZoneMode {
         let meant = if self.size_bytes > 0 { ZoneMode::Strided } else { ZoneMode::None };
         self.mode.unwrap_or(meant)
     }
 
     /// How long a strided zone is.
-    pub fn strided_range_bytes(&self) -> u64 {
+    pub(crate) fn strided_range_bytes(&self) -> u64 {
         if self.range_bytes > 0 { self.range_bytes } else { self.size_bytes }
     }
 
     /// How far a zone can be written.
-    pub fn writable_bytes(&self) -> u64 {
+    pub(crate) fn writable_bytes(&self) -> u64 {
         if self.capacity_bytes > 0 { self.capacity_bytes } else { self.size_bytes }
     }
 }

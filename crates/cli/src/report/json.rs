@@ -23,7 +23,7 @@ const EILSEQ: u32 = 84;
 
 /// The whole report. `global_options` are those of `[global]`, if the caller tells them apart; `machine` becomes
 /// the `meantime` object; `at` is when the run ended (shown in UTC).
-pub fn report_json(
+pub(crate) fn report_json(
     results: &[RunResult],
     global_options: &[(String, String)],
     machine: Map<String, Value>,

@@ -7,11 +7,11 @@
 use std::io::{self, Write};
 
 /// fio's histogram: 29 groups of 64 bins.
-pub const HIST_BINS: usize = 29 * 64;
+pub(crate) const HIST_BINS: usize = 29 * 64;
 
 /// An I/O.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LogEntry {
+pub(crate) struct LogEntry {
     /// Completion latency.
     pub clat_ns: u64,
     /// First logical block.
@@ -30,7 +30,7 @@ pub struct LogEntry {
 
 /// Averages over a window; of latencies their sum and their greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogWindow {
+pub(crate) struct LogWindow {
     /// When it ended.
     pub at_ms: u64,
     /// 0: read, 1: write.
@@ -49,7 +49,7 @@ pub struct LogWindow {
 
 /// What one thread of one result logged.
 #[derive(Debug, Clone, Default)]
-pub struct LogRows {
+pub(crate) struct LogRows {
     /// Each I/O …
     pub entries: Vec<LogEntry>,
     /// … or averages.
@@ -64,12 +64,12 @@ pub struct LogRows {
 
 impl LogRows {
     /// How long the lists are.
-    pub fn lengths(&self) -> (usize, usize, usize, usize) {
+    pub(crate) fn lengths(&self) -> (usize, usize, usize, usize) {
         (self.entries.len(), self.windows.len(), self.hist_rows.len(), self.hist_pairs.len())
     }
 
     /// Back to `lengths`.
-    pub fn truncate(&mut self, lengths: (usize, usize, usize, usize)) {
+    pub(crate) fn truncate(&mut self, lengths: (usize, usize, usize, usize)) {
         self.entries.truncate(lengths.0);
         self.windows.truncate(lengths.1);
         self.hist_rows.truncate(lengths.2);
@@ -79,7 +79,7 @@ impl LogRows {
 
 /// The value of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogKind {
+pub(crate) enum LogKind {
     /// `_slat`, in ns.
     Slat,
     /// `_clat`, in ns.
@@ -96,7 +96,7 @@ pub enum LogKind {
 
 impl LogKind {
     /// Its part of the file's name.
-    pub fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(self) -> &'static str {
         match self {
             LogKind::Slat => "slat",
             LogKind::Clat => "clat",
@@ -110,7 +110,7 @@ impl LogKind {
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogStyle {
+pub(crate) struct LogStyle {
     /// The offset in each line.
     pub offset: bool,
     /// The greatest of a window, not its average.
@@ -140,7 +140,7 @@ impl LogStyle {
 }
 
 /// The bin of fio's histogram that `ns` belongs to.
-pub fn hist_bin(ns: u64) -> usize {
+pub(crate) fn hist_bin(ns: u64) -> usize {
     let top = ns.max(1).ilog2();
     if top <= 6 {
         return ns as usize;
@@ -152,7 +152,12 @@ pub fn hist_bin(ns: u64) -> usize {
 }
 
 /// Writes the lines of `kind`.
-pub fn write_log(out: &mut dyn Write, rows: &LogRows, kind: LogKind, style: LogStyle) -> io::Result<()> {
+pub(crate) fn write_log(
+    out: &mut dyn Write,
+    rows: &LogRows,
+    kind: LogKind,
+    style: LogStyle,
+) -> io::Result<()> {
     if kind == LogKind::Hist {
         return write_histograms(out, rows, style);
     }

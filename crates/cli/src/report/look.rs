@@ -18,18 +18,18 @@ const KNOWN: [(&str, usize); 10] = [
 const OTHERS: [usize; 10] = [4, 7, 12, 15, 20, 23, 28, 31, 36, 39];
 
 /// How many colours there are. Dashes and markers come in fives, so that there are forty looks.
-pub const COLOURS: usize = 8;
+pub(crate) const COLOURS: usize = 8;
 const LOOKS: usize = 40;
 
 /// The colours by their numbers, on white and on black.
-pub const PALETTE: [[&str; COLOURS]; 2] = [
+pub(crate) const PALETTE: [[&str; COLOURS]; 2] = [
     ["#0067b1", "#c4480a", "#00775c", "#9b3a94", "#7d6200", "#3d4148", "#00809c", "#8a4633"],
     ["#58b0ff", "#ff8f57", "#35cba0", "#ee8fe4", "#e0c245", "#cfd5dc", "#4fd2ee", "#d99c84"],
 ];
 
 /// The look of each of `names`, which are all that a page shows: a way with something more (`hybrid=2us`,
 /// `poll, sched rr:1`) has the way's colour, as long as there are looks of that colour.
-pub fn looks(names: &[String]) -> Vec<usize> {
+pub(crate) fn looks(names: &[String]) -> Vec<usize> {
     let known = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map(|(_, look)| *look);
     let mut used: Vec<usize> = KNOWN.iter().map(|(_, look)| *look).collect();
     let look = |name: &String| {

@@ -3,26 +3,26 @@
 use hdrhistogram::Histogram;
 
 /// fio's default percentile list.
-pub const PERCENTILES: [f64; 17] =
+pub(crate) const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 /// Whether so many I/Os have such a percentile: at least one of them is beyond it.
-pub fn is_known(ios: u64, percentile: f64) -> bool {
+pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
     // Half an I/O less, since 100 - 99.9 is not quite 0.1.
     (ios as f64 + 0.5) * (100.0 - percentile) >= 100.0
 }
 
 /// Le Moal's "slowest 1 in 6,000".
-pub const SLOWEST_ONE_IN: u64 = 6000;
+pub(crate) const SLOWEST_ONE_IN: u64 = 6000;
 /// The longest latency a histogram tells from longer ones. (Minimum, maximum and mean are exact beyond it.)
-pub const LATENCY_MAX_NS: u64 = 60_000_000_000;
+pub(crate) const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// fio's depth buckets: up to 1, 2, 4, 8, 16, 32, and more.
-pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 
 /// Latencies in ns: an HDR histogram with three significant digits, and exact minimum, maximum, mean and deviation.
 ///
 /// Recording never fails, panics or allocates: a new one takes its 220 KB at once.
 #[derive(Debug, Clone)]
-pub struct LatencyStats {
+pub(crate) struct LatencyStats {
     histogram: Histogram<u64>,
     n: u64,
     min_ns: u64,
@@ -39,7 +39,7 @@ impl Default for LatencyStats {
 
 impl LatencyStats {
     /// Nothing recorded yet.
-    pub fn new() -> LatencyStats {
+    pub(crate) fn new() -> LatencyStats {
         LatencyStats {
             histogram: empty_histogram(),
             n: 0,
@@ -52,7 +52,7 @@ impl LatencyStats {
 
     /// Records one latency.
     #[inline]
-    pub fn record(&mut self, latency_ns: u64) {
+    pub(crate) fn record(&mut self, latency_ns: u64) {
         self.histogram.saturating_record(latency_ns);
         self.n += 1;
         self.min_ns = self.min_ns.min(latency_ns);
@@ -64,7 +64,7 @@ impl LatencyStats {
     }
 
     /// Adds what `other` recorded.
-    pub fn merge(&mut self, other: &LatencyStats) {
+    pub(crate) fn merge(&mut self, other: &LatencyStats) {
         // Both have the same bounds, so nothing is out of range.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
@@ -76,33 +76,33 @@ impl LatencyStats {
     }
 
     /// Forgets everything, as after the ramp time.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.histogram.reset();
         (self.n, self.min_ns, self.max_ns, self.sum_ns, self.sum_of_squares) = (0, u64::MAX, 0, 0, 0);
     }
 
     /// How many were recorded.
-    pub fn n(&self) -> u64 {
+    pub(crate) fn n(&self) -> u64 {
         self.n
     }
 
     /// The least, exactly; 0 when nothing was recorded.
-    pub fn min_ns(&self) -> u64 {
+    pub(crate) fn min_ns(&self) -> u64 {
         if self.n == 0 { 0 } else { self.min_ns }
     }
 
     /// The greatest, exactly; 0 when nothing was recorded.
-    pub fn max_ns(&self) -> u64 {
+    pub(crate) fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
     /// The mean; 0 when nothing was recorded.
-    pub fn mean_ns(&self) -> f64 {
+    pub(crate) fn mean_ns(&self) -> f64 {
         if self.n == 0 { 0.0 } else { self.sum_ns as f64 / self.n as f64 }
     }
 
     /// The standard deviation of the sample (divided by n − 1, as fio has it); 0 with fewer than two.
-    pub fn stddev_ns(&self) -> f64 {
+    pub(crate) fn stddev_ns(&self) -> f64 {
         if self.n < 2 {
             return 0.0;
         }
@@ -113,12 +113,12 @@ impl LatencyStats {
     }
 
     /// The latency that `percentile` percent of the I/Os did not exceed; 0 when nothing was recorded.
-    pub fn percentile_ns(&self, percentile: f64) -> u64 {
+    pub(crate) fn percentile_ns(&self, percentile: f64) -> u64 {
         self.quantile_ns(percentile / 100.0)
     }
 
     /// fio's default percentiles with their latencies; empty when nothing was recorded.
-    pub fn percentiles_ns(&self) -> Vec<(f64, u64)> {
+    pub(crate) fn percentiles_ns(&self) -> Vec<(f64, u64)> {
         if self.n == 0 {
             return Vec::new();
         }
@@ -126,19 +126,19 @@ impl LatencyStats {
     }
 
     /// The same, if so many were recorded that one of them was slower: of 650 nobody knows a p99.9.
-    pub fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
+    pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
         is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
     }
 
     /// The latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer than `of` recorded.
-    pub fn slowest_1_in(&self, of: u64) -> Option<u64> {
+    pub(crate) fn slowest_1_in(&self, of: u64) -> Option<u64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
         // Half a rank below, so that rounding cannot reach the next.
         Some(self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64))
     }
 
     /// What was recorded, ascending: (lowest latency of the step in ns, count).
-    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let lowest = |ns| self.histogram.lowest_equivalent(ns);
         self.histogram
             .iter_recorded()
@@ -162,7 +162,7 @@ fn empty_histogram() -> Histogram<u64> {
 
 /// What one direction did. `Default` is nothing.
 #[derive(Debug, Clone, Default)]
-pub struct DirStats {
+pub(crate) struct DirStats {
     /// I/Os completed.
     pub ios: u64,
     /// Bytes transferred.
@@ -177,7 +177,7 @@ pub struct DirStats {
 
 impl DirStats {
     /// Adds another thread's.
-    pub fn merge(&mut self, other: &DirStats) {
+    pub(crate) fn merge(&mut self, other: &DirStats) {
         self.ios += other.ios;
         self.bytes += other.bytes;
         self.slat.merge(&other.slat);
@@ -186,14 +186,14 @@ impl DirStats {
     }
 
     /// The total latency, or the completion latency when only that was recorded.
-    pub fn total(&self) -> &LatencyStats {
+    pub(crate) fn total(&self) -> &LatencyStats {
         if self.lat.n() > 0 { &self.lat } else { &self.clat }
     }
 }
 
 /// Latencies of a part of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SeriesPoint {
+pub(crate) struct SeriesPoint {
     /// When it began, in the run's measured time.
     pub at_ms: u64,
     /// I/Os completed in it.
@@ -208,7 +208,7 @@ pub struct SeriesPoint {
 
 /// What `latency_target` asked for, and led to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TargetResult {
+pub(crate) struct TargetResult {
     /// The latency to keep.
     pub target_ns: u64,
     /// How long it was looked at.
@@ -221,7 +221,7 @@ pub struct TargetResult {
 
 /// What `steadystate` asked for, and what the last turns came to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SteadyResult {
+pub(crate) struct SteadyResult {
     /// The limit, as fio writes it: `iops:10.000000%`.
     pub limit: String,
     /// How long the speed had to be steady, in seconds.
@@ -242,7 +242,7 @@ pub struct SteadyResult {
 
 /// What threads ran under, besides the policy; what the job does not say is `None` or 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Their scheduling class.
     pub sched: Option<String>,
     /// The limit on idling that was held, in µs, or `none`.
@@ -253,7 +253,7 @@ pub struct Settings {
 
 impl Settings {
     /// In words, each after a comma.
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let mut words = String::new();
         let mut add = |word: String| {
             words += ", ";
@@ -276,7 +276,7 @@ impl Settings {
 
 /// The result of one job on one device with one policy.
 #[derive(Debug, Clone, Default)]
-pub struct RunResult {
+pub(crate) struct RunResult {
     /// The job's name.
     pub job_name: String,
     /// The reporting group, from 0.
@@ -347,7 +347,7 @@ pub struct RunResult {
 
 impl RunResult {
     /// Reads and writes together.
-    pub fn latency(&self) -> LatencyStats {
+    pub(crate) fn latency(&self) -> LatencyStats {
         let mut both = self.read.total().clone();
         both.merge(self.write.total());
         both.merge(self.trim.total());
@@ -355,23 +355,23 @@ impl RunResult {
     }
 
     /// I/Os per second, reads and writes together.
-    pub fn iops(&self) -> f64 {
+    pub(crate) fn iops(&self) -> f64 {
         per_second(self.read.ios + self.write.ios + self.trim.ios, self.runtime_ns)
     }
 
     /// User and system time over wall time, in percent.
-    pub fn cpu_percent(&self) -> f64 {
+    pub(crate) fn cpu_percent(&self) -> f64 {
         self.usr_cpu_percent + self.sys_cpu_percent
     }
 
     /// I/Os per second for each percent of a CPU; `None` when no CPU time was seen.
-    pub fn iops_per_cpu_percent(&self) -> Option<f64> {
+    pub(crate) fn iops_per_cpu_percent(&self) -> Option<f64> {
         let cpu_percent = self.cpu_percent();
         (cpu_percent > 0.0).then(|| self.iops() / cpu_percent)
     }
 
     /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked for.
-    pub fn iodepth_percents(&self) -> [f64; 7] {
+    pub(crate) fn iodepth_percents(&self) -> [f64; 7] {
         let mut percents = [0.0; 7];
         let total: u64 = self.iodepth_levels.iter().flatten().sum();
         match self.iodepth_levels {
@@ -387,12 +387,12 @@ impl RunResult {
 }
 
 /// The index in [`DEPTH_LEVELS`] of a depth, as fio sorts them: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
-pub fn depth_level(depth: u32) -> usize {
+pub(crate) fn depth_level(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
 }
 
 /// The index among fio's steps of how many I/Os were submitted or taken back at once: 0, up to 4, 8, 16, 32, 64, more.
-pub fn batch_level(ios: u64) -> usize {
+pub(crate) fn batch_level(ios: u64) -> usize {
     match ios {
         0 => 0,
         1..=4 => 1,
@@ -402,6 +402,6 @@ pub fn batch_level(ios: u64) -> usize {
 }
 
 /// `count` per second of `ns`; 0 when no time has passed.
-pub fn per_second(count: u64, ns: u64) -> f64 {
+pub(crate) fn per_second(count: u64, ns: u64) -> f64 {
     if ns == 0 { 0.0 } else { count as f64 * 1e9 / ns as f64 }
 }

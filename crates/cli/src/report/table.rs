@@ -24,7 +24,7 @@ struct Line {
 
 /// A result as the table shows it; what is not known is shown as a dash.
 #[derive(Debug, Clone, Default)]
-pub struct Row {
+pub(crate) struct Row {
     /// The job's name.
     pub job: String,
     /// The device's URI.
@@ -86,13 +86,13 @@ impl From<&RunResult> for Row {
 
 /// The table with a caption, ending in a newline; empty without results. Latencies are of reads and writes together,
 /// from submission to having seen the completion, in µs.
-pub fn comparison_table(results: &[RunResult], width: usize) -> String {
+pub(crate) fn comparison_table(results: &[RunResult], width: usize) -> String {
     table_of(&results.iter().map(Row::from).collect::<Vec<_>>(), width)
 }
 
 /// The same from figures. It keeps within `width` columns: names give way first, and where that is not enough
 /// each device gets a line of its own above its rows.
-pub fn table_of(results: &[Row], width: usize) -> String {
+pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     if results.is_empty() {
         return String::new();
     }
@@ -334,17 +334,17 @@ fn shortened(text: &str, columns: usize) -> String {
 }
 
 /// µs with two decimals; without, from ten milliseconds on.
-pub fn us(ns: f64) -> String {
+pub(crate) fn us(ns: f64) -> String {
     if ns < 9_999_995.0 { format!("{:.2}", ns / 1e3) } else { format!("{:.0}", ns / 1e3) }
 }
 
 /// What is not known.
-pub fn none() -> String {
+pub(crate) fn none() -> String {
     "–".to_owned()
 }
 
 /// The change from `first` in percent, with a true minus sign.
-pub fn change(mean_ns: f64, first_ns: f64) -> String {
+pub(crate) fn change(mean_ns: f64, first_ns: f64) -> String {
     if mean_ns == 0.0 || first_ns == 0.0 {
         return none();
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::stats::{DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, per_second};
 
 /// A run in fio's words, ending in a newline.
-pub fn run_text(result: &RunResult) -> String {
+pub(crate) fn run_text(result: &RunResult) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
     let _ = write_run(&mut out, result);
@@ -157,7 +157,7 @@ fn scaled(ns: u64, unit_ns: f64) -> String {
 }
 
 /// Four digits at most, then k or M: `987`, `12.3k`, `131k`, `4.12M`.
-pub fn iops(figure: f64) -> String {
+pub(crate) fn iops(figure: f64) -> String {
     with_prefix(figure, 1000.0, &["", "k", "M", "G"])
 }
 

@@ -8,7 +8,7 @@ use super::absolute;
 use crate::failure::Failure;
 
 /// `uri` with absolute paths, and for reading only if it is an image.
-pub fn for_programs(uri: &str) -> Result<String, Failure> {
+pub(super) fn for_programs(uri: &str) -> Result<String, Failure> {
     let parsed: Uri = uri.parse().map_err(|error: UriError| Failure::usage(error))?;
     if let Uri::Mem { .. } = parsed {
         return Err(Failure::usage(format_args!(

@@ -21,7 +21,7 @@ const LIBRARY: &str = "libmeantime_preload.so";
 const LIBRARY_VARIABLE: &str = "MEANTIME_PRELOAD";
 
 /// Runs the command: becomes the program.
-pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mount_point = MountPoint::new(args.at.as_bytes()).map_err(Failure::usage)?;
     let device = device::for_programs(&args.device)?;
     let settings = Settings { device, mount_point, cache_bytes: args.cache, policy: args.completion };

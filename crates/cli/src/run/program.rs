@@ -12,12 +12,12 @@ use meantime::posix::MountPoint;
 use crate::failure::Failure;
 
 /// As shells say that there is no such program.
-pub const NOT_FOUND: u8 = 127;
+pub(super) const NOT_FOUND: u8 = 127;
 /// As shells say that it cannot be executed.
-pub const CANNOT_EXECUTE: u8 = 126;
+pub(super) const CANNOT_EXECUTE: u8 = 126;
 
 /// The program's file: what `name` says if there is a slash in it, else by PATH.
-pub fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Failure> {
+pub(super) fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Failure> {
     if mount_point.strip(name.as_bytes()).is_some() {
         let text = "programs on the file system cannot be executed; copy it out with `meantime fs get`";
         return Err(Failure::new(format_args!("{}: {text}", name.display())).with_code(CANNOT_EXECUTE));
@@ -45,7 +45,7 @@ pub fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Failure> 
 }
 
 /// Why LD_PRELOAD does not reach the program at `path`, if that can be told.
-pub fn not_reached(path: &Path) -> Option<&'static str> {
+pub(super) fn not_reached(path: &Path) -> Option<&'static str> {
     let mut file = File::open(path).ok()?;
     let meta = file.metadata().ok()?;
     if meta.mode() & 0o6000 != 0 && meta.uid() != rustix::process::getuid().as_raw() {

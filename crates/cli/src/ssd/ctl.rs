@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs the command.
-pub fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
     let line = args.words.join(" ");
     if line.contains(['\n', '\r']) {
         return Err(Failure::usage("a command is one line"));

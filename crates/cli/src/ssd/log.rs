@@ -11,7 +11,7 @@ const LINES_MAX: usize = 20;
 const PER: Duration = Duration::from_millis(200);
 
 /// The log.
-pub struct Log {
+pub(super) struct Log {
     on: bool,
     /// How many refusals have been seen...
     seen: u64,
@@ -25,20 +25,20 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new(on: bool) -> Self {
+    pub(super) fn new(on: bool) -> Self {
         let now = Instant::now();
         Self { on, seen: 0, looked: now, since: now, lines: 0, silent: 0 }
     }
 
     /// A line by itself.
-    pub fn line(&self, text: &str) {
+    pub(super) fn line(&self, text: &str) {
         if self.on {
             eprintln!("meantime: {text}");
         }
     }
 
     /// Something that the server tells.
-    pub fn event(&mut self, event: &Event) {
+    pub(super) fn event(&mut self, event: &Event) {
         let text = match event {
             Event::Connected { pid: Some(pid) } => format!("a driver has connected: process {pid}"),
             Event::Connected { pid: None } => "a driver has connected".to_owned(),
@@ -80,7 +80,7 @@ impl Log {
     }
 
     /// Looks for what the controller has refused since, not too often.
-    pub fn look(&mut self, ssd: &Ssd) {
+    pub(super) fn look(&mut self, ssd: &Ssd) {
         if self.looked.elapsed() >= PER {
             self.looked = Instant::now();
             self.look_now(ssd);
@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// The same, without delay.
-    pub fn look_now(&mut self, ssd: &Ssd) {
+    pub(super) fn look_now(&mut self, ssd: &Ssd) {
         let counters = ssd.counters();
         // What is put up with nobody can, or has to, do anything about.
         let refused = counters.remembered - counters.tolerated;

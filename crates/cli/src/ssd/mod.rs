@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const EVENTS_MAX: usize = 1024;
 
 /// Runs the command.
-pub fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
     match (&args.command, &args.device, &args.socket) {
         (Some(SsdCommand::Ctl(args)), ..) => ctl::run(args),
         (None, Some(device), Some(socket)) => serve(args, device.trim(), socket),

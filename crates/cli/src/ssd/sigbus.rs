@@ -6,7 +6,7 @@
 use crate::failure::Failure;
 
 /// Takes SIGBUS from now on.
-pub fn catch() -> Result<(), Failure> {
+pub(super) fn catch() -> Result<(), Failure> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = replace;
     // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed; the handler has the signature that
     // SA_SIGINFO asks for, and calls nothing that is not async-signal-safe.

@@ -29,7 +29,7 @@ struct Sample {
 }
 
 /// Looks at it now and then, and speaks once.
-pub struct Watch {
+pub(super) struct Watch {
     begun: Instant,
     task: PathBuf,
     /// The CPU that the thread is bound to.
@@ -39,7 +39,7 @@ pub struct Watch {
 
 impl Watch {
     /// Of this process's SSD; `None` if the kernel does not say how its threads fare.
-    pub fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let task = read_dir("/proc/self/task")
             .ok()?
             .flatten()
@@ -59,7 +59,7 @@ impl Watch {
     }
 
     /// What there is to say, if a window has passed since the last look.
-    pub fn look(&mut self) -> Option<String> {
+    pub(super) fn look(&mut self) -> Option<String> {
         if self.begun.elapsed().as_nanos() as u64 - self.last.at_ns < WINDOW.as_nanos() as u64 {
             return None;
         }

@@ -14,7 +14,7 @@ const HISTORY_LEN: usize = 400;
 const TYPED_MAX: usize = 64;
 
 /// The policies to choose from. Whether a queue can wait so, its process says.
-pub const POLICIES: [(&str, &str); 13] = [
+pub(super) const POLICIES: [(&str, &str); 13] = [
     ("poll", "look until the completion is there"),
     ("interrupt", "sleep until the device's interrupt"),
     ("adaptive", "work, sleep, spin by what each is expected to cost; a mean at most 3 % over poll"),
@@ -32,7 +32,7 @@ pub const POLICIES: [(&str, &str); 13] = [
 
 /// The list of policies, opened for one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Popup {
+pub(super) struct Popup {
     /// The queue.
     pub queue: u64,
     /// Which of [`POLICIES`] is marked.
@@ -43,7 +43,7 @@ pub struct Popup {
 
 /// What became of the last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
+pub(super) enum Message {
     /// Something to know.
     Said(String),
     /// It was refused.
@@ -52,7 +52,7 @@ pub enum Message {
 
 /// What a key asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub(super) enum Action {
     /// Nothing but what is shown.
     None,
     /// The end.
@@ -68,7 +68,7 @@ pub enum Action {
 
 /// The live view of one process.
 #[derive(Debug)]
-pub struct App {
+pub(super) struct App {
     /// The process.
     pub process: Process,
     /// Its queues, once there have been two looks.
@@ -85,12 +85,12 @@ pub struct App {
 
 impl App {
     /// Nothing is known yet.
-    pub fn new(process: Process) -> Self {
+    pub(super) fn new(process: Process) -> Self {
         Self { process, rows: None, chosen: None, history: BTreeMap::new(), popup: None, message: None }
     }
 
     /// Takes in what was seen.
-    pub fn update(&mut self, rows: Vec<Row>) {
+    pub(super) fn update(&mut self, rows: Vec<Row>) {
         self.history.retain(|id, _| rows.iter().any(|row| row.state.id == *id));
         for row in &rows {
             let history = self.history.entry(row.state.id).or_default();
@@ -107,17 +107,17 @@ impl App {
     }
 
     /// Where the chosen queue is among the rows.
-    pub fn chosen_at(&self) -> Option<usize> {
+    pub(super) fn chosen_at(&self) -> Option<usize> {
         self.rows.as_ref()?.iter().position(|row| Some(row.state.id) == self.chosen)
     }
 
     /// The chosen queue.
-    pub fn chosen_row(&self) -> Option<&Row> {
+    pub(super) fn chosen_row(&self) -> Option<&Row> {
         self.rows.as_ref()?.get(self.chosen_at()?)
     }
 
     /// Obeys a key.
-    pub fn key(&mut self, key: KeyEvent) -> Action {
+    pub(super) fn key(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
             return Action::None;
         }
@@ -180,7 +180,7 @@ impl App {
     }
 
     /// What became of a change.
-    pub fn answered(&mut self, queue: u64, policy: &str, outcome: Result<(), String>) {
+    pub(super) fn answered(&mut self, queue: u64, policy: &str, outcome: Result<(), String>) {
         self.message = Some(match outcome {
             Ok(()) => Message::Said(format!("queue {queue} waits by {policy} now")),
             Err(why) => Message::Refused(format!("queue {queue}: {why}")),
@@ -189,14 +189,14 @@ impl App {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use meantime::block::control::Served;
 
     use super::super::row::tests::known;
     use super::*;
 
     /// One that has seen the known rows.
-    pub fn app() -> App {
+    pub(crate) fn app() -> App {
         let served = Served { pid: 4711, path: "/run/4711.sock".into() };
         let mut app = App::new(Process { served, command: "meantime bench --rw randread".into() });
         app.update(known());

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 
 /// Which queues, and how they are to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub(super) struct Change {
     /// `None`: all.
     queue: Option<u64>,
     policy: String,
@@ -15,7 +15,7 @@ pub struct Change {
 
 impl Change {
     /// Reads `3=poll` or `all=adaptive:cpu=30`. Whether there is such a policy is for the process to say, which may be another version.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = || {
             Failure::usage(format_args!("--set {text}: use QUEUE=POLICY or all=POLICY, e.g. 3=hybrid-min"))
         };
@@ -29,7 +29,7 @@ impl Change {
     }
 
     /// Makes it. A line for each queue that was changed.
-    pub fn make(&self, process: &Process, client: &mut Client) -> Result<String, Failure> {
+    pub(super) fn make(&self, process: &Process, client: &mut Client) -> Result<String, Failure> {
         let queues = match self.queue {
             Some(queue) => vec![queue],
             None => {

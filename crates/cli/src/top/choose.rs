@@ -11,7 +11,7 @@ use super::process::{Process, shortened};
 
 /// What was chosen.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Chosen {
+pub(super) enum Chosen {
     /// This one.
     One(Process),
     /// None.
@@ -20,19 +20,19 @@ pub enum Chosen {
 
 /// The processes, one of them marked.
 #[derive(Debug)]
-pub struct List {
+pub(super) struct List {
     processes: Vec<Process>,
     at: usize,
 }
 
 impl List {
     /// Of `processes`, of which there is at least one.
-    pub fn new(processes: Vec<Process>) -> Self {
+    pub(super) fn new(processes: Vec<Process>) -> Self {
         Self { processes, at: 0 }
     }
 
     /// Obeys a key.
-    pub fn key(&mut self, key: KeyEvent) -> Option<Chosen> {
+    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Chosen> {
         let control_c = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
         match key.code {
             _ if key.kind == KeyEventKind::Release => {}
@@ -52,7 +52,7 @@ impl List {
 }
 
 /// Draws the list.
-pub fn draw(frame: &mut Frame, list: &List) {
+pub(super) fn draw(frame: &mut Frame, list: &List) {
     let [head, _, lines, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),

@@ -46,7 +46,7 @@ impl Drop for Screen {
 }
 
 /// Shows one of `processes` until `q`, a signal, or the process's end.
-pub fn run(mut processes: Vec<Process>, interval: Duration) -> Result<ExitCode, Failure> {
+pub(super) fn run(mut processes: Vec<Process>, interval: Duration) -> Result<ExitCode, Failure> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
             "`meantime top` needs a terminal for its live view; use --once for one table",

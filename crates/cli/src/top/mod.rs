@@ -26,7 +26,7 @@ const ONCE_INTERVAL: Duration = Duration::from_millis(500);
 const LIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
-pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let changes = args.set.iter().map(|text| Change::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let interval = args.interval.map(interval).transpose()?;
     let processes = process::find(args.pid)?;

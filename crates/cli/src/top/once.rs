@@ -10,7 +10,7 @@ use super::row::{Align, COLUMNS, Row};
 const PRESET: &str = "     ═             ";
 
 /// The table, and whose it is.
-pub fn text(process: &Process, rows: &[Row]) -> String {
+pub(super) fn text(process: &Process, rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_preset(PRESET);
     table.set_header(COLUMNS.iter().map(|column| {
@@ -40,7 +40,7 @@ fn aligned(cell: Cell, align: Align) -> Cell {
 }
 
 /// The same for programs.
-pub fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
+pub(super) fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
     json!({
         "pid": process.served.pid,
         "command": process.command,

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 
 /// A process that serves, and the command it was started by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub(super) struct Process {
     /// The process and its socket.
     pub served: Served,
     /// Its command line; empty if that cannot be read.
@@ -22,12 +22,12 @@ impl Process {
     }
 
     /// Connects to it.
-    pub fn connect(&self) -> Result<Client, Failure> {
+    pub(super) fn connect(&self) -> Result<Client, Failure> {
         Client::connect(&self.served.path).map_err(|error| self.failure(&error))
     }
 
     /// What went wrong, in words for the shell.
-    pub fn failure(&self, error: &ControlError) -> Failure {
+    pub(super) fn failure(&self, error: &ControlError) -> Failure {
         Failure::new(format_args!("process {}: {error}", self.served.pid))
     }
 }
@@ -42,7 +42,7 @@ fn command_line(bytes: &[u8]) -> String {
 }
 
 /// `text` with nothing in it that a terminal would obey.
-pub fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -51,7 +51,7 @@ const HOW: &str = "start one, e.g. `meantime bench --rw randread --device mem:25
                    program (control::serve)";
 
 /// The processes that can be looked at: that with the number `pid`, or all of this user's.
-pub fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
+pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
     let failed = |error: ControlError| Failure::new(error);
     match pid {
         Some(pid) => match control::served_by(pid).map_err(failed)? {
@@ -84,7 +84,7 @@ fn not_served(pid: u32) -> String {
 }
 
 /// The one of `processes`, or what to say to get one.
-pub fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
+pub(super) fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
     match processes.pop() {
         Some(process) if processes.is_empty() => Ok(process),
         last => {
@@ -101,7 +101,7 @@ pub fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
 }
 
 /// `text`, cut to so many characters.
-pub fn shortened(text: &str, characters_max: usize) -> String {
+pub(super) fn shortened(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();
     }

@@ -7,7 +7,7 @@ use super::process::plain;
 
 /// What a queue did between two looks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub(super) struct Row {
     /// As it was at the second.
     pub state: QueueState,
     /// Between the two.
@@ -15,20 +15,20 @@ pub struct Row {
 }
 
 /// The rows of `after`, by the queues' numbers.
-pub fn rows(before: &Snapshot, after: &Snapshot) -> Vec<Row> {
+pub(super) fn rows(before: &Snapshot, after: &Snapshot) -> Vec<Row> {
     let rates = rates(before, after);
     after.queues.iter().cloned().zip(rates).map(|(state, rates)| Row { state, rates }).collect()
 }
 
 /// How a column is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub(super) enum Align {
     Left,
     Right,
 }
 
 /// A column: its two lines of heading, how it is aligned, and what stands in it.
-pub struct Column {
+pub(super) struct Column {
     /// Heading, above and below.
     pub head: [&'static str; 2],
     /// How it is aligned.
@@ -44,7 +44,7 @@ const fn column(head: [&'static str; 2], align: Align, spare: u8, text: fn(&Row)
 }
 
 /// All columns.
-pub const COLUMNS: [Column; 13] = [
+pub(super) const COLUMNS: [Column; 13] = [
     column(["", "queue"], Align::Right, 0, |row| row.state.id.to_string()),
     column(["", "device"], Align::Left, 3, |row| plain(&row.state.device)),
     column(["", "thread"], Align::Left, 7, |row| plain(&row.state.thread)),
@@ -69,12 +69,12 @@ pub const COLUMNS: [Column; 13] = [
 
 impl Row {
     /// Whether nothing ended between the two looks.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.rates.iops <= 0.0
     }
 
     /// How far the actual mean is from what was expected, in percent of that. `None` if either is unknown.
-    pub fn miss_percent(&self) -> Option<f64> {
+    pub(super) fn miss_percent(&self) -> Option<f64> {
         let expected_ns = self.expected_ns().filter(|ns| *ns > 0.0)?;
         Some(100.0 * (self.rates.mean_ns? - expected_ns) / expected_ns)
     }
@@ -86,7 +86,7 @@ impl Row {
     }
 
     /// For programs: the names say the units; what is not known is null.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let (state, rates, figures) = (&self.state, &self.rates, &self.state.figures);
         let known = |ns: u64| (ns > 0).then_some(ns);
         json!({
@@ -133,7 +133,7 @@ fn none() -> String {
 }
 
 /// A time in µs: `0.46`, `10.1`, `1234`.
-pub fn micros(ns: Option<f64>) -> String {
+pub(super) fn micros(ns: Option<f64>) -> String {
     let Some(us) = ns.map(|ns| ns / 1e3) else { return none() };
     let digits = if us < 9.995 {
         2
@@ -150,18 +150,18 @@ fn one_digit(percent: Option<f64>) -> String {
 }
 
 /// `987`, `12.3k`, `1.23M`.
-pub fn iops(figure: f64) -> String {
+pub(super) fn iops(figure: f64) -> String {
     if figure > 0.0 && figure < 9.995 { format!("{figure:.1}") } else { crate::report::iops(figure) }
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use meantime::completion::steer::QueueFigures;
 
     use super::*;
 
     /// Three queues: one that hits what it expects, one that polls, one that does nothing.
-    pub fn known() -> Vec<Row> {
+    pub(crate) fn known() -> Vec<Row> {
         let state = |id, policy: &str, figures| QueueState {
             id,
             device: "mem:1G?model=optane".into(),

@@ -25,7 +25,7 @@ const MISS_PERCENT: f64 = 25.0;
 const OVERSLEEP_PERCENT: f64 = 5.0;
 
 /// Draws all of it.
-pub fn draw(frame: &mut Frame, app: &App) {
+pub(super) fn draw(frame: &mut Frame, app: &App) {
     let area = frame.area();
     let count = app.rows.as_ref().map_or(0, Vec::len) as u16;
     // The table as high as it has to be; the sparkline has the rest, if it is worth it.

@@ -10,7 +10,7 @@ use super::grid::GridCell;
 
 /// A way to wait in a cell.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Figures {
+pub(super) struct Figures {
     /// The way.
     pub completion: String,
     /// I/Os measured.
@@ -49,7 +49,7 @@ pub struct Figures {
 
 /// A way to wait beside a competing program.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Competing {
+pub(super) struct Competing {
     /// What the program kept of its lone speed.
     pub share_percent: f64,
     /// Mean latency.
@@ -60,7 +60,7 @@ pub struct Competing {
 
 impl Figures {
     /// Of a result of the bench.
-    pub fn of(result: JobResult) -> Self {
+    pub(super) fn of(result: JobResult) -> Self {
         let counters: Vec<ChannelCounters> = result.threads.iter().map(|totals| totals.counters).collect();
         let means_ns = result.state.means_ns.clone();
         let result = result.into_result();
@@ -89,24 +89,24 @@ impl Figures {
     }
 
     /// I/Os per second for each percent of a CPU; `None` when no CPU time was seen.
-    pub fn iops_per_cpu_percent(&self) -> Option<f64> {
+    pub(super) fn iops_per_cpu_percent(&self) -> Option<f64> {
         (self.cpu_percent > 0.0).then(|| self.iops / self.cpu_percent)
     }
 
     /// Oversleeps in percent of the sleeps; `None` if it never slept.
-    pub fn overslept_sleeps_percent(&self) -> Option<f64> {
+    pub(super) fn overslept_sleeps_percent(&self) -> Option<f64> {
         (self.sleeps > 0).then(|| self.oversleeps as f64 * 100.0 / self.sleeps as f64)
     }
 
     /// Oversleeps in percent of the I/Os; `None` if it never slept.
-    pub fn overslept_ios_percent(&self) -> Option<f64> {
+    pub(super) fn overslept_ios_percent(&self) -> Option<f64> {
         (self.sleeps > 0 && self.ended > 0).then(|| self.oversleeps as f64 * 100.0 / self.ended as f64)
     }
 }
 
 impl Competing {
     /// Of a result of the bench that had a competing program.
-    pub fn of(result: &RunResult) -> Option<Self> {
+    pub(super) fn of(result: &RunResult) -> Option<Self> {
         let latency = result.latency();
         Some(Self {
             share_percent: result.competitor_percent?,
@@ -118,7 +118,7 @@ impl Competing {
 
 /// Mean latency and CPU of a way to wait that cannot be had, but can be reckoned from the distributions of device time and wake cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Reference {
+pub(super) struct Reference {
     /// Mean latency.
     pub mean_ns: f64,
     /// CPU of the waiting thread.
@@ -129,7 +129,7 @@ pub struct Reference {
 
 /// What ways to wait are held against.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct References {
+pub(super) struct References {
     /// Knows both distributions, device time and wake cost, but not this I/O's time: the best that can be reached.
     pub informed: Reference,
     /// Knows this I/O's time, too: a bound that cannot be reached.
@@ -138,7 +138,7 @@ pub struct References {
 
 /// Classic polling, which all others are held against.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Baseline {
+pub(super) struct Baseline {
     /// Its mean latency.
     pub mean_ns: f64,
     /// Its CPU.
@@ -160,7 +160,7 @@ const ALONE_CPU_PERCENT: f64 = 85.0;
 
 impl Baseline {
     /// Of `poll`, which may have run `again`.
-    pub fn of(poll: &Figures, again: Option<&Figures>) -> Self {
+    pub(super) fn of(poll: &Figures, again: Option<&Figures>) -> Self {
         let Some(again) = again else {
             return Self {
                 mean_ns: poll.mean_ns,
@@ -185,24 +185,24 @@ impl Baseline {
     }
 
     /// Whether other programs had much of the CPU: then figures of live runs are worth little.
-    pub fn is_crowded(&self) -> bool {
+    pub(super) fn is_crowded(&self) -> bool {
         self.cpu_percent < ALONE_CPU_PERCENT
     }
 
     /// Means that differ by less, as a part of the mean, are alike.
-    pub fn mean_tolerance(&self) -> f64 {
+    pub(super) fn mean_tolerance(&self) -> f64 {
         self.mean_spread.unwrap_or(0.0).max(LEAST_MEAN_SPREAD)
     }
 
     /// The same of CPU, in percent of a CPU.
-    pub fn cpu_tolerance_percent(&self) -> f64 {
+    pub(super) fn cpu_tolerance_percent(&self) -> f64 {
         self.cpu_spread_percent.unwrap_or(0.0).max(LEAST_CPU_SPREAD_PERCENT)
     }
 }
 
 /// A cell with everything that was found in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CellResult {
+pub(super) struct CellResult {
     /// Which.
     pub cell: GridCell,
     /// By way to wait, in the order they were asked for.
@@ -219,13 +219,13 @@ pub struct CellResult {
 
 impl CellResult {
     /// The mean of `way` over that of `poll`.
-    pub fn mean_over_poll(&self, way: &Figures) -> Option<f64> {
+    pub(super) fn mean_over_poll(&self, way: &Figures) -> Option<f64> {
         let poll = self.poll.as_ref().filter(|poll| poll.mean_ns > 0.0 && way.ios > 0)?;
         Some(way.mean_ns / poll.mean_ns)
     }
 
     /// The same turn by turn: the median. What hits single turns only, whosever, does not show in it.
-    pub fn mean_over_poll_by_turns(&self, way: &Figures) -> Option<f64> {
+    pub(super) fn mean_over_poll_by_turns(&self, way: &Figures) -> Option<f64> {
         let turns = way.means_ns.iter().zip(&self.poll.as_ref()?.means_ns);
         let ratios: Vec<f64> =
             turns.filter(|(way, poll)| **way > 0.0 && **poll > 0.0).map(|(way, poll)| way / poll).collect();
@@ -233,18 +233,18 @@ impl CellResult {
     }
 
     /// The CPU of `way` over that of the informed policy with the same goal, or with that of `adaptive`.
-    pub fn cpu_over_informed(&self, way: &Figures) -> Option<f64> {
+    pub(super) fn cpu_over_informed(&self, way: &Figures) -> Option<f64> {
         let informed = way.informed.unwrap_or(self.references?.informed).cpu_percent;
         (informed > 0.0 && way.ios > 0).then(|| way.cpu_percent / informed)
     }
 
     /// By how many percent of a CPU `way` is above the oracle.
-    pub fn cpu_above_oracle_percent(&self, way: &Figures) -> Option<f64> {
+    pub(super) fn cpu_above_oracle_percent(&self, way: &Figures) -> Option<f64> {
         self.references.filter(|_| way.ios > 0).map(|of| way.cpu_percent - of.oracle.cpu_percent)
     }
 
     /// Whether `one` is as good as `other` in mean latency and in CPU, and better in one of them: more than two runs of `poll` differ.
-    pub fn dominates(&self, one: &Figures, other: &Figures) -> bool {
+    pub(super) fn dominates(&self, one: &Figures, other: &Figures) -> bool {
         let Some(poll) = self.poll.as_ref().filter(|_| one.ios > 0 && other.ios > 0) else { return false };
         let (slack, cpu_slack_percent) = (1.0 + poll.mean_tolerance(), poll.cpu_tolerance_percent());
         let quicker = one.mean_ns * slack < other.mean_ns;

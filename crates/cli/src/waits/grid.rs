@@ -13,14 +13,14 @@ use crate::failure::Failure;
 use crate::job::{Job, Origin};
 
 /// The device times of the whole grid, in ns.
-pub const DEVICE_TIMES_NS: [u64; 7] = [2_000, 4_100, 7_300, 10_000, 20_000, 50_000, 100_000];
+pub(super) const DEVICE_TIMES_NS: [u64; 7] = [2_000, 4_100, 7_300, 10_000, 20_000, 50_000, 100_000];
 
 /// Shortest and longest device time that can be asked for, in ns.
 const DEVICE_TIME_LIMITS_NS: (u64, u64) = (100, 100_000_000);
 
 /// How the time of an I/O differs from that of the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub(super) enum Shape {
     /// All alike.
     Constant,
     /// Log-normal.
@@ -39,7 +39,7 @@ pub enum Shape {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Constant,
         Self::Lognormal,
         Self::Bimodal,
@@ -50,7 +50,7 @@ impl Shape {
     ];
 
     /// What it is called.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Constant => "constant",
             Self::Lognormal => "lognormal",
@@ -63,7 +63,7 @@ impl Shape {
     }
 
     /// What it is, in words.
-    pub fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         match self {
             Self::Constant => "4 KiB reads that all take the same time",
             Self::Lognormal => "4 KiB reads, log-normal with sigma 0.25",
@@ -91,7 +91,7 @@ impl Shape {
     }
 
     /// How many are in flight.
-    pub fn depth(self) -> usize {
+    pub(super) fn depth(self) -> usize {
         if self == Self::Depth4 { 4 } else { 1 }
     }
 
@@ -103,7 +103,7 @@ impl Shape {
 
 /// A cell of the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GridCell {
+pub(super) struct GridCell {
     /// The time of a 4 KiB read that nothing delays, in ns.
     pub device_ns: u64,
     /// How it varies.
@@ -112,12 +112,12 @@ pub struct GridCell {
 
 impl GridCell {
     /// What it is called, e.g. `4.1us-bimodal`.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{}-{}", time_name(self.device_ns), self.shape.name())
     }
 
     /// The model of its device.
-    pub fn model_text(&self) -> String {
+    pub(super) fn model_text(&self) -> String {
         let base = self.device_ns;
         let source = "an even grid to compare ways to wait: times of no particular device";
         let begin = format!("name = \"{}\"\nsource = \"{source}\"\n", self.name());
@@ -149,12 +149,12 @@ impl GridCell {
     }
 
     /// The URI of its device, whose model is in the file `model`.
-    pub fn uri(&self, model: &str) -> String {
+    pub(super) fn uri(&self, model: &str) -> String {
         format!("mem:{}?model={model}", self.shape.medium())
     }
 
     /// Its job: by each of `policies`, for `runtime` each; with a competing program, if there is to be one.
-    pub fn job(
+    pub(super) fn job(
         &self,
         policies: &[Policy],
         runtime: Duration,
@@ -175,11 +175,11 @@ impl GridCell {
 
 /// A model as a file that is nowhere but in this process, and gone when this is dropped.
 #[derive(Debug)]
-pub struct ModelFile(File);
+pub(super) struct ModelFile(File);
 
 impl ModelFile {
     /// The model of `cell`.
-    pub fn create(cell: &GridCell) -> Result<Self, Failure> {
+    pub(super) fn create(cell: &GridCell) -> Result<Self, Failure> {
         let create = || -> std::io::Result<File> {
             let mut file = File::from(memfd_create("meantime-model", MemfdFlags::CLOEXEC)?);
             file.write_all(cell.model_text().as_bytes())?;
@@ -191,13 +191,17 @@ impl ModelFile {
     }
 
     /// Where it can be opened, by this process.
-    pub fn path(&self) -> String {
+    pub(super) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }
 
 /// All cells of these times and shapes whose names contain one of the words of `filter`.
-pub fn cells(times_ns: &[u64], shapes: &[Shape], filter: Option<&str>) -> Result<Vec<GridCell>, Failure> {
+pub(super) fn cells(
+    times_ns: &[u64],
+    shapes: &[Shape],
+    filter: Option<&str>,
+) -> Result<Vec<GridCell>, Failure> {
     let all = times_ns
         .iter()
         .flat_map(|device_ns| shapes.iter().map(|shape| GridCell { device_ns: *device_ns, shape: *shape }));
@@ -218,7 +222,7 @@ pub fn cells(times_ns: &[u64], shapes: &[Shape], filter: Option<&str>) -> Result
 }
 
 /// The device times of a list: `2,4.1us,0.1ms`; a bare number is µs.
-pub fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
+pub(super) fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
     let mut times_ns = Vec::new();
     for text in list.split(',').map(str::trim) {
         let (least, most) = DEVICE_TIME_LIMITS_NS;
@@ -236,7 +240,7 @@ pub fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
 }
 
 /// The shapes of a list.
-pub fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
+pub(super) fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
     let mut shapes = Vec::new();
     for name in list.split(',').map(str::trim) {
         let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(|| {
@@ -252,7 +256,7 @@ pub fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
 }
 
 /// 7300 → `7.3us`.
-pub fn time_name(ns: u64) -> String {
+pub(super) fn time_name(ns: u64) -> String {
     format!("{}us", ns as f64 / 1e3)
 }
 

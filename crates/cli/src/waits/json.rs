@@ -9,7 +9,7 @@ use super::summary::{Ratio, Summary};
 
 /// What the whole run was.
 #[derive(Debug, Clone, Default)]
-pub struct Setting {
+pub(super) struct Setting {
     /// The machine, and how the command was called.
     pub facts: Map<String, Value>,
     /// How long each way was measured in each cell.
@@ -21,7 +21,7 @@ pub struct Setting {
 }
 
 /// Everything.
-pub fn json(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> Value {
+pub(super) fn json(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     json!({
         "timestamp": since.as_secs(),

@@ -6,7 +6,7 @@ use meantime::completion::sim::{Io, Random, Trace};
 use super::grid::{GridCell, Shape};
 
 /// I/Os of a cell.
-pub const IOS: usize = 30_000;
+pub(super) const IOS: usize = 30_000;
 
 /// What the host needs between two I/Os, in ns, as far as programs under way go.
 const BETWEEN_NS: u64 = 500;
@@ -18,7 +18,7 @@ const CHANNELS: usize = 4;
 const PROGRAM_NS: u64 = 600_000;
 
 /// The times of `count` I/Os of `cell`, by the rule of its model; one seed gives one trace.
-pub fn trace(cell: &GridCell, count: usize, seed: u64) -> Trace {
+pub(super) fn trace(cell: &GridCell, count: usize, seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let mut programs = Programs::default();
     let ios = (0..count).map(|_| io(cell, &mut random, &mut programs)).collect();

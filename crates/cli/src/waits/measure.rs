@@ -27,7 +27,7 @@ const COMPETING_ROUNDS: u32 = 2;
 
 /// What to measure in each cell.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub(super) struct Spec {
     /// Ways to wait; `poll` is one of them.
     pub policies: Vec<Policy>,
     /// How long each.
@@ -38,19 +38,19 @@ pub struct Spec {
 
 impl Spec {
     /// How many turns each way to wait has.
-    pub fn rounds(&self) -> u32 {
+    pub(super) fn rounds(&self) -> u32 {
         let turns = self.runtime.as_nanos().div_ceil(TURN.as_nanos());
         u32::try_from(turns).unwrap_or(u32::MAX).clamp(ROUNDS_MIN, 100_000)
     }
 
     /// Passes over a cell, each of which the progress counts.
-    pub fn passes(&self) -> usize {
+    pub(super) fn passes(&self) -> usize {
         if self.competitor.is_some() { 2 } else { 1 }
     }
 }
 
 /// Measures `cell`.
-pub fn measure(cell: &GridCell, spec: &Spec, progress: &mut Progress) -> Result<CellResult, Failure> {
+pub(super) fn measure(cell: &GridCell, spec: &Spec, progress: &mut Progress) -> Result<CellResult, Failure> {
     let model = ModelFile::create(cell)?;
     let uri = cell.uri(&model.path());
     let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true, false)?;

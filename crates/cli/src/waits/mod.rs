@@ -57,7 +57,7 @@ struct Plan {
 }
 
 /// Runs the command.
-pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
     let plan = plan(args)?;
     let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
     let page_target = args.html.as_deref().map(HtmlTarget::prepare).transpose()?;

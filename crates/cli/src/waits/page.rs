@@ -17,7 +17,7 @@ use super::table::{self, ratio};
 const TITLE: &str = "Ways to wait";
 
 /// The page.
-pub fn page(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> String {
+pub(super) fn page(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> String {
     let names: Vec<String> = summaries.iter().map(|summary| summary.completion.clone()).collect();
     let mut out = Markup::default();
     out.with("html", &[("lang", &"en")], |out| {

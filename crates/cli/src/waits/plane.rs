@@ -12,13 +12,13 @@ use super::table::ratio;
 use crate::report::look::looks;
 
 /// How a way is drawn: the same in all planes, and on all pages.
-pub fn style(names: &[String], name: &str) -> Style {
+pub(super) fn style(names: &[String], name: &str) -> Style {
     let at = names.iter().position(|other| other == name).unwrap_or(0);
     Style { way: looks(names).get(at).copied().unwrap_or(0), source: 0 }
 }
 
 /// The range of means over poll's that planes of a row share: they can be compared by eye.
-pub fn range(cells: &[&CellResult]) -> (f64, f64) {
+pub(super) fn range(cells: &[&CellResult]) -> (f64, f64) {
     let ratios = |cell: &&CellResult| -> Vec<f64> {
         let ways = cell.ways.iter().filter_map(|way| cell.mean_over_poll(way));
         let references = references(cell).into_iter().map(|(_, at)| at.0);
@@ -41,7 +41,7 @@ fn references(cell: &CellResult) -> Vec<(&'static str, (f64, f64))> {
 }
 
 /// The plane of `cell`; `names` are those of all ways, by their styles.
-pub fn plane(out: &mut Markup, cell: &CellResult, names: &[String], range: (f64, f64)) {
+pub(super) fn plane(out: &mut Markup, cell: &CellResult, names: &[String], range: (f64, f64)) {
     let x = Axis::over(Scale::Linear, std::iter::once(100.0), ACROSS);
     let y = Axis::between(Scale::Log, range, UP);
     let points: Vec<(&Figures, Style, (f64, f64))> = cell

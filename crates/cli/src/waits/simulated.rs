@@ -16,7 +16,7 @@ const SEED: u64 = 0x6d65_616e;
 
 /// Whose wake costs to simulate with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub(super) enum Whose {
     /// A server without a hypervisor: 1.5 to 3 µs.
     BareMetal,
     /// Measured here and now.
@@ -45,13 +45,13 @@ impl FromStr for Whose {
 }
 
 /// The machine with these wake costs, and with what sleeping is charged here: live figures are what the kernel charges, too.
-pub fn this_machine(costs: &WakeCosts) -> Machine {
+pub(super) fn this_machine(costs: &WakeCosts) -> Machine {
     let [sleep_cpu_ns, interrupt_cpu_ns] = costs.cpu_ns;
     Machine { sleep_cpu_ns, interrupt_cpu_ns, ..Machine::this_vm(costs.timer(), &costs.interrupt) }
 }
 
 /// `cell` by each of `policies`, with the times of `trace`, or with made-up ones of the cell's model.
-pub fn cell(
+pub(super) fn cell(
     cell: &GridCell,
     policies: &[Policy],
     machine: &Machine,
@@ -77,7 +77,7 @@ pub fn cell(
 
 /// Adds to `result` what can be reached on `machine` with the times of `trace`: with the goal of `adaptive`, and with that of each way that has
 /// one of its own. Not for shapes with several in flight.
-pub fn hold_against_references(result: &mut CellResult, trace: &Trace, machine: &Machine) {
+pub(super) fn hold_against_references(result: &mut CellResult, trace: &Trace, machine: &Machine) {
     if result.cell.shape.depth() > 1 || trace.ios.is_empty() {
         return;
     }

@@ -5,11 +5,11 @@ use crate::bench::schedule::median;
 use super::figures::{CellResult, Figures};
 
 /// A way that is to be as quick as classic polling may take so many times as long.
-pub const AS_QUICK: f64 = 1.03;
+pub(super) const AS_QUICK: f64 = 1.03;
 
 /// A way to wait over all cells.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Summary {
+pub(super) struct Summary {
     /// The way.
     pub completion: String,
     /// Cells in which it did I/O.
@@ -40,7 +40,7 @@ pub struct Summary {
 
 /// A ratio over all cells.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ratio {
+pub(super) struct Ratio {
     /// Its median.
     pub median: f64,
     /// Its greatest.
@@ -58,7 +58,7 @@ impl Ratio {
 }
 
 /// By way to wait, in the order of the first cell.
-pub fn summaries(cells: &[CellResult]) -> Vec<Summary> {
+pub(super) fn summaries(cells: &[CellResult]) -> Vec<Summary> {
     let mut names: Vec<&str> = Vec::new();
     for way in cells.iter().flat_map(|cell| &cell.ways) {
         if !names.contains(&way.completion.as_str()) {

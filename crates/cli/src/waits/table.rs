@@ -15,7 +15,7 @@ use super::summary::{AS_QUICK, Summary};
 const PRESET: &str = "     ═             ";
 
 /// A column: its heading, and what it says of a way.
-pub struct Column {
+pub(super) struct Column {
     /// Two lines at most.
     pub heading: &'static str,
     /// In one sentence.
@@ -106,7 +106,7 @@ const COLUMNS: [Column; 17] = [
 ];
 
 /// The columns of which something is known in one of `cells`.
-pub fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
+pub(super) fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
     let known = |column: &&Column| {
         cells.iter().any(|cell| cell.ways.iter().any(|way| (column.figure)(cell, way).is_some()))
     };
@@ -115,7 +115,7 @@ pub fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
 }
 
 /// A cell: what it is, and a row a way to wait.
-pub fn cell_table(cell: &CellResult) -> String {
+pub(super) fn cell_table(cell: &CellResult) -> String {
     let columns = columns(&[cell]);
     let mut text = format!("{}: {}\n", cell.cell.name(), cell.cell.shape.words());
     let whole = rows_of(cell, &columns);
@@ -152,7 +152,7 @@ fn rows_of(cell: &CellResult, columns: &[&Column]) -> String {
 }
 
 /// What is to be known beside a cell's rows.
-pub fn below(cell: &CellResult) -> String {
+pub(super) fn below(cell: &CellResult) -> String {
     let mut parts = Vec::new();
     if let Some((mean, cpu)) =
         cell.poll.as_ref().and_then(|poll| poll.mean_spread.zip(poll.cpu_spread_percent))
@@ -180,7 +180,7 @@ pub fn below(cell: &CellResult) -> String {
 }
 
 /// All cells together, and the lines by which ways to wait can be judged.
-pub fn summary_table(summaries: &[Summary], cells: usize) -> String {
+pub(super) fn summary_table(summaries: &[Summary], cells: usize) -> String {
     let with = |known: fn(&Summary) -> bool| summaries.iter().any(known);
     let (informed, rival) =
         (with(|of| of.cpu_over_informed.is_some()), with(|of| of.share_percent.is_some()));
@@ -227,7 +227,7 @@ pub fn summary_table(summaries: &[Summary], cells: usize) -> String {
 }
 
 /// What can be said of a way in a line.
-pub fn verdict(of: &Summary) -> String {
+pub(super) fn verdict(of: &Summary) -> String {
     let word = if of.as_quick_cells == of.cells { "kept  " } else { "missed" };
     let mut line = format!(
         "{word}  {}: at most {AS_QUICK} × poll in {} of {}",
@@ -259,7 +259,7 @@ pub fn verdict(of: &Summary) -> String {
 }
 
 /// The legend of all tables: what the columns are.
-pub fn legend(cells: &[&CellResult]) -> String {
+pub(super) fn legend(cells: &[&CellResult]) -> String {
     let mut text = String::from("Latencies from submission to having seen the completion. ");
     for column in columns(cells).into_iter().skip(1).filter(|column| {
         column.heading.contains("overslept")
@@ -280,7 +280,7 @@ fn done(way: &Figures, figure: String) -> Option<String> {
 }
 
 /// A ratio with as many digits as tell it from 1.
-pub fn ratio(ratio: f64) -> String {
+pub(super) fn ratio(ratio: f64) -> String {
     if ratio < 9.995 { format!("{ratio:.3}") } else { format!("{ratio:.1}") }
 }
 

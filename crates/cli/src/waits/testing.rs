@@ -4,7 +4,7 @@ use super::figures::{Baseline, CellResult, Figures};
 use super::grid::{GridCell, Shape};
 
 /// A way to wait with this mean and CPU.
-pub fn way(completion: &str, mean_us: f64, cpu_percent: f64) -> Figures {
+pub(super) fn way(completion: &str, mean_us: f64, cpu_percent: f64) -> Figures {
     let mean_ns = mean_us * 1e3;
     Figures {
         completion: completion.to_owned(),
@@ -21,7 +21,7 @@ pub fn way(completion: &str, mean_us: f64, cpu_percent: f64) -> Figures {
 }
 
 /// A cell with these ways, and `poll` twice: mean in µs and CPU in percent.
-pub fn cell(ways: &[Figures], poll: (f64, f64), again: (f64, f64)) -> CellResult {
+pub(super) fn cell(ways: &[Figures], poll: (f64, f64), again: (f64, f64)) -> CellResult {
     let [poll, again] = [poll, again].map(|(mean_us, cpu_percent)| way("poll", mean_us, cpu_percent));
     CellResult {
         cell: GridCell { device_ns: 10_000, shape: Shape::Lognormal },

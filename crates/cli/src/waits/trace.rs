@@ -35,7 +35,7 @@ const TIME_MAX: Duration = Duration::from_millis(500);
 const STAMP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The device times of `cell`, by classic polling, in the order of submission.
-pub fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, Failure> {
+pub(super) fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, Failure> {
     let model = ModelFile::create(cell)?;
     let uri = cell.uri(&model.path());
     let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true, true)?;
@@ -162,7 +162,7 @@ fn in_order(mut times: Vec<(Seen, u64)>) -> Trace {
 
 /// What waking up costs here.
 #[derive(Debug)]
-pub struct WakeCosts {
+pub(super) struct WakeCosts {
     /// Sleeps: asked for in ns, and how late they ended.
     pub sleeps: Vec<(u64, Times)>,
     /// From an eventfd's signal until who slept on it runs.
@@ -200,7 +200,7 @@ fn calmest(batches: Vec<(Times, u64)>) -> (Times, u64) {
 
 impl WakeCosts {
     /// This machine's, on the CPU where I/O is waited for.
-    pub fn measure() -> Result<Self, Failure> {
+    pub(super) fn measure() -> Result<Self, Failure> {
         let allowed = cpu::allowed();
         let thread = std::thread::spawn(move || {
             // As the bench: the last one is the software SSD's.
@@ -233,7 +233,7 @@ impl WakeCosts {
     }
 
     /// How late a sleep of the usual length ends.
-    pub fn timer(&self) -> &Times {
+    pub(super) fn timer(&self) -> &Times {
         let usual = self.sleeps.iter().find(|(asked_ns, _)| *asked_ns == USUAL_SLEEP_NS);
         usual.map_or(&self.interrupt, |(_, times)| times)
     }
@@ -260,11 +260,11 @@ fn samples(times: &Times) -> Vec<u64> {
 
 /// Where traces go.
 #[derive(Debug)]
-pub struct TraceDir(PathBuf);
+pub(super) struct TraceDir(PathBuf);
 
 impl TraceDir {
     /// `path`, made if it is not there; with this machine's wake costs in it.
-    pub fn create(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let made = std::fs::create_dir_all(path);
         made.map_err(|error| {
             Failure::new(format_args!("--traces: cannot make {}: {error}", path.display()))
@@ -275,12 +275,12 @@ impl TraceDir {
     }
 
     /// Writes this machine's wake costs.
-    pub fn write_wake(&self, costs: &WakeCosts) -> Result<(), Failure> {
+    pub(super) fn write_wake(&self, costs: &WakeCosts) -> Result<(), Failure> {
         self.write("wake.csv", &costs.csv())
     }
 
     /// Writes the device times of a cell.
-    pub fn write_trace(&self, cell: &GridCell, trace: &Trace) -> Result<(), Failure> {
+    pub(super) fn write_trace(&self, cell: &GridCell, trace: &Trace) -> Result<(), Failure> {
         let shape = cell.shape.words();
         let begin = format!(
             "# {}: {shape}\n# kind, bytes, device time in ns, in the order of submission\n",
@@ -302,7 +302,7 @@ impl TraceDir {
 }
 
 /// The device times of a cell that were written to `dir` before.
-pub fn read(dir: &Path, cell: &GridCell) -> Result<Trace, Failure> {
+pub(super) fn read(dir: &Path, cell: &GridCell) -> Result<Trace, Failure> {
     let path = dir.join(file_name(cell));
     let refused = |error: &dyn std::fmt::Display| {
         let shown = path.display();

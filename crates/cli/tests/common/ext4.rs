@@ -15,7 +15,7 @@ fn tool(name: &str) -> Option<PathBuf> {
 }
 
 /// Whether images can be made; says so if not.
-pub fn can_make_images() -> bool {
+pub(crate) fn can_make_images() -> bool {
     let there = ["mkfs.ext4", "debugfs", "e2fsck", "tune2fs"].iter().all(|name| tool(name).is_some());
     if !there {
         println!("skipped: no e2fsprogs here");
@@ -24,7 +24,7 @@ pub fn can_make_images() -> bool {
 }
 
 /// Runs a tool; its exit code and output.
-pub fn run_tool(name: &str, args: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn run_tool(name: &str, args: &[&str]) -> (Option<i32>, String) {
     let output =
         Command::new(tool(name).unwrap()).args(args).env("DEBUGFS_PAGER", "__none__").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -32,7 +32,7 @@ pub fn run_tool(name: &str, args: &[&str]) -> (Option<i32>, String) {
 }
 
 /// `image` of `size` with everything that is in `from`.
-pub fn make(image: &Path, size: &str, options: &[&str], from: &Path) {
+pub(crate) fn make(image: &Path, size: &str, options: &[&str], from: &Path) {
     let (image, from) = (image.to_str().unwrap(), from.to_str().unwrap());
     let args = [&["-q", "-F"][..], options, &["-d", from, image, size]].concat();
     let (code, text) = run_tool("mkfs.ext4", &args);
@@ -40,7 +40,7 @@ pub fn make(image: &Path, size: &str, options: &[&str], from: &Path) {
 }
 
 /// What debugfs says to `command`; with `write`, it may change the image.
-pub fn debugfs(image: &Path, write: bool, command: &str) -> String {
+pub(crate) fn debugfs(image: &Path, write: bool, command: &str) -> String {
     let image = image.to_str().unwrap();
     let mut args = vec!["-R", command, image];
     if write {
@@ -53,14 +53,14 @@ pub fn debugfs(image: &Path, write: bool, command: &str) -> String {
 }
 
 /// The number that follows `key` in `text`.
-pub fn number_after(text: &str, key: &str) -> u64 {
+pub(crate) fn number_after(text: &str, key: &str) -> u64 {
     let rest = text.split_once(key).unwrap_or_else(|| panic!("no {key:?} in {text}")).1.trim_start();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("{key:?}: {rest}"))
 }
 
 /// Inverts the byte at `offset`.
-pub fn flip(image: &Path, offset: u64) {
+pub(crate) fn flip(image: &Path, offset: u64) {
     let file = File::options().read(true).write(true).open(image).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).unwrap();

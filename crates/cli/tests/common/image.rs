@@ -8,15 +8,15 @@ use std::process::{Command, Output};
 
 use crate::common::{self, Ran};
 
-pub const AT: &str = "/mnt/meantime-test";
+pub(crate) const AT: &str = "/mnt/meantime-test";
 
 /// The library that cargo has built for these tests: beside them.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libmeantime_preload.so")
 }
 
 /// Whether `tool` is there; says so if not.
-pub fn has(tool: &str) -> bool {
+pub(crate) fn has(tool: &str) -> bool {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let found = std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
     if !found {
@@ -25,7 +25,7 @@ pub fn has(tool: &str) -> bool {
     found
 }
 
-pub fn tool(dir: &Path, program: &str, args: &[&str]) -> Output {
+pub(crate) fn tool(dir: &Path, program: &str, args: &[&str]) -> Output {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).current_dir(dir).args(args).env("PATH", path).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -34,13 +34,13 @@ pub fn tool(dir: &Path, program: &str, args: &[&str]) -> Output {
 }
 
 /// A directory `src` and an image of it.
-pub struct Image {
+pub(crate) struct Image {
     dir: tempfile::TempDir,
 }
 
 impl Image {
     /// What `fill` puts into the directory. `None` without mkfs.ext4.
-    pub fn new(fill: impl FnOnce(&Path)) -> Option<Self> {
+    pub(crate) fn new(fill: impl FnOnce(&Path)) -> Option<Self> {
         if !has("mkfs.ext4") {
             return None;
         }
@@ -55,7 +55,7 @@ impl Image {
     }
 
     /// A small tree.
-    pub fn tree() -> Option<Self> {
+    pub(crate) fn tree() -> Option<Self> {
         Self::new(|src| {
             std::fs::write(src.join("a.txt"), "hello\n").unwrap();
             std::fs::create_dir(src.join("dir")).unwrap();
@@ -67,19 +67,19 @@ impl Image {
         })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// `meantime run` with `program`.
-    pub fn run<S: AsRef<OsStr>>(&self, program: &[S]) -> Ran {
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, program: &[S]) -> Ran {
         let mut command = common::meantime(self.path(), &["run", "--device", "file:d.img", "--at", AT, "--"]);
         command.env("MEANTIME_PRELOAD", library()).args(program).output().unwrap().into()
     }
 
     /// The same, to a successful end; its standard output.
     #[track_caller]
-    pub fn succeed(&self, program: &[&str]) -> String {
+    pub(crate) fn succeed(&self, program: &[&str]) -> String {
         let ran = self.run(program);
         assert_eq!(ran.code, Some(0), "{program:?}: {ran:#?}");
         ran.stdout
@@ -87,13 +87,13 @@ impl Image {
 
     /// A shell script.
     #[track_caller]
-    pub fn sh(&self, script: &str) -> String {
+    pub(crate) fn sh(&self, script: &str) -> String {
         self.succeed(&["sh", "-c", script])
     }
 
     /// A Python script, with `SRC` for the directory that the image was made of and `AT` for the mount point.
     #[track_caller]
-    pub fn python(&self, script: &str) {
+    pub(crate) fn python(&self, script: &str) {
         if !has("python3") {
             return;
         }
@@ -104,7 +104,7 @@ impl Image {
     }
 }
 
-pub fn noise(bytes: usize) -> Vec<u8> {
+pub(crate) fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let next = || {
         state ^= state << 13;

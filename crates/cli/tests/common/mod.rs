@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The command, in `dir`, with its output caught.
-pub fn meantime(dir: &Path, args: &[&str]) -> Command {
+pub(crate) fn meantime(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meantime"));
     command.current_dir(dir).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -18,7 +18,7 @@ pub fn meantime(dir: &Path, args: &[&str]) -> Command {
 
 /// What a command left.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -35,19 +35,19 @@ impl From<Output> for Ran {
 }
 
 /// Runs to the end.
-pub fn run(dir: &Path, args: &[&str]) -> Ran {
+pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     meantime(dir, args).output().unwrap().into()
 }
 
 /// Runs to a successful end.
-pub fn succeed(dir: &Path, args: &[&str]) -> Ran {
+pub(crate) fn succeed(dir: &Path, args: &[&str]) -> Ran {
     let ran = run(dir, args);
     assert_eq!(ran.code, Some(0), "{args:?}: {ran:#?}");
     ran
 }
 
 /// Waits until `child` catches SIGINT, which it does before it begins with anything.
-pub fn await_handler(child: &mut Child) {
+pub(crate) fn await_handler(child: &mut Child) {
     let status = format!("/proc/{}/status", child.id());
     let start = Instant::now();
     loop {
@@ -63,7 +63,7 @@ pub fn await_handler(child: &mut Child) {
 }
 
 /// Runs it until SIGINT, some time after it has begun. What it had measured until then has to be `enough`: where it has not got far, once more for longer.
-pub fn interrupted(dir: &Path, args: &[&str], enough: impl Fn(&Ran) -> bool) -> Ran {
+pub(crate) fn interrupted(dir: &Path, args: &[&str], enough: impl Fn(&Ran) -> bool) -> Ran {
     let mut last = None;
     for seconds in [2, 6, 30] {
         let mut child = meantime(dir, args).spawn().unwrap();
@@ -83,7 +83,7 @@ pub fn interrupted(dir: &Path, args: &[&str], enough: impl Fn(&Ran) -> bool) -> 
 }
 
 /// The names of the files in `dir`.
-pub fn files(dir: &Path) -> Vec<String> {
+pub(crate) fn files(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -93,6 +93,6 @@ pub fn files(dir: &Path) -> Vec<String> {
 }
 
 /// The JSON in a file.
-pub fn json(path: &Path) -> Value {
+pub(crate) fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }

@@ -30,7 +30,7 @@ const MARGIN_GAIN: f32 = 0.5;
 
 /// One goal on one channel, and how it is held.
 #[derive(Debug, Clone)]
-pub struct Control {
+pub(super) struct Control {
     goal: Goal,
     price_log2: f32,
     ios: u32,
@@ -52,7 +52,7 @@ pub struct Control {
 
 /// An I/O that has ended, as goals see it.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended {
+pub(super) struct Ended {
     /// From submission until it was seen, in ns.
     pub total_ns: f32,
     /// How much of that nobody looked because of a sleep, as far as can be known.
@@ -65,7 +65,7 @@ pub struct Ended {
 
 impl Control {
     /// Towards `goal`, from nothing. `wake_ns` is about how late sleepers run.
-    pub fn new(goal: Goal, wake_ns: f32) -> Self {
+    pub(super) fn new(goal: Goal, wake_ns: f32) -> Self {
         let price_log2 = match goal {
             // The margin keeps the time.
             Goal::P99(_) | Goal::P999(_) => TAIL_PRICE_LOG2,
@@ -89,27 +89,27 @@ impl Control {
     }
 
     /// What it is for.
-    pub fn goal(&self) -> Goal {
+    pub(super) fn goal(&self) -> Goal {
         self.goal
     }
 
     /// What a ns of lateness is worth, in ns of CPU.
-    pub fn price(&self) -> f32 {
+    pub(super) fn price(&self) -> f32 {
         self.price_log2.max(CPU_PRICE_LOG2).exp2()
     }
 
     /// What plans go by, to see whether they are still up to date: the price, and the stretch with it.
-    pub fn raw_price(&self) -> f32 {
+    pub(super) fn raw_price(&self) -> f32 {
         self.price_log2.exp2()
     }
 
     /// How much longer than planned to sleep, as a share of the device time: only if not even free lateness brings the CPU down enough.
-    pub fn stretch(&self) -> f32 {
+    pub(super) fn stretch(&self) -> f32 {
         (CPU_PRICE_LOG2 - self.price_log2).max(0.0).exp2() - 1.0
     }
 
     /// For a percentile: no sleep may end later than so long after submission, in ns.
-    pub fn limit_ns(&self) -> Option<f32> {
+    pub(super) fn limit_ns(&self) -> Option<f32> {
         self.bound().map(|(bound_ns, _)| bound_ns - self.margin_ns)
     }
 
@@ -132,7 +132,7 @@ impl Control {
 
     /// Whether the goal can be held, as far as is known. A percentile that the device itself exceeds cannot, nor can a share of the CPU that not even
     /// the longest sleeps get down to.
-    pub fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         match self.bound() {
             // What is beyond of late swings about what it is in the long run.
             Some((_, share)) => {
@@ -145,7 +145,7 @@ impl Control {
 
     /// Takes in an I/O. True if the price has moved enough for plans to be made anew.
     #[inline]
-    pub fn record(&mut self, ended: &Ended) -> bool {
+    pub(super) fn record(&mut self, ended: &Ended) -> bool {
         if let Some((bound_ns, share)) = self.bound() {
             self.record_tail(ended, bound_ns, share);
             self.ios += 1;

@@ -28,7 +28,7 @@ struct Bin {
 
 /// What was observed, the recent more than the old.
 #[derive(Debug, Clone)]
-pub struct Times {
+pub(super) struct Times {
     bins: [Bin; BINS],
     /// The bins in use are `low..high`.
     low: usize,
@@ -55,7 +55,7 @@ fn bin_of(ns: u64) -> usize {
 impl Times {
     /// An I/O took `ns`.
     #[inline]
-    pub fn exactly(&mut self, ns: u64) {
+    pub(super) fn exactly(&mut self, ns: u64) {
         let weight = self.next_weight();
         let bin = self.bin_mut(ns);
         bin.exact += weight;
@@ -64,7 +64,7 @@ impl Times {
 
     /// An I/O took `ns` at most: it was found complete then, and nobody had looked before.
     #[inline]
-    pub fn at_most(&mut self, ns: u64) {
+    pub(super) fn at_most(&mut self, ns: u64) {
         let weight = self.next_weight();
         self.bin_mut(ns).at_most += weight;
     }
@@ -105,7 +105,7 @@ impl Times {
     }
 
     /// What was before counts no more: the device has changed.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
@@ -113,7 +113,7 @@ impl Times {
     /// so long counts as the others did that took at most so long; it never makes the device slower than it is.
     ///
     /// Mass below everything that was seen exactly is put on the smallest exact time.
-    pub fn support(&mut self) -> Support {
+    pub(super) fn support(&mut self) -> Support {
         // What has faded away is not looked at again.
         let faint = self.total * 1e-5;
         let is_faint = |bin: &Bin| bin.exact + bin.at_most <= faint;

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     /// An I/O at depth 1 that was neither slept for nor interrupted.
-    pub fn sample(class: Class, device_ns: u64, now_ns: u64) -> Sample {
+    pub(super) fn sample(class: Class, device_ns: u64, now_ns: u64) -> Sample {
         let (slept_ns, overslept, interrupted, in_flight) = (0, false, false, 1);
         Sample { class, device_ns, slept_ns, overslept, interrupted, in_flight, now_ns }
     }

@@ -132,7 +132,7 @@ pub(super) mod tests {
     }
 
     /// Sends an I/O of 4 KiB that is slept for as `rule` says; what was slept.
-    pub fn io(rule: &mut impl Rule, overslept: bool, in_flight: u16) -> u64 {
+    pub(crate) fn io(rule: &mut impl Rule, overslept: bool, in_flight: u16) -> u64 {
         let Choice::Sleep(slept_ns) = rule.choose(class(Kind::Read)) else { panic!("an interrupt") };
         rule.record(&Sample { slept_ns, overslept, in_flight, ..sample(class(Kind::Read), 10_000, 1) });
         slept_ns

@@ -21,12 +21,12 @@ const ABANDONED: u32 = 4;
 const ANSWERED: u32 = 5;
 
 /// The most bytes of a request.
-pub const REQUEST_BYTES_MAX: usize = 64;
+pub(super) const REQUEST_BYTES_MAX: usize = 64;
 
 /// Where a request is, and its texts. Each text belongs to one side at a time, as `phase` says: every step that hands one over is a
 /// Release, and the other side's load of that phase an Acquire.
 #[derive(Debug)]
-pub struct RequestCell {
+pub(super) struct RequestCell {
     phase: AtomicU32,
     request: TextWords<{ REQUEST_BYTES_MAX / 8 }>,
     /// Empty if it was done; else why not.
@@ -35,7 +35,7 @@ pub struct RequestCell {
 
 /// What has become of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
+pub(super) enum Progress {
     /// The channel has not looked yet.
     Waiting,
     /// The channel has taken it, and is at it.
@@ -46,7 +46,7 @@ pub enum Progress {
 
 impl RequestCell {
     /// With no request.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { phase: AtomicU32::new(FREE), request: TextWords::new(), refusal: TextWords::new() }
     }
 
@@ -55,7 +55,7 @@ impl RequestCell {
     }
 
     /// Asker: makes the request. False if another one is under way.
-    pub fn ask(&self, request: &str) -> bool {
+    pub(super) fn ask(&self, request: &str) -> bool {
         if !self.step(FREE, WRITING) {
             return false;
         }
@@ -65,7 +65,7 @@ impl RequestCell {
     }
 
     /// Asker, whose request it is: what has become of it.
-    pub fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> Progress {
         match self.phase.load(Ordering::Acquire) {
             ANSWERED => {
                 let refusal = self.refusal.load();
@@ -77,7 +77,7 @@ impl RequestCell {
     }
 
     /// Asker, whose request it is: is no longer interested. True if the channel has not taken it, and never will.
-    pub fn leave(&self) -> bool {
+    pub(super) fn leave(&self) -> bool {
         let withdrawn = self.step(ASKED, FREE);
         if !withdrawn && !self.step(ANSWERED, FREE) && !self.step(TAKEN, ABANDONED) {
             // It answered between the last two looks.
@@ -88,7 +88,7 @@ impl RequestCell {
 
     /// Channel: the request, if there is one. One load if not.
     #[inline]
-    pub fn take(&self) -> Option<String> {
+    pub(super) fn take(&self) -> Option<String> {
         if self.phase.load(Ordering::Relaxed) != ASKED || !self.step(ASKED, TAKEN) {
             return None;
         }
@@ -96,7 +96,7 @@ impl RequestCell {
     }
 
     /// Channel, which has taken the request: it was done (an empty text), or why not.
-    pub fn answer(&self, refusal: &str) {
+    pub(super) fn answer(&self, refusal: &str) {
         self.refusal.store(refusal);
         if !self.step(TAKEN, ANSWERED) {
             self.step(ABANDONED, FREE);

@@ -14,7 +14,7 @@ const LOOKS_PER_YIELD: u32 = if cfg!(loom) { 1 } else { 64 };
 /// atomics: *odd* is stored before the data (Release fence between), *even* after it (Release). A reader that loads any word of a write
 /// sees, after its Acquire fence, at least that write's odd number, and begins again.
 #[derive(Debug)]
-pub struct SeqWords<const N: usize> {
+pub(super) struct SeqWords<const N: usize> {
     /// Even: the words are whole. Odd: they are being written.
     sequence: AtomicU64,
     words: [AtomicU64; N],
@@ -22,12 +22,12 @@ pub struct SeqWords<const N: usize> {
 
 impl<const N: usize> SeqWords<N> {
     /// Words that are `first`.
-    pub fn new(first: [u64; N]) -> Self {
+    pub(super) fn new(first: [u64; N]) -> Self {
         Self { sequence: AtomicU64::new(0), words: first.map(AtomicU64::new) }
     }
 
     /// Replaces all words. To be called by one thread at a time: whoever calls it owns the writer's side.
-    pub fn write(&self, words: &[u64; N]) {
+    pub(super) fn write(&self, words: &[u64; N]) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
@@ -38,7 +38,7 @@ impl<const N: usize> SeqWords<N> {
     }
 
     /// All words, as one write left them.
-    pub fn read(&self) -> [u64; N] {
+    pub(super) fn read(&self) -> [u64; N] {
         let mut looks = 0u32;
         loop {
             if let Some(words) = self.try_read() {
@@ -66,30 +66,30 @@ impl<const N: usize> SeqWords<N> {
 
 /// A short text in `N` words. Not synchronised by itself: whoever reads knows by other means that it was written.
 #[derive(Debug)]
-pub struct TextWords<const N: usize>([AtomicU64; N]);
+pub(super) struct TextWords<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> TextWords<N> {
     /// No text.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
     /// Stores `text`, or as much of it as there is room for.
-    pub fn store(&self, text: &str) {
+    pub(super) fn store(&self, text: &str) {
         for (to, from) in self.0.iter().zip(pack::<N>(text)) {
             to.store(from, Ordering::Relaxed);
         }
     }
 
     /// The text.
-    pub fn load(&self) -> String {
+    pub(super) fn load(&self) -> String {
         let words: [u64; N] = std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed));
         unpack(&words)
     }
 }
 
 /// `text` in words, cut at a character if there are too few; the rest is zero.
-pub fn pack<const N: usize>(text: &str) -> [u64; N] {
+pub(super) fn pack<const N: usize>(text: &str) -> [u64; N] {
     let mut end = text.len().min(8 * N);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -104,7 +104,7 @@ pub fn pack<const N: usize>(text: &str) -> [u64; N] {
 }
 
 /// The text in `words`: up to the first zero byte.
-pub fn unpack(words: &[u64]) -> String {
+pub(super) fn unpack(words: &[u64]) -> String {
     let bytes: Vec<u8> =
         words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()

@@ -9,9 +9,9 @@ use crate::{Inode, Source, features};
 
 /// An inode's first fields (`struct ext2_inode`), in bytes from its beginning.
 mod at {
-    pub const SIZE_HIGH: usize = 0x6C;
-    pub const BLOCKS_HIGH: usize = 0x74;
-    pub const FILE_ACL_HIGH: usize = 0x76;
+    pub(super) const SIZE_HIGH: usize = 0x6C;
+    pub(super) const BLOCKS_HIGH: usize = 0x74;
+    pub(super) const FILE_ACL_HIGH: usize = 0x76;
 }
 
 impl<S: Source> Checker<'_, S> {

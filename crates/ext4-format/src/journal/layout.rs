@@ -172,7 +172,7 @@ pub(super) enum Refused {
 
 impl Superblock {
     /// Reads the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes; `believe`: whatever its checksum is.
-    pub fn parse(
+    pub(super) fn parse(
         block: &[u8],
         block_bytes: usize,
         journal_blocks: u32,
@@ -260,7 +260,7 @@ impl Superblock {
     }
 
     /// Whether a descriptor or revoke block has the checksum it should have, if any.
-    pub fn tail_is_right(&self, block: &[u8]) -> bool {
+    pub(super) fn tail_is_right(&self, block: &[u8]) -> bool {
         let Some((content, tail)) = block.split_last_chunk::<TAIL_BYTES>() else { return false };
         self.checksums == Checksums::None
             || crc32c(crc32c(self.seed, content), &[0; TAIL_BYTES]) == u32::from_be_bytes(*tail)
@@ -268,7 +268,7 @@ impl Superblock {
 
     /// Whether a commit block has the checksum it should have, if any (`jbd2_commit_block_csum_verify`). Of one that was torn, whose first sector alone is
     /// new, the rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
-    pub fn commit_is_right(&self, block: &[u8]) -> bool {
+    pub(super) fn commit_is_right(&self, block: &[u8]) -> bool {
         if self.checksums == Checksums::None {
             return true;
         }
@@ -284,7 +284,7 @@ impl Superblock {
     }
 
     /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence` (`jbd2_block_tag_csum_verify`).
-    pub fn copy_is_right(&self, tag: &BlockTag, sequence: u32, block: &[u8]) -> bool {
+    pub(super) fn copy_is_right(&self, tag: &BlockTag, sequence: u32, block: &[u8]) -> bool {
         let sum = || crc32c(crc32c(self.seed, &sequence.to_be_bytes()), block);
         match self.checksums {
             Checksums::None => true,
@@ -305,7 +305,7 @@ impl Superblock {
     }
 
     /// What descriptor block `block` says that follows it.
-    pub fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
+    pub(super) fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
         let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
         let tags = block.get(size_of::<Header>()..block.len().saturating_sub(tail_bytes)).unwrap_or_default();
         Tags {
@@ -317,7 +317,7 @@ impl Superblock {
     }
 
     /// The blocks that revoke block `block` names; `None` if it says that it has more than fit.
-    pub fn revoked<'a>(&self, block: &'a [u8]) -> Option<impl Iterator<Item = u64> + use<'a>> {
+    pub(super) fn revoked<'a>(&self, block: &'a [u8]) -> Option<impl Iterator<Item = u64> + use<'a>> {
         let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
         let end = u32::from_be_bytes(block.get(12..16)?.try_into().ok()?) as usize;
         let records = if end <= block.len().checked_sub(tail_bytes)? {

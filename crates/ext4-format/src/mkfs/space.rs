@@ -5,14 +5,14 @@ use std::ops::Range;
 
 /// Ranges of blocks, none touching another.
 #[derive(Debug, Clone, Default)]
-pub struct Space {
+pub(super) struct Space {
     /// By the first block: the end.
     used: BTreeMap<u64, u64>,
 }
 
 impl Space {
     /// Marks `blocks`, none of which is in use.
-    pub fn mark(&mut self, blocks: Range<u64>) {
+    pub(super) fn mark(&mut self, blocks: Range<u64>) {
         if blocks.is_empty() {
             return;
         }
@@ -42,14 +42,14 @@ impl Space {
     }
 
     /// Takes the first `blocks` free blocks in a row within `within`.
-    pub fn take(&mut self, within: Range<u64>, blocks: u64) -> Option<u64> {
+    pub(super) fn take(&mut self, within: Range<u64>, blocks: u64) -> Option<u64> {
         let start = self.free_run(within, blocks)?.start;
         self.mark(start..start + blocks);
         Some(start)
     }
 
     /// Takes the first free blocks within `within`: `blocks` of them at most.
-    pub fn take_some(&mut self, within: Range<u64>, blocks: u64) -> Option<Range<u64>> {
+    pub(super) fn take_some(&mut self, within: Range<u64>, blocks: u64) -> Option<Range<u64>> {
         let run = self.free_run(within, 1)?;
         let taken = run.start..run.end.min(run.start + blocks);
         self.mark(taken.clone());
@@ -57,7 +57,7 @@ impl Space {
     }
 
     /// What of `within` is in use, in order.
-    pub fn used_in(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    pub(super) fn used_in(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let before = self.used.range(..within.start).next_back();
         before.into_iter().chain(self.used.range(within.clone())).filter_map(move |(start, end)| {
             let inside = (*start).max(within.start)..(*end).min(within.end);
@@ -66,7 +66,7 @@ impl Space {
     }
 
     /// How many blocks of `within` are in use.
-    pub fn count_in(&self, within: Range<u64>) -> u64 {
+    pub(super) fn count_in(&self, within: Range<u64>) -> u64 {
         self.used_in(within).map(|range| range.end - range.start).sum()
     }
 }

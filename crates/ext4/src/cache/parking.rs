@@ -71,7 +71,7 @@ struct Lot {
 const LOTS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// All of them.
-pub struct Parking([Lot; LOTS]);
+pub(super) struct Parking([Lot; LOTS]);
 
 impl Default for Parking {
     fn default() -> Self {
@@ -85,17 +85,17 @@ impl Parking {
     }
 
     /// To be asked for before the slot is marked.
-    pub fn seen(&self, slot: u32) -> u32 {
+    pub(super) fn seen(&self, slot: u32) -> u32 {
         self.lot(slot).bell.count()
     }
 
     /// Sleeps until somebody was woken since `seen`, for `timeout_ns` at most.
-    pub fn sleep(&self, slot: u32, seen: u32, timeout_ns: u64) {
+    pub(super) fn sleep(&self, slot: u32, seen: u32, timeout_ns: u64) {
         self.lot(slot).bell.wait(seen, timeout_ns);
     }
 
     /// Leaves a waker, before the slot is marked. One for the same task as another is not left twice.
-    pub fn leave(&self, slot: u32, waker: &Waker) {
+    pub(super) fn leave(&self, slot: u32, waker: &Waker) {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
         if !wakers.iter().any(|(other, there)| *other == slot && there.will_wake(waker)) {
             wakers.push((slot, waker.clone()));
@@ -103,14 +103,14 @@ impl Parking {
     }
 
     /// Takes it back.
-    pub fn take_back(&self, slot: u32, waker: &Waker) {
+    pub(super) fn take_back(&self, slot: u32, waker: &Waker) {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
         wakers.retain(|(other, there)| *other != slot || !there.will_wake(waker));
     }
 
     /// Wakes all who wait for `slot`.
     #[cold]
-    pub fn wake(&self, slot: u32) {
+    pub(super) fn wake(&self, slot: u32) {
         let lot = self.lot(slot);
         lot.bell.ring();
         let mut woken = Vec::new();

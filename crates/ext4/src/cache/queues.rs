@@ -12,7 +12,7 @@ use super::table::{At, VISITS_MAX};
 const VISITS_TO_STAY: u32 = 2;
 
 /// The cache as the queues see it.
-pub trait Pages {
+pub(super) trait Pages {
     /// How often a page was visited; `None` if it is no longer there.
     fn visits(&self, at: At) -> Option<u32>;
     /// From now on it counts as visited so often.
@@ -24,7 +24,7 @@ pub trait Pages {
 }
 
 /// The queues of a cache.
-pub struct Queues {
+pub(super) struct Queues {
     small: VecDeque<At>,
     main: VecDeque<At>,
     ghosts: Ghosts,
@@ -36,7 +36,7 @@ pub struct Queues {
 
 impl Queues {
     /// For a cache of `pages`.
-    pub fn new(pages: usize) -> Self {
+    pub(super) fn new(pages: usize) -> Self {
         Self {
             small: VecDeque::new(),
             main: VecDeque::new(),
@@ -47,7 +47,7 @@ impl Queues {
     }
 
     /// A page has come.
-    pub fn arrive(&mut self, at: At, pages: &impl Pages) {
+    pub(super) fn arrive(&mut self, at: At, pages: &impl Pages) {
         if self.small.len() + self.main.len() >= self.most {
             // Pages were dropped over and over, and nothing was evicted.
             self.small.retain(|at| pages.visits(*at).is_some());
@@ -61,7 +61,7 @@ impl Queues {
     }
 
     /// Evicts one page; false if there is none that can be. Each page is met as often as it has visits, and once more, at most.
-    pub fn evict_one(&mut self, pages: &mut impl Pages) -> bool {
+    pub(super) fn evict_one(&mut self, pages: &mut impl Pages) -> bool {
         let steps = (VISITS_MAX as usize + 2) * (self.small.len() + self.main.len());
         // One that cannot go stays in the main queue, and must not be met for ever.
         let mut refused = false;

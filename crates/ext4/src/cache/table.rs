@@ -19,7 +19,7 @@ use super::parking::Parking;
 use super::word::{Phase, Word};
 
 /// What a slot holds its page in.
-pub trait Place {
+pub(super) trait Place {
     /// A page.
     type Page;
     /// Puts one in; gives it back if it does not fit.
@@ -42,7 +42,7 @@ const LOOKS_PER_YIELD: u32 = if cfg!(loom) { 1 } else { 64 };
 const LOOKS_PER_SLEEP: u32 = if cfg!(loom) { 0 } else { 128 };
 
 /// Slots and the chains that they are in.
-pub struct Table<P> {
+pub(super) struct Table<P> {
     buckets: Box<[Bucket]>,
     slots: Box<[Slot<P>]>,
     parking: Parking,
@@ -68,14 +68,14 @@ struct Slot<P> {
 
 /// A slot at one generation: its page, as long as that is in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
+pub(super) struct At {
     pub slot: u32,
     pub generation: u32,
 }
 
 /// What is known of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub(super) enum Found {
     /// It is there.
     Ready(At),
     /// Somebody is reading it.
@@ -85,7 +85,7 @@ pub enum Found {
 }
 
 /// What became of a claim.
-pub enum Claimed {
+pub(super) enum Claimed {
     /// It is the caller's to fill.
     Ours(At),
     /// It is there, or somebody else's; the slot that was offered is still free.
@@ -93,7 +93,7 @@ pub enum Claimed {
 }
 
 /// What became of a page that was read for the cache.
-pub enum Published<T> {
+pub(super) enum Published<T> {
     /// It is there.
     Ready,
     /// It was not wanted any more; the slot is free.
@@ -103,7 +103,7 @@ pub enum Published<T> {
 }
 
 /// The most visits that are counted.
-pub const VISITS_MAX: u32 = 3;
+pub(super) const VISITS_MAX: u32 = 3;
 
 /// Under loom, whether the model named `what` in the environment is to be broken, so that one sees that it can be.
 #[cfg(loom)]
@@ -118,7 +118,7 @@ const fn weak(_: &str) -> bool {
 
 impl<P: Place> Table<P> {
     /// A table of as many slots as there are `places`, at least one, all free.
-    pub fn new(places: impl ExactSizeIterator<Item = P>) -> Self {
+    pub(super) fn new(places: impl ExactSizeIterator<Item = P>) -> Self {
         let count = places.len().clamp(1, 1 << 30);
         let buckets = if cfg!(loom) { 1 } else { (2 * count).next_power_of_two().max(8) };
         let bucket = |_| Bucket { sequence: AtomicU32::new(0), head: AtomicU32::new(NOBODY) };
@@ -137,7 +137,7 @@ impl<P: Place> Table<P> {
         }
     }
 
-    pub fn slots(&self) -> u32 {
+    pub(super) fn slots(&self) -> u32 {
         self.slots.len() as u32
     }
 
@@ -150,13 +150,13 @@ impl<P: Place> Table<P> {
 
     /// What is in `at`'s slot, of whatever generation.
     #[inline(always)]
-    pub fn place(&self, at: At) -> &P {
+    pub(super) fn place(&self, at: At) -> &P {
         &self.slots[at.slot as usize].place
     }
 
     /// What is known of page `index` of `file`.
     #[inline]
-    pub fn look_up(&self, file: u64, index: u64) -> Found {
+    pub(super) fn look_up(&self, file: u64, index: u64) -> Found {
         let bucket = self.bucket(file, index);
         let mut looks = 0u32;
         loop {
@@ -200,7 +200,7 @@ impl<P: Place> Table<P> {
 
     /// Whether the slot is of the same generation still, so that what was read of it so far is right.
     #[inline(always)]
-    pub fn still(&self, at: At) -> bool {
+    pub(super) fn still(&self, at: At) -> bool {
         if !weak("still") {
             // What was read before is not read after this: see the module.
             fence(Ordering::Acquire);
@@ -210,7 +210,7 @@ impl<P: Place> Table<P> {
 
     /// Counts a visit, as far as visits count. No write if nothing changes; two at the same time may count as one.
     #[inline(always)]
-    pub fn visit(&self, at: At) {
+    pub(super) fn visit(&self, at: At) {
         let visits = &self.slots[at.slot as usize].visits;
         let count = visits.load(Ordering::Relaxed);
         if count < VISITS_MAX {
@@ -219,19 +219,19 @@ impl<P: Place> Table<P> {
     }
 
     /// How often it was visited; `None` if it is no longer there.
-    pub fn visits(&self, at: At) -> Option<u32> {
+    pub(super) fn visits(&self, at: At) -> Option<u32> {
         let slot = &self.slots[at.slot as usize];
         let there = Word(slot.state.load(Ordering::Acquire)).is(Phase::Ready, at.generation);
         there.then(|| slot.visits.load(Ordering::Relaxed))
     }
 
     /// Forgets visits.
-    pub fn set_visits(&self, at: At, count: u32) {
+    pub(super) fn set_visits(&self, at: At, count: u32) {
         self.slots[at.slot as usize].visits.store(count, Ordering::Relaxed);
     }
 
     /// The key that `at` has, or had.
-    pub fn key(&self, at: At) -> (u64, u64) {
+    pub(super) fn key(&self, at: At) -> (u64, u64) {
         let slot = &self.slots[at.slot as usize];
         (slot.file.load(Ordering::Relaxed), slot.index.load(Ordering::Relaxed))
     }
@@ -287,7 +287,7 @@ impl<P: Place> Table<P> {
     }
 
     /// Claims page `index` of `file` for whoever asks first, in `slot`, which is free and the caller's.
-    pub fn claim(&self, slot: u32, file: u64, index: u64) -> Claimed {
+    pub(super) fn claim(&self, slot: u32, file: u64, index: u64) -> Claimed {
         let bucket = self.bucket(file, index);
         // What is written to the key, or to a page, from now on is seen by nobody who does not see that the slot was freed.
         fence(Ordering::Release);
@@ -313,23 +313,23 @@ impl<P: Place> Table<P> {
     }
 
     /// The claimant has read the page.
-    pub fn publish(&self, at: At, page: P::Page) -> Published<P::Page> {
+    pub(super) fn publish(&self, at: At, page: P::Page) -> Published<P::Page> {
         self.publish_as(at, page, Word::published)
     }
 
     /// The claimant has made a page that is newer than the device's.
-    pub fn publish_dirty(&self, at: At, page: P::Page) -> Published<P::Page> {
+    pub(super) fn publish_dirty(&self, at: At, page: P::Page) -> Published<P::Page> {
         self.publish_as(at, page, Word::published_dirty)
     }
 
     /// `at` is about to be written to: it is newer than the device's, and so stays. False: it is no longer there.
-    pub fn make_dirty(&self, at: At) -> bool {
+    pub(super) fn make_dirty(&self, at: At) -> bool {
         let dirty = |word: Word| (word.phase() == Phase::Ready).then(|| word.dirtied());
         self.advance(at, Ordering::AcqRel, dirty).is_some()
     }
 
     /// `at` is about to be written to the device; false if it is no longer there, or is being written already. `again`: stays dirty.
-    pub fn begin_writeback(&self, at: At, again: bool) -> bool {
+    pub(super) fn begin_writeback(&self, at: At, again: bool) -> bool {
         let begun = |word: Word| {
             (word.phase() == Phase::Ready && !word.is_under_writeback()).then(|| word.writing_back(again))
         };
@@ -337,14 +337,14 @@ impl<P: Place> Table<P> {
     }
 
     /// `at` was written to the device, or, if `again`, could not be.
-    pub fn end_writeback(&self, at: At, again: bool) {
+    pub(super) fn end_writeback(&self, at: At, again: bool) {
         let ended = |word: Word| word.is_under_writeback().then(|| word.written_back(again));
         let ended = self.advance(at, Ordering::AcqRel, ended);
         debug_assert!(ended.is_some(), "what is under writeback stays");
     }
 
     /// What is known of `at` by whoever writes: dirty, under writeback; `None` if it is not there.
-    pub fn writing_state(&self, at: At) -> Option<(bool, bool)> {
+    pub(super) fn writing_state(&self, at: At) -> Option<(bool, bool)> {
         let word = Word(self.slots[at.slot as usize].state.load(Ordering::Acquire));
         word.is(Phase::Ready, at.generation).then(|| (word.is_dirty(), word.is_under_writeback()))
     }
@@ -376,7 +376,7 @@ impl<P: Place> Table<P> {
     }
 
     /// The claimant has not read the page: whoever waits for it may claim it.
-    pub fn abandon(&self, at: At) {
+    pub(super) fn abandon(&self, at: At) {
         let (file, index) = self.key(at);
         let bucket = self.bucket(file, index);
         let before = self.change(bucket, || {
@@ -419,7 +419,7 @@ impl<P: Place> Table<P> {
     }
 
     /// Takes a page that is there, and clean, out of the cache. Its slot is free, and the caller's.
-    pub fn evict(&self, at: At) -> Option<Option<P::Page>> {
+    pub(super) fn evict(&self, at: At) -> Option<Option<P::Page>> {
         let (file, index) = self.key(at);
         let bucket = self.bucket(file, index);
         self.change(bucket, || {
@@ -444,12 +444,12 @@ impl<P: Place> Table<P> {
 
     /// Forgets page `index` of `file`. If it was there, its slot, which is free and the caller's, and it. One that somebody is reading will not
     /// come into the cache; one that is dirty or under writeback stays.
-    pub fn forget(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
+    pub(super) fn forget(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
         self.forget_if(file, index, Word::is_clean)
     }
 
     /// The same for a page that may be dirty: what was written to it is gone.
-    pub fn discard(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
+    pub(super) fn discard(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
         self.forget_if(file, index, |word| !word.is_under_writeback())
     }
 
@@ -486,7 +486,7 @@ impl<P: Place> Table<P> {
     }
 
     /// Waits until whoever reads `at` is done with it, well or not, for `timeout_ns` at most, or less; false if it is still being read.
-    pub fn wait(&self, at: At, timeout_ns: u64) -> bool {
+    pub(super) fn wait(&self, at: At, timeout_ns: u64) -> bool {
         for _ in 0..LOOKS_PER_SLEEP {
             if !self.is_filling(at) {
                 return true;
@@ -506,7 +506,7 @@ impl<P: Place> Table<P> {
     }
 
     /// Has `waker` woken when whoever reads `at` is done with it; false if that is so already, and the waker was not kept.
-    pub fn register(&self, at: At, waker: &Waker) -> bool {
+    pub(super) fn register(&self, at: At, waker: &Waker) -> bool {
         self.parking.leave(at.slot, waker);
         let marked = self.mark(at);
         if !marked {
@@ -516,7 +516,7 @@ impl<P: Place> Table<P> {
     }
 
     /// A waker that nobody needs any more.
-    pub fn unregister(&self, at: At, waker: &Waker) {
+    pub(super) fn unregister(&self, at: At, waker: &Waker) {
         self.parking.take_back(at.slot, waker);
     }
 }
@@ -542,7 +542,7 @@ fn pause(looks: u32) {
 
 /// A number from a key whose every bit depends on all of the key (the finisher of SplitMix64).
 #[inline(always)]
-pub fn hash(file: u64, index: u64) -> u64 {
+pub(super) fn hash(file: u64, index: u64) -> u64 {
     let mut bits = (file ^ index.rotate_left(32)).wrapping_add(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

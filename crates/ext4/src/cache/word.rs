@@ -19,7 +19,7 @@ const WRITEBACK: u64 = 1 << 4;
 
 /// What a slot is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// Nobody's.
     Free,
     /// Claimed, the page under way.
@@ -33,19 +33,19 @@ pub enum Phase {
 /// A state. The upper half is the generation, which changes whenever the slot is freed: 2³² times before one comes back, while a reader
 /// who would mistake it is at a copy of 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Word(pub u64);
+pub(super) struct Word(pub u64);
 
 impl Word {
     /// A slot that nobody has had.
-    pub const NEW: Self = Self(FREE);
+    pub(super) const NEW: Self = Self(FREE);
 
     #[inline(always)]
-    pub fn generation(self) -> u32 {
+    pub(super) fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
     #[inline(always)]
-    pub fn phase(self) -> Phase {
+    pub(super) fn phase(self) -> Phase {
         match self.0 & PHASE {
             FREE => Phase::Free,
             FILLING => Phase::Filling,
@@ -56,51 +56,51 @@ impl Word {
 
     /// Whether it is `phase` of `generation`.
     #[inline(always)]
-    pub fn is(self, phase: Phase, generation: u32) -> bool {
+    pub(super) fn is(self, phase: Phase, generation: u32) -> bool {
         self.phase() == phase && self.generation() == generation
     }
 
     /// Whether somebody sleeps.
-    pub fn has_waiters(self) -> bool {
+    pub(super) fn has_waiters(self) -> bool {
         self.0 & WAITERS != 0
     }
 
     /// Whether the page may be taken away.
-    pub fn is_clean(self) -> bool {
+    pub(super) fn is_clean(self) -> bool {
         self.0 & (DIRTY | WRITEBACK) == 0
     }
 
     /// Whether it is newer than the device's.
-    pub fn is_dirty(self) -> bool {
+    pub(super) fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
 
     /// Whether it is being written to the device.
-    pub fn is_under_writeback(self) -> bool {
+    pub(super) fn is_under_writeback(self) -> bool {
         self.0 & WRITEBACK != 0
     }
 
     /// Newer than the device's, from now on.
-    pub fn dirtied(self) -> Self {
+    pub(super) fn dirtied(self) -> Self {
         Self(self.0 | DIRTY)
     }
 
     /// The page is there, newer than the device's, and nobody sleeps any more.
-    pub fn published_dirty(self) -> Self {
+    pub(super) fn published_dirty(self) -> Self {
         self.published().dirtied()
     }
 
     /// Being written to the device; `again`: what was written to it meanwhile is still to come.
-    pub fn writing_back(self, again: bool) -> Self {
+    pub(super) fn writing_back(self, again: bool) -> Self {
         Self(if again { self.0 } else { self.0 & !DIRTY } | WRITEBACK)
     }
 
     /// No longer being written to the device; `again`: that has to be repeated.
-    pub fn written_back(self, again: bool) -> Self {
+    pub(super) fn written_back(self, again: bool) -> Self {
         Self(self.0 & !WRITEBACK | if again { DIRTY } else { 0 })
     }
 
-    pub fn with_waiters(self) -> Self {
+    pub(super) fn with_waiters(self) -> Self {
         Self(self.0 | WAITERS)
     }
 
@@ -109,22 +109,22 @@ impl Word {
     }
 
     /// A free slot, claimed.
-    pub fn claimed(self) -> Self {
+    pub(super) fn claimed(self) -> Self {
         Self::of(FILLING, self.generation())
     }
 
     /// The page is there, and nobody sleeps any more.
-    pub fn published(self) -> Self {
+    pub(super) fn published(self) -> Self {
         Self::of(READY, self.generation())
     }
 
     /// The page is not wanted any more, and nobody sleeps any more.
-    pub fn dropped(self) -> Self {
+    pub(super) fn dropped(self) -> Self {
         Self::of(DROPPED, self.generation())
     }
 
     /// Free, of the next generation.
-    pub fn freed(self) -> Self {
+    pub(super) fn freed(self) -> Self {
         Self::of(FREE, self.generation().wrapping_add(1))
     }
 }

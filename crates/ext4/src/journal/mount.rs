@@ -54,7 +54,7 @@ fn refused(what: impl Into<String>, advice: &'static str) -> MountFailure {
 }
 
 /// Refuses what could not be kept right, before anything is written.
-pub fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), MountFailure> {
+pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), MountFailure> {
     const READ: &str = "mount it for reading";
     let superblock = volume.superblock();
     let features = superblock.features();

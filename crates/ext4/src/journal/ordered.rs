@@ -24,7 +24,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// The data that a transaction waits for.
 #[derive(Debug)]
-pub struct Ordered {
+pub(super) struct Ordered {
     under_way: AtomicU32,
     /// Whether any of them are in the device's volatile cache only.
     unflushed: AtomicBool,

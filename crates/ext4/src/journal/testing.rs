@@ -12,7 +12,7 @@ use meantime_ext4_format::{Source, SourceError, Volume, VolumeOptions};
 
 /// Ends the mount at `at`. A process that another test is just starting has this one's files until it runs its program: so a mount can be busy
 /// for a moment.
-pub fn unmount(at: &Path) {
+pub(crate) fn unmount(at: &Path) {
     let ended = || Command::new("umount").arg(at).output().is_ok_and(|output| output.status.success());
     let waited = || std::thread::sleep(std::time::Duration::from_millis(10));
     assert!(
@@ -33,7 +33,7 @@ impl Journal {
 }
 
 /// An image; every change is in it as soon as it is complete.
-pub struct Image {
+pub(crate) struct Image {
     bytes: RwLock<Vec<u8>>,
     /// Never released: what was freed stays unused.
     held: Held,
@@ -52,7 +52,7 @@ impl Source for Image {
 
 impl Image {
     /// A new file system of `size` (as mke2fs has it), made with `args`; `None` without e2fsprogs.
-    pub fn make(size: &str, args: &[&str]) -> Option<Self> {
+    pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         let made = Command::new("mkfs.ext4").args(["-q", "-F"]).args(args).arg(&path).arg(size).output();
@@ -65,24 +65,27 @@ impl Image {
     }
 
     /// The image in file `path`.
-    pub fn load(path: &Path) -> Self {
+    pub(crate) fn load(path: &Path) -> Self {
         let bytes = RwLock::new(std::fs::read(path).unwrap());
         Self { bytes, held: Held::default(), orphans: Orphans::default(), reads: AtomicUsize::new(0) }
     }
 
     /// The file system in it.
-    pub fn volume(&self) -> Volume<&Self> {
+    pub(crate) fn volume(&self) -> Volume<&Self> {
         let bytes = self.bytes.read().unwrap().len() as u64;
         Volume::open(self, bytes, VolumeOptions::default()).unwrap()
     }
 
     /// Changes it by `work`, at some time after 2001; not at all if that fails.
-    pub fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn change<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.change_told(work, |_| {})
     }
 
     /// The same, with `allocator` told that it is complete.
-    pub fn change_with<T>(
+    pub(crate) fn change_with<T>(
         &self,
         allocator: &Allocator,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -91,7 +94,7 @@ impl Image {
     }
 
     /// The same, with `completed` told what was changed.
-    pub fn change_told<T>(
+    pub(crate) fn change_told<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
         completed: impl FnOnce(&Changes),
@@ -116,36 +119,36 @@ impl Image {
     }
 
     /// All its bytes.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.bytes.read().unwrap().clone()
     }
 
     /// What was freed may be used again, as after a commit.
-    pub fn commit(&self) {
+    pub(crate) fn commit(&self) {
         self.held.release(Sequence(1));
     }
 
     /// Writes bytes of data.
-    pub fn write(&self, offset: u64, data: &[u8]) {
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) {
         self.bytes.write().unwrap()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
     }
 
     /// Writes it to file `path`.
-    pub fn save(&self, path: &Path) {
+    pub(crate) fn save(&self, path: &Path) {
         std::fs::write(path, &*self.bytes.read().unwrap()).unwrap();
     }
 
     /// Runs `e2fsck -fn`, which must have nothing to say.
     ///
     /// It may say that the superblock's counts of free blocks and inodes are wrong, since a mount makes them right when it ends.
-    pub fn fsck(&self) {
+    pub(crate) fn fsck(&self) {
         self.fsck_but(|line| {
             line.contains("Free blocks count wrong (") || line.contains("Free inodes count wrong (")
         });
     }
 
     /// The same after the superblock's counts were written.
-    pub fn fsck_all(&self) {
+    pub(crate) fn fsck_all(&self) {
         self.fsck_but(|_| false);
     }
 

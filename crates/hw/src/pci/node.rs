@@ -38,7 +38,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Where they are or will be; `None` if the function is in no group.
-    pub fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
+    pub(super) fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
         let group = super::group::IommuGroup::of(sysfs, address)?;
         let prefix = if group.no_iommu { "noiommu-" } else { "" };
         // Documentation/ABI/testing/sysfs-devices-vfio-dev; the node exists only with VFIO_DEVICE_CDEV.
@@ -49,7 +49,7 @@ impl Nodes {
     }
 
     /// Waits for the node of the group.
-    pub fn wait(sysfs: &Sysfs, address: PciAddress) -> Result<Self, PciError> {
+    pub(super) fn wait(sysfs: &Sysfs, address: PciAddress) -> Result<Self, PciError> {
         let there = || Self::of(sysfs, address).is_some_and(|nodes| nodes.group.exists());
         sysfs.wait(NODE_TIMEOUT, there);
         let nodes = Self::of(sysfs, address).ok_or(PciError::NoIommu { address })?;
@@ -63,7 +63,7 @@ impl Nodes {
     }
 
     /// Gives the nodes to `owner`, and sees that it stays so.
-    pub fn give_to(&self, sysfs: &Sysfs, owner: NodeOwner) -> Result<(), PciError> {
+    pub(super) fn give_to(&self, sysfs: &Sysfs, owner: NodeOwner) -> Result<(), PciError> {
         let ops = sysfs.ops();
         for node in self.device.iter().chain([&self.group]) {
             let failed = |source| PciError::Kernel {

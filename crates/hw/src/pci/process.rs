@@ -14,13 +14,13 @@ pub(super) struct ProcessId {
 
 impl ProcessId {
     /// This process.
-    pub fn own(sysfs: &Sysfs) -> Self {
+    pub(super) fn own(sysfs: &Sysfs) -> Self {
         let pid = std::process::id();
         Self { pid, start_ticks: stat(sysfs, pid).map_or(0, |stat| stat.1) }
     }
 
     /// Whether it runs. One that is dead and only waits to be asked for does not.
-    pub fn is_alive(&self, sysfs: &Sysfs) -> bool {
+    pub(super) fn is_alive(&self, sysfs: &Sysfs) -> bool {
         stat(sysfs, self.pid).is_some_and(|(state, start_ticks)| {
             start_ticks == self.start_ticks && !matches!(state, 'Z' | 'X')
         })

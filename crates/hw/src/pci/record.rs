@@ -72,7 +72,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Of a controller as it is now, about to be taken.
-    pub fn before(sysfs: &Sysfs, function: &NvmeFunction, persistent: bool) -> Self {
+    pub(super) fn before(sysfs: &Sysfs, function: &NvmeFunction, persistent: bool) -> Self {
         Self {
             address: function.address,
             stage: Stage::Taking,
@@ -93,7 +93,7 @@ impl Record {
 
     /// Whether nobody will finish what was begun, or give back what was taken for the time of use. Asked under the [`Lock`]: what is begun is finished
     /// under it, too, so that whoever has left it unfinished has given up or died.
-    pub fn is_abandoned(&self, sysfs: &Sysfs) -> bool {
+    pub(super) fn is_abandoned(&self, sysfs: &Sysfs) -> bool {
         match self.stage {
             Stage::Taking | Stage::GivingBack => true,
             Stage::Taken => !self.persistent && !self.process.is_alive(sysfs),
@@ -101,16 +101,16 @@ impl Record {
     }
 
     /// Whether it is bound for good.
-    pub fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.persistent && self.stage == Stage::Taken
     }
 
     /// Whether it speaks of this boot; another one began with every device at its kernel driver.
-    pub fn is_of_this_boot(&self, sysfs: &Sysfs) -> bool {
+    pub(super) fn is_of_this_boot(&self, sysfs: &Sysfs) -> bool {
         self.boot_id == process::boot_id(sysfs)
     }
 
-    pub fn taker(&self, sysfs: &Sysfs) -> Taker {
+    pub(super) fn taker(&self, sysfs: &Sysfs) -> Taker {
         let alive = self.process.is_alive(sysfs);
         let unfinished = !alive && self.is_abandoned(sysfs);
         Taker { pid: self.process.pid, persistent: self.persistent, alive, unfinished, uid: self.owner_uid }
@@ -120,7 +120,7 @@ impl Record {
     ///
     /// # Errors
     /// One that cannot be read or understood.
-    pub fn read(sysfs: &Sysfs, address: PciAddress) -> Result<Option<Self>, PciError> {
+    pub(super) fn read(sysfs: &Sysfs, address: PciAddress) -> Result<Option<Self>, PciError> {
         let path = dir(sysfs).join(address.to_string());
         let damaged = |what: String| PciError::Record { path: path.clone(), what };
         match fs::metadata(&path) {
@@ -133,7 +133,7 @@ impl Record {
     }
 
     /// Writes it, the old one or the new one being there at any moment.
-    pub fn write(&self, sysfs: &Sysfs) -> Result<(), PciError> {
+    pub(super) fn write(&self, sysfs: &Sysfs) -> Result<(), PciError> {
         let path = dir(sysfs).join(self.address.to_string());
         let beside = dir(sysfs).join(format!(".{}", self.address));
         let written = sysfs.ops().create(&beside, &self.text());
@@ -145,7 +145,7 @@ impl Record {
     }
 
     /// Forgets it.
-    pub fn remove(&self, sysfs: &Sysfs) -> Result<(), PciError> {
+    pub(super) fn remove(&self, sysfs: &Sysfs) -> Result<(), PciError> {
         remove(sysfs, self.address)
     }
 
@@ -265,7 +265,7 @@ pub(super) struct Lock(#[allow(dead_code)] fs::File);
 
 impl Lock {
     /// Waits for it.
-    pub fn acquire(sysfs: &Sysfs) -> Result<Self, PciError> {
+    pub(super) fn acquire(sysfs: &Sysfs) -> Result<Self, PciError> {
         let path = dir(sysfs).join("lock");
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => PciError::NeedsRoot,

@@ -118,7 +118,7 @@ pub(super) struct MadeOf {
 
 impl MadeOf {
     /// Whether it is made of the file that `meta` is of.
-    pub fn is_of_file(&self, meta: &Metadata) -> bool {
+    pub(super) fn is_of_file(&self, meta: &Metadata) -> bool {
         let file = (meta.dev(), meta.ino());
         match self.file {
             Some(beneath) => beneath.file == file,
@@ -127,7 +127,7 @@ impl MadeOf {
     }
 
     /// Whether it is made of block device `name`.
-    pub fn is_of_device(&self, sysfs: &Sysfs, name: &str, number: Option<DeviceNumber>) -> bool {
+    pub(super) fn is_of_device(&self, sysfs: &Sysfs, name: &str, number: Option<DeviceNumber>) -> bool {
         match self.file {
             Some(beneath) => beneath.device.is_some() && beneath.device == number,
             None => sysfs.node_name(&self.name).as_deref() == Some(name),
@@ -135,7 +135,7 @@ impl MadeOf {
     }
 
     /// Whether it is made of the same file or block device as `other`.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
         match (self.file, other.file) {
             (Some(one), Some(other)) if one.device.is_some() => one.device == other.device,
             (Some(one), Some(other)) => one == other,
@@ -145,7 +145,7 @@ impl MadeOf {
 }
 
 impl Snapshot {
-    pub fn take(sysfs: &Sysfs) -> Self {
+    pub(super) fn take(sysfs: &Sysfs) -> Self {
         let mut snapshot = Self::without_programs(sysfs);
         let own = std::process::id();
         for pid in process::all(sysfs).into_iter().filter(|pid| *pid != own) {
@@ -155,7 +155,7 @@ impl Snapshot {
     }
 
     /// The same without what programs have open.
-    pub fn without_programs(sysfs: &Sysfs) -> Self {
+    pub(super) fn without_programs(sysfs: &Sysfs) -> Self {
         let mut snapshot =
             Self { mounts: Vec::new(), swaps: swaps(sysfs), open: Vec::new(), made_of: made_of(sysfs) };
         let mut namespaces = Vec::new();
@@ -175,12 +175,12 @@ impl Snapshot {
         snapshot
     }
 
-    pub fn made_of(&self) -> &[MadeOf] {
+    pub(super) fn made_of(&self) -> &[MadeOf] {
         &self.made_of
     }
 
     /// What uses the disks of `function`.
-    pub fn uses(&self, sysfs: &Sysfs, function: &NvmeFunction) -> Vec<DiskUse> {
+    pub(super) fn uses(&self, sysfs: &Sysfs, function: &NvmeFunction) -> Vec<DiskUse> {
         let mut uses = Vec::new();
         for disk in &function.disks {
             self.uses_of_disk(sysfs, disk, &mut uses);
@@ -213,7 +213,7 @@ impl Snapshot {
     }
 
     /// Mounts, swap and holders of a disk or a partition by itself.
-    pub fn uses_of_device(
+    pub(super) fn uses_of_device(
         &self,
         sysfs: &Sysfs,
         name: &str,
@@ -288,7 +288,7 @@ impl Snapshot {
     }
 
     /// The processes that have a device node open.
-    pub fn processes_with(&self, sysfs: &Sysfs, node: &Path) -> Vec<String> {
+    pub(super) fn processes_with(&self, sysfs: &Sysfs, node: &Path) -> Vec<String> {
         let Some(name) = node.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
         let mut uses = Vec::new();
         // A group's node is called like a number; so are other things, but not in /dev/vfio.

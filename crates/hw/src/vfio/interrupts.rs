@@ -17,7 +17,7 @@ use crate::{HwError, Result as HwResult};
 /// can add vectors later (Linux 6.5), with the first one. From then on each vector is set by itself and no other is touched, so that no
 /// interrupt of a live queue is ever lost: the alternative, to disable and enable them all when one is added, loses those that come
 /// between.
-pub struct Vectors {
+pub(super) struct Vectors {
     /// By vector: whom it signals.
     events: Vec<Option<EventFd>>,
 }

@@ -8,22 +8,22 @@ use std::sync::OnceLock;
 use meantime::block::{self, BlockChannel, BlockDevice, ChannelOptions, Device, OpenOptions};
 use meantime::hw::cpu;
 
-pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-pub const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// How often everything is measured.
-pub fn turns() -> usize {
+pub(crate) fn turns() -> usize {
     std::env::var("MEANTIME_TURNS").ok().and_then(|text| text.parse().ok()).unwrap_or(9)
 }
 
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 /// Which of `benches` were asked for, in that order, and the other arguments: models of devices.
-pub fn arguments(benches: &[&str]) -> (Vec<String>, Vec<String>) {
+pub(crate) fn arguments(benches: &[&str]) -> (Vec<String>, Vec<String>) {
     // (cargo adds `--bench`.)
     let arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
     arguments.partition(|argument| benches.contains(&argument.as_str()))
@@ -36,7 +36,7 @@ fn last_cpu() -> usize {
 }
 
 /// Leaves the last CPU to the software SSD, and binds this thread to the first; all that there are.
-pub fn bind() -> Result<Vec<usize>> {
+pub(crate) fn bind() -> Result<Vec<usize>> {
     let cpus = cpu::allowed();
     last_cpu();
     cpu::bind(&cpus[..1])?;
@@ -44,7 +44,7 @@ pub fn bind() -> Result<Vec<usize>> {
 }
 
 /// An image of `megabytes` that mkfs.ext4 made in `dir`, with blocks of a page and with `options`.
-pub fn image(dir: &Path, megabytes: u32, options: &[&str]) -> Result<Vec<u8>> {
+pub(crate) fn image(dir: &Path, megabytes: u32, options: &[&str]) -> Result<Vec<u8>> {
     let path = std::env::var("PATH").unwrap_or_default();
     let made = Command::new("mkfs.ext4")
         .args(["-q", "-F", "-b", "4096"])
@@ -60,7 +60,7 @@ pub fn image(dir: &Path, megabytes: u32, options: &[&str]) -> Result<Vec<u8>> {
 }
 
 /// A device of `model`, with a volatile cache if `cache`, that holds `image`.
-pub fn device(image: &[u8], model: &str, cache: bool) -> Result<Device> {
+pub(crate) fn device(image: &[u8], model: &str, cache: bool) -> Result<Device> {
     let vwc = if cache { "&vwc=1" } else { "" };
     let uri = format!("mem:{}?model={model}&cpu={}{vwc}", image.len(), last_cpu());
     let device = block::open(&uri, &OpenOptions::default())?;

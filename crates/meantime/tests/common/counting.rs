@@ -10,7 +10,7 @@ thread_local! {
 }
 
 /// How often this thread has allocated or freed.
-pub fn allocations() -> u64 {
+pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 

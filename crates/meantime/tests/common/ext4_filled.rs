@@ -10,13 +10,13 @@ use meantime::block::{self, OpenOptions};
 use meantime::ext4::{FileSystem, MountOptions};
 
 /// An image, in a directory that goes with it.
-pub struct Image {
+pub(crate) struct Image {
     dir: tempfile::TempDir,
 }
 
 impl Image {
     /// An image made by mkfs.ext4 with `options`, of what `fill` puts into a directory. `None`, and a word about it: there is no mkfs.ext4.
-    pub fn make(options: &[&str], megabytes: u32, fill: impl FnOnce(&Path)) -> Option<Self> {
+    pub(crate) fn make(options: &[&str], megabytes: u32, fill: impl FnOnce(&Path)) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -39,26 +39,26 @@ impl Image {
     }
 
     /// The image is `image`; whatever else is to go with it may have another name.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Mounts it on a device that takes no time, and is otherwise as `query` says.
-    pub fn mount(&self, query: &str, options: &MountOptions) -> FileSystem {
+    pub(crate) fn mount(&self, query: &str, options: &MountOptions) -> FileSystem {
         let uri = format!("file:{}?model=null{query}", self.path("image").display());
         let device = block::open(&uri, &OpenOptions::default()).unwrap();
         FileSystem::mount(device, options).unwrap()
     }
 
     /// e2fsck has nothing to say.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let output = Command::new("e2fsck").arg("-fn").arg(self.path("image")).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "e2fsck: {said}");
     }
 
     /// What debugfs has of file `name`.
-    pub fn dump(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn dump(&self, name: &str) -> Vec<u8> {
         let to = self.path("dumped");
         let request = format!("dump {name} {}", to.display());
         let output = Command::new("debugfs").arg("-R").arg(request).arg(self.path("image")).output().unwrap();
@@ -68,11 +68,11 @@ impl Image {
 }
 
 /// xorshift64: quick, where what is done is to take longer than choosing it.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     /// 0 to `n` − 1.
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

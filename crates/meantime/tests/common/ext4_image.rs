@@ -18,7 +18,7 @@ use meantime::ext4::format::{Inode, OpenFailure, RunState, Source, SourceError, 
 use meantime::ext4::{FileSystem, MountError, MountOptions, OpenOptions};
 
 /// An image file, with a count of what was read.
-pub struct Image {
+pub(crate) struct Image {
     file: std::fs::File,
     pub reads: AtomicUsize,
 }
@@ -32,22 +32,22 @@ impl Source for Image {
     }
 }
 
-pub fn try_open(path: &Path, options: VolumeOptions) -> Result<Volume<Image>, OpenFailure> {
+pub(crate) fn try_open(path: &Path, options: VolumeOptions) -> Result<Volume<Image>, OpenFailure> {
     let file = std::fs::File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
     Volume::open(Image { file, reads: AtomicUsize::new(0) }, bytes, options)
 }
 
-pub fn open_with(path: &Path, options: VolumeOptions) -> Volume<Image> {
+pub(crate) fn open_with(path: &Path, options: VolumeOptions) -> Volume<Image> {
     try_open(path, options).unwrap()
 }
 
-pub fn open(path: &Path) -> Volume<Image> {
+pub(crate) fn open(path: &Path) -> Volume<Image> {
     open_with(path, VolumeOptions::default())
 }
 
 /// Whether e2fsprogs are there.
-pub fn tools() -> bool {
+pub(crate) fn tools() -> bool {
     let all = ["mkfs.ext4", "debugfs", "e2fsck", "dumpe2fs"]
         .iter()
         .all(|tool| Command::new(tool).arg("-V").output().is_ok());
@@ -58,7 +58,7 @@ pub fn tools() -> bool {
 }
 
 /// The output of `program`, which must end with one of `codes`.
-pub fn run_for(program: &str, args: &[&str], codes: &[i32]) -> String {
+pub(crate) fn run_for(program: &str, args: &[&str], codes: &[i32]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code();
@@ -67,12 +67,12 @@ pub fn run_for(program: &str, args: &[&str], codes: &[i32]) -> String {
     text
 }
 
-pub fn run(program: &str, args: &[&str]) -> String {
+pub(crate) fn run(program: &str, args: &[&str]) -> String {
     run_for(program, args, &[0])
 }
 
 /// A new file system in `dir`.
-pub fn mkfs(dir: &Path, name: &str, size: &str, args: &[&str]) -> PathBuf {
+pub(crate) fn mkfs(dir: &Path, name: &str, size: &str, args: &[&str]) -> PathBuf {
     let image = dir.join(name);
     let mut all = vec!["-q", "-F"];
     all.extend(args);
@@ -82,19 +82,19 @@ pub fn mkfs(dir: &Path, name: &str, size: &str, args: &[&str]) -> PathBuf {
 }
 
 /// Several requests that write, in one go: debugfs writes group descriptors only when it is left.
-pub fn debugfs_write(image: &Path, requests: &[String]) {
+pub(crate) fn debugfs_write(image: &Path, requests: &[String]) {
     let script = image.with_extension("debugfs");
     std::fs::write(&script, requests.join("\n")).unwrap();
     run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
 }
 
 /// A directory that goes when it is dropped: in memory, where that can be.
-pub fn scratch() -> tempfile::TempDir {
+pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// How files are opened to be read and written.
-pub const READ_WRITE: OpenOptions = OpenOptions {
+pub(crate) const READ_WRITE: OpenOptions = OpenOptions {
     read: true,
     write: true,
     create: false,
@@ -108,22 +108,22 @@ pub const READ_WRITE: OpenOptions = OpenOptions {
 };
 
 /// The image `path` as a device, which takes no time.
-pub fn device(path: &Path) -> Device {
+pub(crate) fn device(path: &Path) -> Device {
     let uri = format!("file:{}?model=null", path.display());
     block::open(&uri, &block::OpenOptions::default()).unwrap()
 }
 
 /// Mounts image `path` here.
-pub fn try_mount(path: &Path, options: &MountOptions) -> Result<FileSystem, MountError> {
+pub(crate) fn try_mount(path: &Path, options: &MountOptions) -> Result<FileSystem, MountError> {
     FileSystem::mount(device(path), options)
 }
 
-pub fn mount(path: &Path, options: &MountOptions) -> FileSystem {
+pub(crate) fn mount(path: &Path, options: &MountOptions) -> FileSystem {
     try_mount(path, options).unwrap()
 }
 
 /// The same, when the kernel has let go of the image: its loop device stays for a moment when its mount has gone.
-pub fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
+pub(crate) fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
     let begun = Instant::now();
     loop {
         match try_mount(path, options) {
@@ -137,7 +137,7 @@ pub fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
 }
 
 /// That our check finds nothing wrong with `fs`.
-pub fn clean(fs: &FileSystem, what: &str) {
+pub(crate) fn clean(fs: &FileSystem, what: &str) {
     let mut found = Vec::new();
     let summary = fs.check(&mut |event| {
         if let Event::Found(finding) = event {
@@ -149,16 +149,16 @@ pub fn clean(fs: &FileSystem, what: &str) {
 }
 
 /// Options of mounts for writing, with a small cache, and with nothing done that was not asked for.
-pub fn writable() -> MountOptions {
+pub(crate) fn writable() -> MountOptions {
     MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() }
 }
 
 /// A file system that the kernel has mounted, until it is dropped.
-pub struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     /// `None`, said so, if this may not be done or cannot be.
-    pub fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
+    pub(crate) fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("loop,{options}");
         let args = ["-t", "ext4", "-o", &options, image.to_str().unwrap(), at.to_str().unwrap()];
@@ -171,7 +171,7 @@ impl Mounted {
     }
 
     /// Everything is in the journal, if not in its place.
-    pub fn sync(&self) {
+    pub(crate) fn sync(&self) {
         run("sync", &["-f", self.0.to_str().unwrap()]);
     }
 }
@@ -191,7 +191,7 @@ impl Drop for Mounted {
 }
 
 /// The names in directory `ino`, with their inodes, and that each is found on its own.
-pub fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
+pub(crate) fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
     let dir = volume.linked_inode(ino).unwrap();
     let mut found = BTreeMap::new();
     let mut cookie = 0;
@@ -213,7 +213,7 @@ pub fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
 }
 
 /// The content of a file, block by block.
-pub fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
+pub(crate) fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
     let block_bytes = volume.block_bytes() as u64;
     let mut content = vec![0; inode.size() as usize];
     let mut logical = 0_u64;

@@ -1,8 +1,8 @@
 //! What the tests of the driver against the stepped SSD share.
 #![allow(dead_code)]
 
-pub mod port;
-pub mod rig;
+pub(crate) mod port;
+pub(crate) mod rig;
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use meantime::nvme::{Controller, ControllerOptions};
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
 /// Deadlines short enough that a lost completion costs little virtual time.
-pub fn quick() -> ControllerOptions {
+pub(crate) fn quick() -> ControllerOptions {
     ControllerOptions {
         io_timeout_ns: 2_000_000,
         abort_grace_ns: 200_000,
@@ -22,12 +22,16 @@ pub fn quick() -> ControllerOptions {
 }
 
 /// The same, with nothing repeated: what the caller sees is what the device did the first time.
-pub fn quick_once() -> ControllerOptions {
+pub(crate) fn quick_once() -> ControllerOptions {
     ControllerOptions { retries: 0, ..quick() }
 }
 
 /// A stepped SSD and a driver on it.
-pub fn stepped(config: SsdConfig, options: ControllerOptions, seed: u64) -> (SteppedSsd, Arc<Controller>) {
+pub(crate) fn stepped(
+    config: SsdConfig,
+    options: ControllerOptions,
+    seed: u64,
+) -> (SteppedSsd, Arc<Controller>) {
     let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
     let ssd = SteppedSsd::new(config, medium, seed).expect("a valid configuration");
     // SAFETY: the port has no other user.
@@ -37,20 +41,20 @@ pub fn stepped(config: SsdConfig, options: ControllerOptions, seed: u64) -> (Ste
 }
 
 /// Namespace 1 of `controller`.
-pub fn device(controller: &Arc<Controller>) -> NvmeDevice {
+pub(crate) fn device(controller: &Arc<Controller>) -> NvmeDevice {
     NvmeDevice::new(Arc::clone(controller), 1, "stepped".into()).expect("namespace 1")
 }
 
 /// The number that the environment has for `name`, if any.
-pub fn setting(name: &str) -> Option<u64> {
+pub(crate) fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
 }
 
 /// SplitMix64: small, and good enough to choose by.
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,11 +63,11 @@ impl Rng {
     }
 
     /// 0 to `n` − 1.
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }

@@ -12,7 +12,7 @@ type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
 /// What a [`MeddlingPort`] has seen, and what it is to do.
 #[derive(Default)]
-pub struct Meddling {
+pub(crate) struct Meddling {
     /// Mappings are not taken back: an IOMMU that failed.
     pub refuses_unmap: AtomicBool,
     /// How often somebody slept, and for how long together in ns.
@@ -34,29 +34,29 @@ fn run(hook: &Hook) {
 
 impl Meddling {
     /// Does `action` when CC.EN is next cleared, before the SSD hears of it.
-    pub fn on_disable(&self, action: impl FnOnce() + Send + 'static) {
+    pub(crate) fn on_disable(&self, action: impl FnOnce() + Send + 'static) {
         *self.on_disable.lock().expect("not poisoned") = Some(Box::new(action));
     }
 
     /// Does `action` when somebody next sleeps, as another thread might meanwhile.
-    pub fn on_sleep(&self, action: impl FnOnce() + Send + 'static) {
+    pub(crate) fn on_sleep(&self, action: impl FnOnce() + Send + 'static) {
         *self.on_sleep.lock().expect("not poisoned") = Some(Box::new(action));
     }
 
     /// Mappings of DMA memory that still exist in this process.
-    pub fn mappings_alive(&self) -> usize {
+    pub(crate) fn mappings_alive(&self) -> usize {
         let mapped = self.mapped.lock().expect("not poisoned");
         mapped.iter().filter(|region| region.strong_count() > 0).count()
     }
 }
 
-pub struct MeddlingPort {
+pub(crate) struct MeddlingPort {
     inner: Arc<dyn SoftPort>,
     meddling: Arc<Meddling>,
 }
 
 impl MeddlingPort {
-    pub fn new(inner: Arc<dyn SoftPort>) -> (Arc<Self>, Arc<Meddling>) {
+    pub(crate) fn new(inner: Arc<dyn SoftPort>) -> (Arc<Self>, Arc<Meddling>) {
         let meddling = Arc::<Meddling>::default();
         (Arc::new(Self { inner, meddling: Arc::clone(&meddling) }), meddling)
     }

@@ -15,21 +15,21 @@ use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
 use super::port::{Meddling, MeddlingPort};
 use super::{Rng, device, quick, quick_once};
 
-pub const US: u64 = 1_000;
-pub const MS: u64 = 1_000_000;
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// An SSD of 4 MiB with blocks of 512 bytes and the service times of `model`.
-pub fn ssd(model: &str) -> SsdConfig {
+pub(crate) fn ssd(model: &str) -> SsdConfig {
     let model = Model::named(model).expect("a built-in model");
     SsdConfig { model, ..SsdConfig::with_namespace(4 << 20, 512) }
 }
 
 /// Deadlines as in [`quick`], but for that of an I/O.
-pub fn rig_options(io_timeout_ns: u64) -> ControllerOptions {
+pub(crate) fn rig_options(io_timeout_ns: u64) -> ControllerOptions {
     ControllerOptions { io_timeout_ns, ..quick() }
 }
 
-pub struct Rig {
+pub(crate) struct Rig {
     pub ssd: SteppedSsd,
     pub controller: Arc<Controller>,
     pub device: NvmeDevice,
@@ -37,16 +37,16 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(config: SsdConfig) -> Self {
+    pub(crate) fn new(config: SsdConfig) -> Self {
         Self::with(config, quick())
     }
 
     /// The same, with nothing repeated.
-    pub fn once(config: SsdConfig) -> Self {
+    pub(crate) fn once(config: SsdConfig) -> Self {
         Self::with(config, quick_once())
     }
 
-    pub fn with(config: SsdConfig, options: ControllerOptions) -> Self {
+    pub(crate) fn with(config: SsdConfig, options: ControllerOptions) -> Self {
         let (ssd, meddling, opened) = open(config, options, |_| {});
         let controller = opened.expect("the controller comes up");
         let device = device(&controller);
@@ -54,7 +54,7 @@ impl Rig {
     }
 
     /// A channel that polls, with an interrupt beside.
-    pub fn channel(&self, depth: u16) -> NvmeChannel {
+    pub(crate) fn channel(&self, depth: u16) -> NvmeChannel {
         let options = ChannelOptions {
             depth,
             policy: Policy::Poll,
@@ -65,7 +65,7 @@ impl Rig {
     }
 
     /// Starts `request`, to whose commands – and to no others – happens what `plan` says.
-    pub fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
+    pub(crate) fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
         self.ssd.set_faults(plan);
         let ticket = channel.submit(request).expect("room");
         // Fetched now, at the present time.
@@ -75,7 +75,7 @@ impl Rig {
     }
 
     /// What `action` gives, and how much virtual time it took in ns.
-    pub fn timed<T>(&self, action: impl FnOnce() -> T) -> (T, u64) {
+    pub(crate) fn timed<T>(&self, action: impl FnOnce() -> T) -> (T, u64) {
         let start_ns = self.ssd.peek_ns();
         let result = action();
         (result, self.ssd.peek_ns() - start_ns)
@@ -83,7 +83,7 @@ impl Rig {
 }
 
 /// A stepped SSD, prepared by `prepare`, and what came of enabling it.
-pub fn open(
+pub(crate) fn open(
     config: SsdConfig,
     options: ControllerOptions,
     prepare: impl FnOnce(&SteppedSsd),
@@ -98,23 +98,23 @@ pub fn open(
     (ssd, meddling, opened)
 }
 
-pub const ALWAYS: u32 = 1_000_000;
+pub(crate) const ALWAYS: u32 = 1_000_000;
 
 /// Completions that never come.
-pub const LOST: FaultPlan = FaultPlan { lose_completion_ppm: ALWAYS, ..FaultPlan::NONE };
+pub(crate) const LOST: FaultPlan = FaultPlan { lose_completion_ppm: ALWAYS, ..FaultPlan::NONE };
 
 /// Completions that come `late_by_ns` late.
-pub const fn late(late_by_ns: u64) -> FaultPlan {
+pub(crate) const fn late(late_by_ns: u64) -> FaultPlan {
     FaultPlan { late_completion_ppm: ALWAYS, late_by_ns, ..FaultPlan::NONE }
 }
 
 /// Why it failed.
-pub fn kind(done: &Done) -> CommandError {
+pub(crate) fn kind(done: &Done) -> CommandError {
     done.result.expect_err("it should have failed").kind
 }
 
 /// Fills `buf` with what version `version` of the blocks from `lba` on holds; each block differently.
-pub fn fill(buf: &mut [u8], block_bytes: usize, lba: u64, version: u64) {
+pub(crate) fn fill(buf: &mut [u8], block_bytes: usize, lba: u64, version: u64) {
     for (lba, block) in (lba..).zip(buf.chunks_exact_mut(block_bytes)) {
         let mut rng = Rng(lba << 32 ^ version);
         block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next().to_le_bytes()));
@@ -126,7 +126,7 @@ fn block_bytes(channel: &impl BlockChannel) -> usize {
 }
 
 /// A request that writes version `version` to `lbas`.
-pub fn write_of(channel: &impl BlockChannel, lbas: Range<u64>, version: u64) -> Request {
+pub(crate) fn write_of(channel: &impl BlockChannel, lbas: Range<u64>, version: u64) -> Request {
     let block_bytes = block_bytes(channel);
     let mut buf = channel.alloc((lbas.end - lbas.start) as usize * block_bytes).expect("memory");
     fill(&mut buf, block_bytes, lbas.start, version);
@@ -134,7 +134,7 @@ pub fn write_of(channel: &impl BlockChannel, lbas: Range<u64>, version: u64) -> 
 }
 
 /// A request that reads `lbas`.
-pub fn read_of(channel: &impl BlockChannel, lbas: Range<u64>) -> Request {
+pub(crate) fn read_of(channel: &impl BlockChannel, lbas: Range<u64>) -> Request {
     let bytes = (lbas.end - lbas.start) as usize * block_bytes(channel);
     let mut buf = channel.alloc(bytes).expect("memory");
     // No block holds this, so that what was not read shows.
@@ -142,14 +142,14 @@ pub fn read_of(channel: &impl BlockChannel, lbas: Range<u64>) -> Request {
     Request::read(lbas.start, buf)
 }
 
-pub fn put(channel: &mut impl BlockChannel, lbas: Range<u64>, version: u64) {
+pub(crate) fn put(channel: &mut impl BlockChannel, lbas: Range<u64>, version: u64) {
     let request = write_of(channel, lbas, version);
     let ticket = channel.submit(request).expect("room");
     channel.wait(ticket).result.expect("written");
 }
 
 /// Panics unless `lbas` hold version `version`; version 0 is zeroes.
-pub fn verify(channel: &mut impl BlockChannel, lbas: Range<u64>, version: u64) {
+pub(crate) fn verify(channel: &mut impl BlockChannel, lbas: Range<u64>, version: u64) {
     let request = read_of(channel, lbas.clone());
     let ticket = channel.submit(request).expect("room");
     let done = channel.wait(ticket);
@@ -158,7 +158,7 @@ pub fn verify(channel: &mut impl BlockChannel, lbas: Range<u64>, version: u64) {
 }
 
 /// Panics unless `buf` is version `version` of the blocks from `lba` on.
-pub fn holds(buf: &[u8], block_bytes: usize, lba: u64, version: u64) {
+pub(crate) fn holds(buf: &[u8], block_bytes: usize, lba: u64, version: u64) {
     let mut expected = vec![0; buf.len()];
     if version > 0 {
         fill(&mut expected, block_bytes, lba, version);
@@ -168,7 +168,7 @@ pub fn holds(buf: &[u8], block_bytes: usize, lba: u64, version: u64) {
 }
 
 /// Runs the test `name` once more in a process of its own, made by `prepare`; true in that process.
-pub fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> bool {
+pub(crate) fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> bool {
     const MARK: &str = "MEANTIME_IN_OWN_PROCESS";
     if std::env::var_os(MARK).is_some() {
         return true;
@@ -185,22 +185,22 @@ pub fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> bool {
 }
 
 /// A command is found overdue by then: its deadline, counted from a first look; looks are an eighth of it apart.
-pub const OVERDUE_NS: u64 = 2 * MS + MS / 2;
+pub(crate) const OVERDUE_NS: u64 = 2 * MS + MS / 2;
 /// `abort_grace` and what it takes to notice its end.
-pub const GRACE_NS: u64 = MS / 4;
+pub(crate) const GRACE_NS: u64 = MS / 4;
 
-pub fn in_flight_lost(rig: &Rig, channel: &mut NvmeChannel, lba: u64) -> Ticket {
+pub(crate) fn in_flight_lost(rig: &Rig, channel: &mut NvmeChannel, lba: u64) -> Ticket {
     let request = read_of(channel, lba..lba + 1);
     rig.doomed(LOST, channel, request)
 }
 
-pub fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns: u64) -> Ticket {
+pub(crate) fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns: u64) -> Ticket {
     let request = read_of(channel, lba..lba + 1);
     rig.doomed(late(late_by_ns), channel, request)
 }
 
 /// Everything the rig has lent came back, but for what the channels' own rings take.
-pub fn nothing_leaks(rig: Rig, channels: Vec<NvmeChannel>, allocated_before: usize) {
+pub(crate) fn nothing_leaks(rig: Rig, channels: Vec<NvmeChannel>, allocated_before: usize) {
     drop(channels);
     // When the controller was given up its admin queue has gone as well.
     assert!(rig.device.heap().allocated_bytes() <= allocated_before);

@@ -20,7 +20,7 @@ use crate::tree::Tree;
 
 /// How much is looked at.
 #[derive(Debug, Clone, Copy)]
-pub struct Effort {
+pub(crate) struct Effort {
     /// States of one cut, at most.
     pub per_cut: u64,
     /// States of a run, at most.
@@ -35,7 +35,7 @@ pub struct Effort {
 const THOROUGH: u64 = 16;
 
 /// A test's violations, and how far it is.
-pub struct Campaign {
+pub(crate) struct Campaign {
     name: &'static str,
     pub tally: Tally,
     /// States that were begun: says which one the kernel mounts.
@@ -46,7 +46,7 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         let (begun, told) = (Instant::now(), AtomicU64::new(0));
         Self {
             name,
@@ -59,7 +59,7 @@ impl Campaign {
     }
 
     /// Looks at a run; whether to go on.
-    pub fn look(
+    pub(crate) fn look(
         &self,
         run: Result<Run, Violation>,
         config: &Config,
@@ -91,7 +91,7 @@ impl Campaign {
         violations.len() < 10
     }
 
-    pub fn violations(&self) -> Vec<Violation> {
+    pub(crate) fn violations(&self) -> Vec<Violation> {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -99,7 +99,7 @@ impl Campaign {
     ///
     /// # Panics
     /// There were violations.
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         println!("{}: {} s, {}", self.name, self.begun.elapsed().as_secs(), self.tally.line());
         println!("{}", self.tally.table());
         let violations = self.violations();
@@ -348,7 +348,7 @@ impl Look<'_> {
 }
 
 /// What is left at the end of a workload and a clean unmount.
-pub fn clean_end(place: &mut Place, base: &Base, config: &Config, ops: &[Op]) -> Result<(), String> {
+pub(crate) fn clean_end(place: &mut Place, base: &Base, config: &Config, ops: &[Op]) -> Result<(), String> {
     place.load(base);
     let attached = attach(place.medium(), &Config { model: "null", ..*config }, 1);
     let fs = meantime::ext4::FileSystem::mount(attached.device(), &config.mount_options())
@@ -370,7 +370,7 @@ pub fn clean_end(place: &mut Place, base: &Base, config: &Config, ops: &[Op]) ->
 }
 
 /// The tree of `bytes` after e2fsck's recovery.
-pub fn recovered_by_e2fsck(place: &mut Place, base: &Base, config: &Config) -> Result<Tree, String> {
+pub(crate) fn recovered_by_e2fsck(place: &mut Place, base: &Base, config: &Config) -> Result<Tree, String> {
     place.load(base);
     let (code, said) = e2fsck(place.image(), "-fp");
     if code > 1 {

@@ -19,7 +19,7 @@ use crate::ops::BEGINNING;
 
 /// What kind of device and mount.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Config {
+pub(crate) struct Config {
     pub block_bytes: usize,
     pub lba_bytes: u32,
     /// With a volatile write cache.
@@ -40,7 +40,7 @@ pub struct Config {
 }
 
 impl Config {
-    pub const PLAIN: Self = Self {
+    pub(crate) const PLAIN: Self = Self {
         block_bytes: 4096,
         lba_bytes: 4096,
         volatile: false,
@@ -54,20 +54,20 @@ impl Config {
         features: "",
     };
 
-    pub fn cut(&self) -> CutOptions {
+    pub(crate) fn cut(&self) -> CutOptions {
         CutOptions { volatile: self.volatile, unit_bytes: self.unit_bytes, ..CutOptions::default() }
     }
 
     /// Whether there are fast commits: they are wanted, and neither made without checksums, which e2fsck 1.47.0 gets wrong, nor by a thread of the journal's.
-    pub fn makes_fast_commits(&self) -> bool {
+    pub(crate) fn makes_fast_commits(&self) -> bool {
         self.fast_commit && self.commit_overlap.direct && !self.features.contains("^metadata_csum")
     }
 
-    pub fn has_orphan_file(&self) -> bool {
+    pub(crate) fn has_orphan_file(&self) -> bool {
         self.features.contains("orphan_file")
     }
 
-    pub fn mount_options(&self) -> MountOptions {
+    pub(crate) fn mount_options(&self) -> MountOptions {
         MountOptions {
             write: true,
             background: false,
@@ -83,17 +83,17 @@ impl Config {
     }
 
     /// For a mount that only recovers, and is read: with little memory, which costs time.
-    pub fn recovery_options(&self, write: bool) -> MountOptions {
+    pub(crate) fn recovery_options(&self, write: bool) -> MountOptions {
         MountOptions { write, cache_bytes: 1 << 20, channels: 1, ..self.mount_options() }
     }
 }
 
 /// What blocks hold that nobody has written to.
-pub const STALE: u8 = 0xDB;
+pub(crate) const STALE: u8 = 0xDB;
 
 /// A file system as e2fsprogs made it.
 #[derive(Default)]
-pub struct Base {
+pub(crate) struct Base {
     pub bytes: Vec<u8>,
     /// Where the log's blocks are, without the journal's superblock; and where that is.
     pub log: Vec<Range<usize>>,
@@ -122,7 +122,7 @@ impl Base {
 }
 
 /// A new file system with what is there in the beginning, on blocks full of [`STALE`]; `None` without e2fsprogs.
-pub fn make(config: &Config, roots: &[&str]) -> Option<Base> {
+pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     for sub in roots {
@@ -164,20 +164,20 @@ pub fn make(config: &Config, roots: &[&str]) -> Option<Base> {
 }
 
 /// An SSD with our driver.
-pub struct Attached {
+pub(crate) struct Attached {
     pub ssd: SteppedSsd,
     controller: Arc<Controller>,
 }
 
 impl Attached {
     /// The device; as often as one likes.
-    pub fn device(&self) -> Device {
+    pub(crate) fn device(&self) -> Device {
         Device::Nvme(NvmeDevice::new(Arc::clone(&self.controller), 1, "stepped".into()).unwrap())
     }
 }
 
 /// An SSD of `config` on `medium`, with our driver.
-pub fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
+pub(crate) fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
     let ssd_config = SsdConfig {
         model: Model::named(config.model).unwrap(),
         volatile_write_cache: config.volatile,
@@ -192,7 +192,7 @@ pub fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
 }
 
 /// The same with what costs no time, mounted as `options` say.
-pub fn mounted(
+pub(crate) fn mounted(
     medium: Medium,
     config: &Config,
     options: &MountOptions,
@@ -203,7 +203,7 @@ pub fn mounted(
 }
 
 /// Runs e2fsck on `image`; its exit status and what it said beside its phases and figures.
-pub fn e2fsck(image: &Path, flags: &str) -> (i32, Vec<String>) {
+pub(crate) fn e2fsck(image: &Path, flags: &str) -> (i32, Vec<String>) {
     // Its clock is a few ms behind the one that gives us times: what was written at the end of a second would be in its future.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 1;
     let mut command = Command::new("e2fsck");

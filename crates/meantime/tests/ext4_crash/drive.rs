@@ -11,7 +11,7 @@ use crate::model::{Fail, Model, content, target, value};
 use crate::ops::Op;
 
 /// Our file system, below directory `root`.
-pub struct Ours<'a> {
+pub(crate) struct Ours<'a> {
     pub fs: &'a FileSystem,
     pub root: &'a str,
 }
@@ -19,7 +19,7 @@ pub struct Ours<'a> {
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
 /// `error` in the model's words; `None`: the model knows of none like it.
-pub fn failed(error: &Error) -> Option<Fail> {
+pub(crate) fn failed(error: &Error) -> Option<Fail> {
     match error {
         Error::NotFound => Some(Fail::NotFound),
         Error::Exists => Some(Fail::Exists),
@@ -68,7 +68,7 @@ impl Ours<'_> {
     }
 
     /// Does `op` with the identity that `model` has for it. Whether it could be done.
-    pub fn apply(&self, op: &Op, model: &Model) -> Result<(), Error> {
+    pub(crate) fn apply(&self, op: &Op, model: &Model) -> Result<(), Error> {
         let fs = self.fs;
         let id = model.next_id();
         match *op {
@@ -177,12 +177,12 @@ impl Ours<'_> {
 }
 
 /// The kernel's, mounted at `root`: to see whether the model is right.
-pub struct Kernels<'a> {
+pub(crate) struct Kernels<'a> {
     pub root: &'a Path,
 }
 
 impl Kernels<'_> {
-    pub fn apply(&self, op: &Op, model: &Model) -> std::io::Result<()> {
+    pub(crate) fn apply(&self, op: &Op, model: &Model) -> std::io::Result<()> {
         use std::fs;
         use std::io::{Error as IoError, ErrorKind};
         use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};

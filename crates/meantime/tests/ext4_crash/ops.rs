@@ -5,11 +5,11 @@ use std::fmt;
 use crate::common::Rng;
 
 /// A path below the workload's own root.
-pub type Name = &'static str;
+pub(crate) type Name = &'static str;
 
 /// One operation. Offsets and lengths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
+pub(crate) enum Op {
     Create(Name),
     Mkdir(Name),
     Symlink(Name),
@@ -47,12 +47,12 @@ pub enum Op {
 
 impl Op {
     /// Whether it does nothing but make durable what others did.
-    pub fn is_sync(&self) -> bool {
+    pub(crate) fn is_sync(&self) -> bool {
         matches!(self, Op::Fsync(_) | Op::Fdatasync(_) | Op::Sync | Op::Step)
     }
 
     /// Whether it changes no names, and no attributes.
-    pub fn is_on_data(&self) -> bool {
+    pub(crate) fn is_on_data(&self) -> bool {
         use Op::*;
         let is_write = matches!(self, Write(..) | Append(..) | Direct(..) | WriteSync(..) | Truncate(..));
         let is_room = matches!(self, Punch(..) | Zero(..) | Keep(..) | Extend(..));
@@ -61,7 +61,7 @@ impl Op {
 }
 
 /// A sequence, for messages.
-pub struct Shown<'a>(pub &'a [Op]);
+pub(crate) struct Shown<'a>(pub &'a [Op]);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,11 +73,11 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// What is there in the beginning: files with their sizes, directories with `None`.
-pub const BEGINNING: [(Name, Option<u64>); 4] =
+pub(crate) const BEGINNING: [(Name, Option<u64>); 4] =
     [("a", Some(6000)), ("d", None), ("d/a", Some(12_288)), ("d/s", Some(10))];
 
 /// Every operation that the exhaustive sequences are made of.
-pub fn alphabet() -> Vec<Op> {
+pub(crate) fn alphabet() -> Vec<Op> {
     use Op::*;
     vec![
         Create("b"),
@@ -123,7 +123,7 @@ const FILES: [Name; 9] = ["a", "b", "c", "d/a", "d/b", "d/s", "e/a", "e/b", "d/f
 const DIRECTORIES: [Name; 4] = ["d", "e", "d/f", "e/f"];
 
 /// A random operation; `heavy`: with many bytes now and then.
-pub fn random(rng: &mut Rng, heavy: bool) -> Op {
+pub(crate) fn random(rng: &mut Rng, heavy: bool) -> Op {
     use Op::*;
     let file = |rng: &mut Rng| FILES[rng.below(FILES.len() as u64) as usize];
     let directory = |rng: &mut Rng| DIRECTORIES[rng.below(DIRECTORIES.len() as u64) as usize];

@@ -19,7 +19,7 @@ const PAGE_BYTES: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One worker's image, in memory if there is such a directory.
-pub struct Place {
+pub(crate) struct Place {
     dir: tempfile::TempDir,
     image: PathBuf,
     file: File,
@@ -35,7 +35,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let image = dir.path().join("image");
         let file = File::options().read(true).write(true).create_new(true).open(&image).unwrap();
@@ -43,17 +43,17 @@ impl Place {
         Self { dir, image, file, base, base_hash: 0, dirty, scratch, log, journal: 0 }
     }
 
-    pub fn image(&self) -> &Path {
+    pub(crate) fn image(&self) -> &Path {
         &self.image
     }
 
     /// Another file beside it.
-    pub fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Has the image hold what `base` has.
-    pub fn load(&mut self, base: &Base) {
+    pub(crate) fn load(&mut self, base: &Base) {
         self.file.set_len(base.bytes.len() as u64).unwrap();
         self.file.write_all_at(&base.bytes, 0).unwrap();
         self.log.clone_from(&base.log);
@@ -63,7 +63,7 @@ impl Place {
     }
 
     /// The image as an SSD's medium.
-    pub fn medium(&self) -> Medium {
+    pub(crate) fn medium(&self) -> Medium {
         // A process that another thread is just starting has the lock of the SSD before for a moment.
         let begun = Instant::now();
         loop {
@@ -75,7 +75,7 @@ impl Place {
     }
 
     /// From now on the image as it is, is what states are of.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         let bytes = self.file.metadata().unwrap().len() as usize;
         self.base.resize(bytes, 0);
         self.file.read_exact_at(&mut self.base, 0).unwrap();
@@ -84,12 +84,12 @@ impl Place {
         self.dirty.clear();
     }
 
-    pub fn base(&self) -> &[u8] {
+    pub(crate) fn base(&self) -> &[u8] {
         &self.base
     }
 
     /// One number for all of a state's content.
-    pub fn hash(&self, state: &State) -> u64 {
+    pub(crate) fn hash(&self, state: &State) -> u64 {
         self.base_hash.wrapping_add(state.hash())
     }
 
@@ -98,14 +98,14 @@ impl Place {
     }
 
     /// What `history` tells of was written to the image.
-    pub fn wrote(&mut self, history: &History) {
+    pub(crate) fn wrote(&mut self, history: &History) {
         for write in history.writes() {
             self.dirty.extend(Self::pages(write.offset, write.data.len()));
         }
     }
 
     /// Has the image hold these states, one upon the other.
-    pub fn put(&mut self, states: &[&State]) {
+    pub(crate) fn put(&mut self, states: &[&State]) {
         for page in std::mem::take(&mut self.dirty) {
             let at = page * PAGE_BYTES;
             self.file.write_all_at(&self.base[at..at + PAGE_BYTES], at as u64).unwrap();
@@ -117,7 +117,7 @@ impl Place {
     }
 
     /// Another program has written to the image: finds out where, beside the log or (`log`) in there as well.
-    pub fn find_changes(&mut self, log: bool) {
+    pub(crate) fn find_changes(&mut self, log: bool) {
         self.scratch.resize(self.base.len(), 0);
         let all = 0..self.base.len();
         let mut kept: Vec<Range<usize>> = Vec::new();
@@ -145,18 +145,18 @@ impl Place {
     }
 
     /// All of the image may have changed.
-    pub fn spoil(&mut self) {
+    pub(crate) fn spoil(&mut self) {
         self.dirty.extend(0..self.base.len() / PAGE_BYTES);
     }
 
     /// The image.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         std::fs::read(&self.image).unwrap()
     }
 
     /// One number for what a check of the image, whose log is empty, looks at: all but what the log's blocks still hold, and the times and counts in the
     /// superblock and the number in the journal's, which say nothing of anything else. Two images with the same one are as good as each other.
-    pub fn fingerprint(&self) -> u64 {
+    pub(crate) fn fingerprint(&self) -> u64 {
         let mut sum = 0_u64;
         let special = [0, self.journal / PAGE_BYTES];
         for page in self.dirty.iter().copied().chain(special).collect::<BTreeSet<_>>() {

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 /// A value for every number, the same for long stretches.
 #[derive(Debug, Clone)]
-pub struct Ranges<T>(BTreeMap<u64, T>);
+pub(crate) struct Ranges<T>(BTreeMap<u64, T>);
 
 impl<T: Clone> Ranges<T> {
     /// `value` everywhere.
-    pub fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(BTreeMap::from([(0, value)]))
     }
 
@@ -21,7 +21,7 @@ impl<T: Clone> Ranges<T> {
     }
 
     /// Changes what is in `range`.
-    pub fn change(&mut self, range: Range<u64>, mut change: impl FnMut(&mut T)) {
+    pub(crate) fn change(&mut self, range: Range<u64>, mut change: impl FnMut(&mut T)) {
         if range.is_empty() {
             return;
         }
@@ -31,7 +31,7 @@ impl<T: Clone> Ranges<T> {
     }
 
     /// `value` in all of `range`.
-    pub fn set(&mut self, range: Range<u64>, value: T) {
+    pub(crate) fn set(&mut self, range: Range<u64>, value: T) {
         if range.is_empty() {
             return;
         }
@@ -45,7 +45,7 @@ impl<T: Clone> Ranges<T> {
     }
 
     /// The stretches of `range`, in order.
-    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &T)> + '_ {
+    pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &T)> + '_ {
         let ends = self.0.keys().skip(1).copied().chain([u64::MAX]);
         let all = self.0.iter().zip(ends).map(|((begin, value), end)| (*begin..end, value));
         all.filter_map(move |(piece, value)| {

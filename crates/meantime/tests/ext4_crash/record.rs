@@ -14,7 +14,7 @@ use crate::place::Place;
 use crate::recovery::{Kind, Violation};
 
 /// One thread's operations, on a tree of its own.
-pub struct Script<'a> {
+pub(crate) struct Script<'a> {
     pub root: &'a str,
     /// Done before recording begins, and synced.
     pub warm: Vec<Op>,
@@ -28,7 +28,7 @@ type Marks = Vec<(usize, usize)>;
 const NEVER: usize = usize::MAX;
 
 /// What was recorded.
-pub struct Run {
+pub(crate) struct Run {
     pub history: History,
     pub tracks: Vec<Track>,
     pub config: Config,
@@ -37,7 +37,7 @@ pub struct Run {
     pub failed: bool,
 }
 
-pub struct Track {
+pub(crate) struct Track {
     pub root: String,
     pub model: Model,
     /// How many operations were done before recording began.
@@ -50,7 +50,7 @@ fn workload(why: impl Into<String>) -> Violation {
 }
 
 /// Why a call failed.
-pub struct Failed {
+pub(crate) struct Failed {
     /// In the model's words; `None`: for a reason that it knows nothing of.
     fail: Option<Fail>,
     text: String,
@@ -69,7 +69,7 @@ impl From<String> for Failed {
 }
 
 /// The model and the file system must be of one mind, of why something cannot be done as well.
-pub fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> Result<(), String> {
+pub(crate) fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> Result<(), String> {
     let number = model.len() + 1;
     match (model.apply(op), done) {
         (Ok(()), Ok(())) => Ok(()),
@@ -83,7 +83,7 @@ pub fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> Result<(
 }
 
 /// As [`record`]; a panic is a violation.
-pub fn run(
+pub(crate) fn run(
     place: &mut Place,
     base: &Base,
     config: &Config,

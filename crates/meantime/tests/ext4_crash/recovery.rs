@@ -15,7 +15,7 @@ use crate::tree::Tree;
 
 /// In what way a promise was not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Something that was synced is not there, or what never was there is: by the model.
     Broken,
     /// e2fsck finds something to mend.
@@ -29,31 +29,31 @@ pub enum Kind {
 }
 
 #[derive(Debug, Clone)]
-pub struct Violation {
+pub(crate) struct Violation {
     pub kind: Kind,
     pub why: String,
 }
 
 impl Violation {
-    pub fn new(kind: Kind, why: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: Kind, why: impl Into<String>) -> Self {
         Self { kind, why: why.into() }
     }
 
-    pub fn before(self, what: &str) -> Self {
+    pub(crate) fn before(self, what: &str) -> Self {
         Self { why: format!("{what}: {}", self.why), ..self }
     }
 }
 
 /// What was found out in a run already, by fingerprint: states come to few different things.
 #[derive(Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     ours: HashSet<u64>,
     theirs: HashMap<u64, Vec<Tree>>,
 }
 
 /// How a state is recovered.
 #[derive(Clone, Copy)]
-pub struct Task<'a> {
+pub(crate) struct Task<'a> {
     pub config: &'a Config,
     pub roots: &'a [&'a str],
     /// By the kernel, too.
@@ -72,7 +72,7 @@ fn trees(fs: &FileSystem, roots: &[&str]) -> Result<Vec<Tree>, Violation> {
 }
 
 /// That `e2fsck -fn` has nothing to say of `image`.
-pub fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
+pub(crate) fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
     let (code, said) = e2fsck(image, "-fn");
     if code == 0 && said.is_empty() {
         Ok(())
@@ -116,7 +116,7 @@ fn is_marked(error: &MountError) -> bool {
 }
 
 /// Recovered by us: mounted for writing, and unmounted. With what was written for it.
-pub fn ours(
+pub(crate) fn ours(
     place: &mut Place,
     task: &Task<'_>,
     model: &'static str,
@@ -152,7 +152,7 @@ fn same(ours: &[Tree], theirs: &[Tree], whose: &str) -> Result<(), Violation> {
 }
 
 /// Recovers what is `on` the run's base by everybody, who must come to the same trees: those. If that fails, the place is no more what it says it is.
-pub fn recover(
+pub(crate) fn recover(
     place: &mut Place,
     on: &[&State],
     task: &Task<'_>,
@@ -266,7 +266,7 @@ fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation
 }
 
 /// The trees that the kernel finds in the image; `None`: it cannot be mounted here.
-pub fn kernel(place: &Place, roots: &[&str]) -> Result<Option<Vec<Tree>>, Violation> {
+pub(crate) fn kernel(place: &Place, roots: &[&str]) -> Result<Option<Vec<Tree>>, Violation> {
     let at = place.beside("mnt");
     let Some(mounted) = crate::image::Mounted::new(place.image(), &at, "noatime") else {
         return Ok(None);

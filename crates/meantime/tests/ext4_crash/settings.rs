@@ -84,7 +84,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// Configurations in which each pair of settings occurs.
-pub fn covering() -> Vec<Config> {
+pub(crate) fn covering() -> Vec<Config> {
     rows().iter().map(config).collect()
 }
 

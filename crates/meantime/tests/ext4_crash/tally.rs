@@ -8,7 +8,7 @@ use crate::device::Config;
 
 /// One row of the table.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub runs: u64,
     pub cuts: u64,
     /// Different contents of the medium.
@@ -56,7 +56,7 @@ struct Known {
 
 /// Counters of a campaign.
 #[derive(Debug, Default)]
-pub struct Tally(Mutex<Known>);
+pub(crate) struct Tally(Mutex<Known>);
 
 impl Tally {
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -64,12 +64,12 @@ impl Tally {
     }
 
     /// Whether the state has not been looked at before, in whatever run.
-    pub fn is_new(&self, hash: u64) -> bool {
+    pub(crate) fn is_new(&self, hash: u64) -> bool {
         self.known().states.insert(hash)
     }
 
     /// Adds what was counted in a run on `config`; `what`: of which kind it was.
-    pub fn add(&self, config: &Config, what: &str, counts: &Counts) {
+    pub(crate) fn add(&self, config: &Config, what: &str, counts: &Counts) {
         let mut known = self.known();
         known.total.add(counts);
         for label in labels(config).into_iter().chain([format!("of {what}")]) {
@@ -78,18 +78,18 @@ impl Tally {
     }
 
     /// Distinct states so far.
-    pub fn states(&self) -> u64 {
+    pub(crate) fn states(&self) -> u64 {
         self.known().total.states
     }
 
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let Counts { runs, cuts, states, again, checks, kernel, torn, .. } = self.known().total;
         format!(
             "{runs} runs, {cuts} power cuts, {states} distinct states ({again} of them left by a cut during recovery), {checks} checks, {kernel} mounted by the kernel, {torn} with a torn superblock"
         )
     }
 
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let known = self.known();
         let width = known.rows.keys().map(String::len).max().unwrap_or(0).max(5);
         let mut text = format!(

@@ -9,7 +9,7 @@ use meantime::ext4::{Error, FileSystem, FileType};
 
 /// What an inode is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Directory,
     Symlink(Vec<u8>),
     File(Vec<u8>),
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inode {
+pub(crate) struct Inode {
     pub kind: Kind,
     pub mode: u16,
     pub links: u32,
@@ -27,7 +27,7 @@ pub struct Inode {
 
 /// All names below a root (which is ""), with their inodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tree {
+pub(crate) struct Tree {
     pub names: BTreeMap<String, u64>,
     pub inodes: BTreeMap<u64, Inode>,
 }
@@ -41,7 +41,7 @@ fn joined(above: &str, name: &str) -> String {
 
 impl Tree {
     /// What `fs` has below `root`.
-    pub fn ours(fs: &FileSystem, root: &str) -> Result<Self, Error> {
+    pub(crate) fn ours(fs: &FileSystem, root: &str) -> Result<Self, Error> {
         let mut tree = Self::default();
         let top = fs.resolve(&fs.root()?, Path::new("/").join(root), false)?;
         let mut nodes = vec![(String::new(), top)];
@@ -93,7 +93,7 @@ impl Tree {
     }
 
     /// What the kernel has below directory `root`.
-    pub fn kernels(root: &Path) -> std::io::Result<Self> {
+    pub(crate) fn kernels(root: &Path) -> std::io::Result<Self> {
         let mut tree = Self::default();
         let mut paths = vec![(String::new(), PathBuf::from(root))];
         while let Some((path, full)) = paths.pop() {
@@ -135,7 +135,7 @@ impl Tree {
     }
 
     /// Where two differ.
-    pub fn difference(&self, other: &Self) -> Option<String> {
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         if self.names != other.names {
             return Some(format!("names {:?} and {:?}", self.names, other.names));
         }

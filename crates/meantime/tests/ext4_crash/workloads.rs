@@ -22,12 +22,12 @@ const ROOTS: [&str; 3] = ["t0", "t1", "t2"];
 const TORN: Config = Config { unit_bytes: 512, lba_bytes: 512, ..Config::PLAIN };
 
 /// Whether `op` is to be done: all, or only those on data (`MEANTIME_CRASH_ONLY=data`).
-pub fn is_wanted(op: &Op) -> bool {
+pub(crate) fn is_wanted(op: &Op) -> bool {
     std::env::var("MEANTIME_CRASH_ONLY").as_deref() != Ok("data") || op.is_on_data()
 }
 
 /// As [`random`], wanted.
-pub fn wanted(rng: &mut Rng, heavy: bool) -> Op {
+pub(crate) fn wanted(rng: &mut Rng, heavy: bool) -> Op {
     loop {
         let op = random(rng, heavy);
         if is_wanted(&op) {
@@ -42,7 +42,7 @@ fn one(ops: Vec<Op>) -> [Script<'static>; 1] {
 
 /// What comes before power may be cut, and what is done then: whole transactions until the log's end has
 /// come, and more of them, with fast commits between.
-pub fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
+pub(crate) fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     let turn = |n: u64| match n % 4 {
         0 => Op::Attribute("d/a", 700),
         2 => Op::RemoveAttribute("d/a"),
@@ -61,7 +61,7 @@ pub fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
 
 /// The same: files that have about as many extents as fit into an inode, or more, and a node of a tree
 /// where there was room before them; and blocks given to one file and another.
-pub fn spread(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
+pub(crate) fn spread(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     const FILES: [Name; 3] = ["a", "b", "c"];
     let (mut warm, mut next) = (vec![Op::Append("d/s", 40_000), Op::Sync], [0_u64; FILES.len()]);
     let mut apart = |file: usize| {
@@ -117,7 +117,7 @@ impl Made {
 }
 
 /// File systems of each configuration.
-pub struct Bases {
+pub(crate) struct Bases {
     alphabet: Vec<Op>,
     alone: Made,
     shared: Made,
@@ -127,7 +127,7 @@ pub struct Bases {
 
 impl Bases {
     /// `None` without e2fsprogs.
-    pub fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         if !image::tools() {
             return None;
         }
@@ -150,20 +150,20 @@ impl Bases {
     }
 
     /// How many pairs of operations there are.
-    pub fn pairs(&self) -> usize {
+    pub(crate) fn pairs(&self) -> usize {
         self.alphabet.len() * self.alphabet.len()
     }
 
-    pub fn settings(&self) -> usize {
+    pub(crate) fn settings(&self) -> usize {
         self.alone.all.len()
     }
 
-    pub fn some(&self, number: usize) -> (&Config, &Base) {
+    pub(crate) fn some(&self, number: usize) -> (&Config, &Base) {
         self.alone.some(number)
     }
 
     /// A pair of operations: beyond [`pairs`](Self::pairs) they come again, on another configuration each time.
-    pub fn pair(&self, campaign: &Campaign, place: &mut Place, number: usize) -> bool {
+    pub(crate) fn pair(&self, campaign: &Campaign, place: &mut Place, number: usize) -> bool {
         let (pair, round) = (number % self.pairs(), number / self.pairs());
         let (first, second) = (pair / self.alphabet.len(), pair % self.alphabet.len());
         let (config, base) = self.some(first * 5 + second + round);
@@ -174,7 +174,7 @@ impl Bases {
     }
 
     /// These operations, on configuration `number`.
-    pub fn fixed(&self, campaign: &Campaign, place: &mut Place, number: usize, ops: &[Op]) -> bool {
+    pub(crate) fn fixed(&self, campaign: &Campaign, place: &mut Place, number: usize, ops: &[Op]) -> bool {
         let (config, base) = self.some(number);
         let effort = Effort { per_cut: 12, per_run: 40, kernel: 0, again: 0 };
         let run = run(place, base, config, &one(ops.to_vec()), None, 3);
@@ -182,7 +182,7 @@ impl Bases {
     }
 
     /// A longer sequence, sometimes on a log that has come to its end.
-    pub fn sequence(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+    pub(crate) fn sequence(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed);
         let (config, base) = self.alone.any(&mut rng);
         // So many that the log comes to its end, or begins anew.
@@ -197,7 +197,7 @@ impl Bases {
     }
 
     /// Threads, each on a tree of its own, that share commits.
-    pub fn threads(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+    pub(crate) fn threads(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x7472_6565);
         let (config, base) = self.shared.any(&mut rng);
         let script = |root: &&'static str| {
@@ -215,7 +215,7 @@ impl Bases {
 
     /// Fast commits where e2fsck is easily led astray: in a log whose end has come, and of files whose
     /// trees have left their inodes, or are about to.
-    pub fn astray(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+    pub(crate) fn astray(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x7374_7261);
         let (config, base) = self.fast.any(&mut rng);
         let (warm, ops) = if rng.one_in(3) { coming_round(&mut rng) } else { spread(&mut rng) };
@@ -225,7 +225,7 @@ impl Bases {
     }
 
     /// Fast commits: every other operation is a sync of something, so that what can be said is, one after another.
-    pub fn fast(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+    pub(crate) fn fast(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x6661_7374);
         let (config, base) = self.fast.any(&mut rng);
         let one = |n: u64, rng: &mut Rng| match n % 2 {
@@ -241,7 +241,7 @@ impl Bases {
     }
 
     /// A write or a flush that fails: once, from then on, or so that it succeeds when it is tried again.
-    pub fn failing(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+    pub(crate) fn failing(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x6661_696C);
         let (config, base) = self.alone.any(&mut rng);
         let flush = config.volatile && rng.one_in(3);
@@ -266,7 +266,7 @@ impl Bases {
     }
 
     /// A device whose atomic unit is smaller than the superblock.
-    pub fn torn(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
+    pub(crate) fn torn(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x746F_726E);
         let (config, base) = self.torn.any(&mut rng);
         let mut ops: Vec<Op> = (0..2 + rng.below(4)).map(|_| wanted(&mut rng, false)).collect();

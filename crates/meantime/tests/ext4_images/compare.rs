@@ -18,7 +18,7 @@ use crate::kernel;
 
 /// What was compared.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     pub images: u64,
     pub recovered: u64,
     pub names: u64,
@@ -30,7 +30,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.images += other.images;
         self.recovered += other.recovered;
         self.names += other.names;
@@ -43,7 +43,7 @@ impl Tally {
 }
 
 /// Our mount of `image`, with options that `rng` draws.
-pub fn mount(image: &Path, rng: &mut Rng) -> Result<FileSystem, MountError> {
+pub(crate) fn mount(image: &Path, rng: &mut Rng) -> Result<FileSystem, MountError> {
     let uri = format!("file:{}?model=null", image.display());
     let device = open(&uri, &OpenOptions::default()).expect("the image is a device");
     let bits = rng.next();
@@ -65,7 +65,7 @@ pub fn mount(image: &Path, rng: &mut Rng) -> Result<FileSystem, MountError> {
 }
 
 /// That our check finds nothing wrong with what the kernel made.
-pub fn check(fs: &FileSystem) {
+pub(crate) fn check(fs: &FileSystem) {
     let mut found = Vec::new();
     let summary = fs.check(&mut |event| {
         if let Event::Found(finding) = event {
@@ -77,7 +77,7 @@ pub fn check(fs: &FileSystem) {
 }
 
 /// A walk over both.
-pub struct Comparison<'a> {
+pub(crate) struct Comparison<'a> {
     ours: &'a FileSystem,
     /// Where the kernel's mount is.
     root: &'a Path,
@@ -88,12 +88,12 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub fn new(ours: &'a FileSystem, root: &'a Path, rng: &'a mut Rng) -> Self {
+    pub(crate) fn new(ours: &'a FileSystem, root: &'a Path, rng: &'a mut Rng) -> Self {
         Self { ours, root, rng, done: HashSet::new(), tally: Tally { images: 1, ..Tally::default() } }
     }
 
     /// Everything beneath the root. Panics at the first difference.
-    pub fn tree(&mut self) {
+    pub(crate) fn tree(&mut self) {
         let mut directories = vec![PathBuf::new()];
         self.node(Path::new(""));
         while let Some(directory) = directories.pop() {
@@ -107,7 +107,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// What `statfs` says. `settled`: nothing was left to be cleaned up at the kernel's mount.
-    pub fn usage(&mut self, settled: bool) {
+    pub(crate) fn usage(&mut self, settled: bool) {
         let kernel = rustix::fs::statfs(self.root).expect("statfs");
         let ours = self.ours.usage().expect("usage");
         assert_eq!(u64::from(ours.block_bytes), kernel.f_bsize as u64, "block size");

@@ -11,7 +11,7 @@ use meantime::ext4::{SegmentKind, Timestamp};
 use rustix::fs::{AtFlags, CWD, SeekFrom, StatxFlags, lgetxattr, llistxattr, seek, statx};
 
 /// The full names of `path`'s attributes with their values, in the kernel's order.
-pub fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0u8; 65536];
     let length = llistxattr(path, &mut names[..])?;
     let mut all = Vec::new();
@@ -25,7 +25,7 @@ pub fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 }
 
 /// When `path` was created, if its inode is large enough to tell.
-pub fn created(path: &Path) -> Option<Timestamp> {
+pub(crate) fn created(path: &Path) -> Option<Timestamp> {
     let said = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).expect("statx");
     StatxFlags::from_bits_retain(said.stx_mask)
         .contains(StatxFlags::BTIME)
@@ -33,7 +33,7 @@ pub fn created(path: &Path) -> Option<Timestamp> {
 }
 
 /// The stretches of `file` that are data, by SEEK_DATA and SEEK_HOLE.
-pub fn data(file: &File) -> Vec<(u64, u64)> {
+pub(crate) fn data(file: &File) -> Vec<(u64, u64)> {
     let mut stretches = Vec::new();
     let mut at = 0;
     while let Ok(begin) = seek(file.as_fd(), SeekFrom::Data(at)) {
@@ -45,7 +45,7 @@ pub fn data(file: &File) -> Vec<(u64, u64)> {
 }
 
 /// Flags as `lsattr` has them, and generation, of a file or directory.
-pub fn flags(file: &File) -> (u32, u32) {
+pub(crate) fn flags(file: &File) -> (u32, u32) {
     // FS_IOC_GETFLAGS and FS_IOC_GETVERSION: _IOR('f', 1, long) and _IOR('v', 1, long); both store an int.
     let ask = |request: libc::c_ulong| {
         let mut value = [0u32; 2];
@@ -82,10 +82,10 @@ struct Fiemap {
 }
 
 /// A stretch of a file that has room on the disk: offset, length, what.
-pub type Piece = (u64, u64, SegmentKind);
+pub(crate) type Piece = (u64, u64, SegmentKind);
 
 /// The extents of `file`, as FIEMAP has them: neighbours joined.
-pub fn extents(file: &File) -> io::Result<Vec<Piece>> {
+pub(crate) fn extents(file: &File) -> io::Result<Vec<Piece>> {
     const LAST: u32 = 0x1;
     const INLINE: u32 = 0x200;
     const UNWRITTEN: u32 = 0x800;
@@ -126,7 +126,7 @@ pub fn extents(file: &File) -> io::Result<Vec<Piece>> {
 }
 
 /// Neighbours that are one stretch on the disk too become one.
-pub fn join(pieces: Vec<Piece>) -> Vec<Piece> {
+pub(crate) fn join(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut joined: Vec<Piece> = Vec::new();
     for piece in pieces {
         if let Some(last) = joined.last_mut().filter(|last| last.0 + last.1 == piece.0) {

@@ -13,7 +13,10 @@ use std::process::Command;
 const TOOL_SECONDS: &str = "120";
 
 /// Runs `program` with `arguments`; what it said, if it failed.
-pub fn run<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Result<String, String> {
+pub(crate) fn run<S: AsRef<OsStr>>(
+    program: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> Result<String, String> {
     let mut command = Command::new("timeout");
     command.arg(TOOL_SECONDS).arg(program).args(arguments).env("LC_ALL", "C").env("MKE2FS_SYNC", "0");
     let output = command.output().map_err(|error| format!("{program}: {error}"))?;
@@ -41,13 +44,13 @@ fn unshare() -> Result<(), String> {
 }
 
 /// A place to make images and mount them.
-pub struct Lab {
+pub(crate) struct Lab {
     directory: tempfile::TempDir,
 }
 
 impl Lab {
     /// For the calling thread; else why loop mounts cannot be had here.
-    pub fn new() -> Result<Self, String> {
+    pub(crate) fn new() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount images".into());
         }
@@ -66,12 +69,12 @@ impl Lab {
         Ok(lab)
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Mounts `image` on a directory of its own. With `write` false the kernel cannot write to the image either.
-    pub fn mount(&self, image: &Path, write: bool, options: &str) -> Result<Mounted, String> {
+    pub(crate) fn mount(&self, image: &Path, write: bool, options: &str) -> Result<Mounted, String> {
         let name = format!("{}.d", image.file_name().expect("an image's name").to_string_lossy());
         let at = self.path(&name);
         std::fs::create_dir_all(&at).map_err(|error| error.to_string())?;
@@ -94,17 +97,17 @@ impl Lab {
 }
 
 /// A mounted image; unmounted when dropped.
-pub struct Mounted {
+pub(crate) struct Mounted {
     at: PathBuf,
 }
 
 impl Mounted {
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.at
     }
 
     /// Unmounts it, and says if that fails: with files open, for one.
-    pub fn unmount(self) -> Result<(), String> {
+    pub(crate) fn unmount(self) -> Result<(), String> {
         let mut result = Err(String::new());
         // Busy for a moment, if another thread is just starting a process, which has this one's files until it runs its program.
         for _ in 0..200 {
@@ -123,7 +126,7 @@ impl Mounted {
     }
 
     /// The file system stops here as if the machine did: nothing more reaches the image. `flush_log`: the running transaction is committed first.
-    pub fn shut_down(&self, flush_log: bool) {
+    pub(crate) fn shut_down(&self, flush_log: bool) {
         // EXT4_IOC_SHUTDOWN: _IOR('X', 125, __u32), with EXT4_GOING_FLAGS_LOGFLUSH or _NOLOGFLUSH.
         const SHUTDOWN: libc::c_ulong = 0x8004_587d;
         let flags: u32 = if flush_log { 1 } else { 2 };
@@ -134,7 +137,7 @@ impl Mounted {
     }
 
     /// Commits what was done so far; only of this file system.
-    pub fn sync(&self) {
+    pub(crate) fn sync(&self) {
         let root = File::open(&self.at).expect("the root of a mounted image");
         // SAFETY: no memory is involved.
         let result = unsafe { libc::syncfs(root.as_raw_fd()) };
@@ -151,7 +154,7 @@ impl Drop for Mounted {
 }
 
 /// Makes a file of `bytes` bytes and a file system in it.
-pub fn make(image: &Path, bytes: u64, arguments: &[&str]) -> Result<(), String> {
+pub(crate) fn make(image: &Path, bytes: u64, arguments: &[&str]) -> Result<(), String> {
     let file = File::create(image).map_err(|error| format!("{}: {error}", image.display()))?;
     file.set_len(bytes).map_err(|error| error.to_string())?;
     drop(file);
@@ -160,6 +163,6 @@ pub fn make(image: &Path, bytes: u64, arguments: &[&str]) -> Result<(), String> 
 }
 
 /// A copy with the holes that `from` has.
-pub fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     run("cp", ["--sparse=always".as_ref(), from.as_os_str(), to.as_os_str()]).expect("the image is copied");
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use crate::common::Rng;
 
 /// A name that a directory may hold: mostly plain ones, some long, some of bytes that are no text.
-pub fn name(rng: &mut Rng) -> OsString {
+pub(crate) fn name(rng: &mut Rng) -> OsString {
     let length = match rng.below(8) {
         0 => 1 + rng.below(3),
         1 => 200 + rng.below(56),
@@ -30,7 +30,7 @@ pub fn name(rng: &mut Rng) -> OsString {
 }
 
 /// `bytes` bytes that no other place has.
-pub fn bytes(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+pub(crate) fn bytes(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     let mut made = vec![0; bytes];
     for chunk in made.chunks_mut(8) {
         let word = rng.next().to_le_bytes();

@@ -3,7 +3,7 @@
 use crate::common::Rng;
 
 /// A file system before anything is in it.
-pub struct Shape {
+pub(crate) struct Shape {
     pub name: &'static str,
     /// Arguments of `mkfs.ext4`.
     pub arguments: Vec<String>,
@@ -66,7 +66,7 @@ const KINDS: &[Kind] = &[
 
 impl Shape {
     /// The shape of image `seed`: all kinds come by turns, the rest is drawn.
-    pub fn of(seed: u64, rng: &mut Rng) -> Self {
+    pub(crate) fn of(seed: u64, rng: &mut Rng) -> Self {
         // Journals of a size that what is written here never fills.
         Self::sized(seed, rng, 8192, |block_bytes| match block_bytes {
             1024 => (48, 8),
@@ -77,7 +77,7 @@ impl Shape {
 
     /// The same, as small as it can be: for a few dozen names. What the mutations begin with.
     #[allow(dead_code)]
-    pub fn tiny(seed: u64, rng: &mut Rng) -> Self {
+    pub(crate) fn tiny(seed: u64, rng: &mut Rng) -> Self {
         Self::sized(seed, rng, 128, |block_bytes| match block_bytes {
             1024 => (6, 1),
             2048 => (8, 2),
@@ -126,7 +126,7 @@ impl Shape {
     }
 
     /// Settings that `mkfs` has no argument for, as `tune2fs` has them.
-    pub fn tune(&self, rng: &mut Rng) -> Option<&'static str> {
+    pub(crate) fn tune(&self, rng: &mut Rng) -> Option<&'static str> {
         match self.name {
             "tea" => Some("hash_alg=tea"),
             "default" | "32 bits" if rng.one_in(4) => Some("hash_alg=legacy"),

@@ -14,7 +14,7 @@ use crate::shape::Shape;
 
 /// How much is written.
 #[derive(Debug, Clone, Copy)]
-pub struct Amount {
+pub(crate) struct Amount {
     /// Things that are made one by one.
     pub steps: u64,
     /// Names in the largest directory.
@@ -24,7 +24,7 @@ pub struct Amount {
 }
 
 /// Writes the tree of `rng` to the file system mounted at `root`.
-pub struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     rng: &'a mut Rng,
     shape: &'a Shape,
     directories: Vec<PathBuf>,
@@ -34,7 +34,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(rng: &'a mut Rng, shape: &'a Shape, root: &Path) -> Self {
+    pub(crate) fn new(rng: &'a mut Rng, shape: &'a Shape, root: &Path) -> Self {
         Self { rng, shape, directories: vec![root.to_owned()], files: Vec::new(), refused: 0 }
     }
 
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
     }
 
     /// All of it.
-    pub fn write(&mut self, amount: Amount) {
+    pub(crate) fn write(&mut self, amount: Amount) {
         for _ in 0..amount.steps {
             self.step();
         }
@@ -94,7 +94,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Makes one thing.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         let path = self.place();
         match self.rng.below(20) {
             0..4 => {
@@ -305,7 +305,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Changes what is known of one thing.
-    pub fn change(&mut self) {
+    pub(crate) fn change(&mut self) {
         let Some(path) = self.any() else { return };
         let link = path.is_symlink();
         match self.rng.below(5) {
@@ -383,7 +383,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Removes or moves one thing.
-    pub fn remove(&mut self) {
+    pub(crate) fn remove(&mut self) {
         if self.files.is_empty() {
             return;
         }

@@ -19,7 +19,7 @@ fn inverse() -> u32 {
 
 /// `count` names of about 190 bytes which all have the same hash: more than one leaf of 1 KiB has
 /// room for.
-pub fn names(count: usize) -> Vec<Vec<u8>> {
+pub(crate) fn names(count: usize) -> Vec<Vec<u8>> {
     let prefix = [b'c'; 184];
     let begun = go_on((0x12a3_fe2d, 0x37ab_e8f9), &prefix);
     let (goal, inverse) = (go_on(begun, b"000000").0, inverse());

@@ -11,7 +11,7 @@ thread_local! {
 }
 
 /// What `operation` gives, and how many bytes more than before it held at once.
-pub fn measure<T>(operation: impl FnOnce() -> T) -> (T, i64) {
+pub(crate) fn measure<T>(operation: impl FnOnce() -> T) -> (T, i64) {
     let before = HELD.get();
     MOST.set(before);
     let value = operation();

@@ -5,7 +5,7 @@ use crate::ext4::regions::{Base, Kind, Region};
 use crate::ext4::sums;
 
 /// An image that can be damaged and made whole again.
-pub struct Patient {
+pub(crate) struct Patient {
     pub image: Vec<u8>,
     /// What was there before, latest last.
     undo: Vec<(usize, Vec<u8>)>,
@@ -13,26 +13,26 @@ pub struct Patient {
 
 /// What was done.
 #[derive(Debug, Clone, Default)]
-pub struct Damage {
+pub(crate) struct Damage {
     pub regions: Vec<Region>,
     /// Checksums were put right after.
     pub fixed: bool,
 }
 
 impl Patient {
-    pub fn new(base: &Base) -> Self {
+    pub(crate) fn new(base: &Base) -> Self {
         Self { image: base.image.clone(), undo: Vec::new() }
     }
 
     /// Undoes all damage.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         while let Some((offset, bytes)) = self.undo.pop() {
             self.image[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
     }
 
     /// Damages one to three structures of `base`.
-    pub fn damage(&mut self, base: &Base, rng: &mut Rng) -> Damage {
+    pub(crate) fn damage(&mut self, base: &Base, rng: &mut Rng) -> Damage {
         let mut damage = Damage { regions: Vec::new(), fixed: rng.one_in(2) };
         for _ in 0..1 + rng.below(8) / 6 {
             // By kind first: there are many inodes, and one superblock.

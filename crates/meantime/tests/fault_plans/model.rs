@@ -25,7 +25,7 @@ struct Block {
 
 /// A request under way.
 #[derive(Debug)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub op: Op,
     lba: u64,
     blocks: u64,
@@ -39,7 +39,7 @@ pub struct Asked {
     before_cut: Vec<Vec<u64>>,
 }
 
-pub struct Model {
+pub(crate) struct Model {
     blocks: Vec<Block>,
     block_bytes: usize,
     cached: bool,
@@ -75,7 +75,7 @@ fn holds(block: &[u8], lba: u64, version: u64) -> bool {
 }
 
 impl Model {
-    pub fn new(blocks: u64, block_bytes: usize, cached: bool) -> Self {
+    pub(crate) fn new(blocks: u64, block_bytes: usize, cached: bool) -> Self {
         let block =
             Block { now: vec![0], older: Vec::new(), changed: 0, busy: false, readers: 0, spoilt: false };
         Self {
@@ -92,16 +92,16 @@ impl Model {
         }
     }
 
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.blocks.len() as u64
     }
 
-    pub fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.asked.len()
     }
 
     /// Whether `op` may be asked for these blocks now.
-    pub fn is_free(&self, op: Op, lba: u64, blocks: u64) -> bool {
+    pub(crate) fn is_free(&self, op: Op, lba: u64, blocks: u64) -> bool {
         let changes = !matches!(op, Op::Read | Op::Flush);
         op == Op::Flush
             || !self.blocks[lba as usize..(lba + blocks) as usize]
@@ -110,7 +110,7 @@ impl Model {
     }
 
     /// The request for it, as `id`; `alloc` gives a buffer.
-    pub fn request(
+    pub(crate) fn request(
         &mut self,
         id: u64,
         op: Op,
@@ -175,22 +175,22 @@ impl Model {
     }
 
     /// It was never sent.
-    pub fn withdraw(&mut self, id: u64) {
+    pub(crate) fn withdraw(&mut self, id: u64) {
         self.take(id);
     }
 
     /// Nobody waits for this read or flush any more.
-    pub fn forget(&mut self, id: u64) {
+    pub(crate) fn forget(&mut self, id: u64) {
         let asked = self.take(id);
         assert!(matches!(asked.op, Op::Read | Op::Flush));
     }
 
-    pub fn op(&self, id: u64) -> Op {
+    pub(crate) fn op(&self, id: u64) -> Op {
         self.asked.iter().find(|(other, _)| *other == id).expect("under way").1.op
     }
 
     /// How it ended.
-    pub fn end(&mut self, done: &Done) {
+    pub(crate) fn end(&mut self, done: &Done) {
         let asked = self.take(done.user_data);
         let succeeded = done.result.is_ok();
         self.succeeded += u64::from(succeeded);
@@ -264,7 +264,7 @@ impl Model {
     }
 
     /// Power was lost, and is back.
-    pub fn power_cut(&mut self) {
+    pub(crate) fn power_cut(&mut self) {
         if self.cached {
             for block in &mut self.blocks {
                 let Block { now, older, .. } = block;

@@ -38,7 +38,7 @@ fn status(rng: &mut Rng) -> Fault {
 }
 
 /// A rule for a device on which time-outs are as long as `slow_ns`. `corrupts` says whether data may be corrupted.
-pub fn rule(rng: &mut Rng, slow_ns: u64, corrupts: bool) -> FaultRule {
+pub(crate) fn rule(rng: &mut Rng, slow_ns: u64, corrupts: bool) -> FaultRule {
     let fault = match rng.below(100) {
         0..18 => status(rng),
         18..28 => Fault::LostCompletion,

@@ -14,13 +14,13 @@ use meantime_ssd::{FaultControl, Medium, MonotonicClock, Ssd, SsdConfig, Stepped
 use crate::common::Rng;
 
 /// An SSD.
-pub enum Device {
+pub(crate) enum Device {
     Stepped(SteppedSsd),
     Threaded(Ssd),
 }
 
 impl Device {
-    pub fn new(config: SsdConfig, seed: u64, threaded: bool) -> Self {
+    pub(crate) fn new(config: SsdConfig, seed: u64, threaded: bool) -> Self {
         let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
         if threaded {
             Self::Threaded(Ssd::start(config, medium, MonotonicClock::new()).expect("a valid configuration"))
@@ -29,7 +29,7 @@ impl Device {
         }
     }
 
-    pub fn is_threaded(&self) -> bool {
+    pub(crate) fn is_threaded(&self) -> bool {
         matches!(self, Self::Threaded(_))
     }
 
@@ -40,7 +40,7 @@ impl Device {
         }
     }
 
-    pub fn control(&self) -> Box<dyn FaultControl> {
+    pub(crate) fn control(&self) -> Box<dyn FaultControl> {
         match self {
             Self::Stepped(ssd) => Box::new(ssd.clone()),
             Self::Threaded(ssd) => Box::new(ssd.handle()),
@@ -48,7 +48,7 @@ impl Device {
     }
 
     /// A driver on it; no faults are in force.
-    pub fn driver(&self, options: ControllerOptions) -> Arc<Controller> {
+    pub(crate) fn driver(&self, options: ControllerOptions) -> Arc<Controller> {
         let mut tries = if self.is_threaded() { 20 } else { 1 };
         loop {
             // SAFETY: the drivers of a world come one after the other.
@@ -66,7 +66,7 @@ type Ended = Result<Done, Rejected>;
 type Future = Pin<Box<dyn std::future::Future<Output = Ended>>>;
 
 /// The ways to a device.
-pub enum Lanes {
+pub(crate) enum Lanes {
     Tickets(Vec<NvmeChannel>),
     Futures {
         channel: AsyncChannel<NvmeChannel>,
@@ -76,7 +76,7 @@ pub enum Lanes {
 }
 
 impl Lanes {
-    pub fn alloc(&self, bytes: usize) -> meantime::hw::DmaBuf {
+    pub(crate) fn alloc(&self, bytes: usize) -> meantime::hw::DmaBuf {
         let buf = match self {
             Self::Tickets(channels) => channels[0].alloc(bytes),
             Self::Futures { channel, .. } => channel.alloc(bytes),
@@ -84,7 +84,7 @@ impl Lanes {
         buf.expect("memory")
     }
 
-    pub fn submit(&mut self, rng: &mut Rng, id: u64, request: Request) -> Result<(), Rejected> {
+    pub(crate) fn submit(&mut self, rng: &mut Rng, id: u64, request: Request) -> Result<(), Rejected> {
         match self {
             Self::Tickets(channels) => {
                 let at = rng.below(channels.len() as u64) as usize;
@@ -99,7 +99,7 @@ impl Lanes {
     }
 
     /// Takes what has ended.
-    pub fn reap(&mut self, ended: &mut Vec<Result<Done, (u64, Rejected)>>) {
+    pub(crate) fn reap(&mut self, ended: &mut Vec<Result<Done, (u64, Rejected)>>) {
         match self {
             Self::Tickets(channels) => {
                 for channel in channels {
@@ -119,7 +119,12 @@ impl Lanes {
     }
 
     /// Waits until something has ended, if anything is under way.
-    pub fn wait(&mut self, clock: &Clock, rng: &mut Rng, ended: &mut Vec<Result<Done, (u64, Rejected)>>) {
+    pub(crate) fn wait(
+        &mut self,
+        clock: &Clock,
+        rng: &mut Rng,
+        ended: &mut Vec<Result<Done, (u64, Rejected)>>,
+    ) {
         match self {
             Self::Tickets(channels) => {
                 let first = rng.below(channels.len() as u64) as usize;
@@ -150,7 +155,7 @@ impl Lanes {
     }
 
     /// Drops a future for which `may` holds; which.
-    pub fn drop_one(&mut self, rng: &mut Rng, may: impl Fn(u64) -> bool) -> Option<u64> {
+    pub(crate) fn drop_one(&mut self, rng: &mut Rng, may: impl Fn(u64) -> bool) -> Option<u64> {
         let Self::Futures { running, .. } = self else { return None };
         if running.is_empty() {
             return None;
@@ -163,7 +168,7 @@ impl Lanes {
     }
 
     /// Entries that were refused, time-outs noticed late, aborts, and queues made anew.
-    pub fn counts(&self) -> [u64; 4] {
+    pub(crate) fn counts(&self) -> [u64; 4] {
         let of = |channel: &NvmeChannel| {
             let counters = channel.counters();
             [Some(counters.polled), counters.interrupt].into_iter().flatten().fold([0; 4], |sum, queue| {

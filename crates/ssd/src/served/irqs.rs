@@ -21,7 +21,7 @@ struct Vector {
 }
 
 /// The eventfds that a client has installed.
-pub struct Vectors(Vec<Vector>);
+pub(super) struct Vectors(Vec<Vector>);
 
 impl Vectors {
     pub(super) fn new(count: u16) -> Self {

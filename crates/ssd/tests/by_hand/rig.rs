@@ -7,7 +7,7 @@ use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig};
 
 /// A served SSD. Fields are dropped in this order.
-pub struct Rig {
+pub(crate) struct Rig {
     pub server: Server,
     pub ssd: Ssd,
     pub events: Receiver<Event>,
@@ -15,7 +15,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(config: SsdConfig) -> Self {
+    pub(crate) fn new(config: SsdConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let medium = Medium::dram(config.total_bytes()).unwrap();
         let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
@@ -27,7 +27,7 @@ impl Rig {
         Self { server: server.unwrap(), ssd, events, _dir: dir }
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.server.path().to_owned()
     }
 }

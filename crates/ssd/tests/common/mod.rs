@@ -14,10 +14,10 @@ use meantime_spec::status::StatusCode;
 use meantime_ssd::{Clock, Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
 
 /// Where the arena is mapped.
-pub const BASE: u64 = 0x1_0000_0000;
-pub const PAGE: u64 = 4096;
+pub(crate) const BASE: u64 = 0x1_0000_0000;
+pub(crate) const PAGE: u64 = 4096;
 
-pub struct Arena {
+pub(crate) struct Arena {
     ptr: *mut u8,
     layout: Layout,
 }
@@ -28,7 +28,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    pub fn new(bytes: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes: usize) -> Arc<Self> {
         let layout = Layout::from_size_align(bytes, 4096).unwrap();
         // SAFETY: the layout is not empty.
         let ptr = unsafe { alloc_zeroed(layout) };
@@ -37,16 +37,16 @@ impl Arena {
     }
 
     /// All of it, at `iova`.
-    pub fn region(arena: &Arc<Self>, iova: u64) -> DmaRegion {
+    pub(crate) fn region(arena: &Arc<Self>, iova: u64) -> DmaRegion {
         // SAFETY: allocated as long as the arena, which the region holds, and only accessed by raw copies and atomics.
         unsafe { DmaRegion::new(iova, arena.addr(), arena.len(), Arc::clone(arena) as Arc<_>) }
     }
 
-    pub fn addr(&self) -> usize {
+    pub(crate) fn addr(&self) -> usize {
         self.ptr.expose_provenance()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.layout.size()
     }
 
@@ -56,7 +56,7 @@ impl Arena {
         unsafe { self.ptr.add(offset) }
     }
 
-    pub fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
         // SAFETY: aligned, within the allocation, and only accessed as an atomic while shared.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
@@ -70,7 +70,7 @@ impl Drop for Arena {
     }
 }
 
-pub struct Queue {
+pub(crate) struct Queue {
     pub qid: u16,
     pub sq_iova: u64,
     pub cq_iova: u64,
@@ -81,7 +81,7 @@ pub struct Queue {
     pub phase: bool,
 }
 
-pub struct Host {
+pub(crate) struct Host {
     pub port: Arc<dyn SoftPort>,
     pub bells: Arc<Doorbells>,
     pub arena: Arc<Arena>,
@@ -90,12 +90,12 @@ pub struct Host {
     next_cid: u16,
 }
 
-pub fn config(bytes: u64, lba_bytes: u32) -> SsdConfig {
+pub(crate) fn config(bytes: u64, lba_bytes: u32) -> SsdConfig {
     SsdConfig::with_namespace(bytes, lba_bytes)
 }
 
 /// A stepped SSD with its host, enabled.
-pub fn stepped(config: SsdConfig) -> (SteppedSsd, Host) {
+pub(crate) fn stepped(config: SsdConfig) -> (SteppedSsd, Host) {
     let medium = Medium::dram(config.total_bytes()).unwrap();
     let ssd = SteppedSsd::new(config, medium, 1).unwrap();
     let mut host = Host::new(ssd.port());
@@ -104,7 +104,7 @@ pub fn stepped(config: SsdConfig) -> (SteppedSsd, Host) {
 }
 
 /// A threaded SSD with its host, enabled.
-pub fn threaded(config: SsdConfig) -> (Ssd, Host) {
+pub(crate) fn threaded(config: SsdConfig) -> (Ssd, Host) {
     let medium = Medium::dram(config.total_bytes()).unwrap();
     let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
     let mut host = Host::new(ssd.port());
@@ -112,14 +112,14 @@ pub fn threaded(config: SsdConfig) -> (Ssd, Host) {
     (ssd, host)
 }
 
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     use std::sync::OnceLock;
     static CLOCK: OnceLock<MonotonicClock> = OnceLock::new();
     CLOCK.get_or_init(MonotonicClock::new).now_ns()
 }
 
 impl Host {
-    pub fn new(port: Arc<dyn SoftPort>) -> Self {
+    pub(crate) fn new(port: Arc<dyn SoftPort>) -> Self {
         let arena = Arena::new(16 << 20);
         port.map_dma(Arena::region(&arena, BASE)).unwrap();
         let bells = port.doorbells();
@@ -127,20 +127,20 @@ impl Host {
     }
 
     /// Whole pages.
-    pub fn alloc(&mut self, bytes: u64) -> u64 {
+    pub(crate) fn alloc(&mut self, bytes: u64) -> u64 {
         let at = self.next;
         self.next += bytes.next_multiple_of(PAGE);
         assert!(self.next <= BASE + self.arena.len() as u64, "arena full");
         at
     }
 
-    pub fn write(&self, iova: u64, data: &[u8]) {
+    pub(crate) fn write(&self, iova: u64, data: &[u8]) {
         let at = self.arena.at((iova - BASE) as usize, data.len());
         // SAFETY: within the arena, where the SSD does not write while it owns no command on it.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at, data.len()) }
     }
 
-    pub fn read(&self, iova: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, iova: u64, len: usize) -> Vec<u8> {
         let at = self.arena.at((iova - BASE) as usize, len);
         let mut data = vec![0; len];
         // SAFETY: as in `write`.
@@ -149,13 +149,13 @@ impl Host {
     }
 
     /// Lets a stepped SSD work; does nothing to a threaded one.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if let Some(clock) = self.port.virtual_clock() {
             clock.advance(0);
         }
     }
 
-    pub fn prepare_admin(&mut self, entries: u32) {
+    pub(crate) fn prepare_admin(&mut self, entries: u32) {
         let sq_iova = self.alloc(u64::from(entries) * 64);
         let cq_iova = self.alloc(u64::from(entries) * 16);
         self.write(cq_iova, &vec![0; entries as usize * 16]);
@@ -175,21 +175,21 @@ impl Host {
     }
 
     /// CC with what every host sets.
-    pub fn cc() -> regs::Cc {
+    pub(crate) fn cc() -> regs::Cc {
         regs::Cc(0).with_en(true).with_iosqes(6).with_iocqes(4)
     }
 
-    pub fn enable(&mut self) {
+    pub(crate) fn enable(&mut self) {
         self.prepare_admin(32);
         self.port.write32(regs::CC, Self::cc().0);
         self.wait_csts(|csts| csts.rdy());
     }
 
-    pub fn csts(&self) -> regs::Csts {
+    pub(crate) fn csts(&self) -> regs::Csts {
         regs::Csts(self.port.read32(regs::CSTS))
     }
 
-    pub fn wait_csts(&self, is: impl Fn(regs::Csts) -> bool) {
+    pub(crate) fn wait_csts(&self, is: impl Fn(regs::Csts) -> bool) {
         let start = Instant::now();
         while !is(self.csts()) {
             if let Some(clock) = self.port.virtual_clock() {
@@ -199,17 +199,17 @@ impl Host {
         }
     }
 
-    pub fn queue(&mut self, qid: u16) -> &mut Queue {
+    pub(crate) fn queue(&mut self, qid: u16) -> &mut Queue {
         self.queues.iter_mut().find(|q| q.qid == qid).expect("queue exists")
     }
 
-    pub fn cid(&mut self) -> u16 {
+    pub(crate) fn cid(&mut self) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         self.next_cid
     }
 
     /// Writes an entry without ringing.
-    pub fn put(&mut self, qid: u16, sqe: &Sqe) {
+    pub(crate) fn put(&mut self, qid: u16, sqe: &Sqe) {
         let (at, words) = {
             let q = self.queue(qid);
             let at = q.sq_iova + u64::from(q.tail) * 64;
@@ -221,7 +221,7 @@ impl Host {
         }
     }
 
-    pub fn ring(&mut self, qid: u16) {
+    pub(crate) fn ring(&mut self, qid: u16) {
         let tail = self.queue(qid).tail;
         self.bells.sq_tail(qid).unwrap().store(tail, Ordering::Release);
         if self.bells.parking().must_wake() {
@@ -229,13 +229,13 @@ impl Host {
         }
     }
 
-    pub fn submit(&mut self, qid: u16, sqe: &Sqe) {
+    pub(crate) fn submit(&mut self, qid: u16, sqe: &Sqe) {
         self.put(qid, sqe);
         self.ring(qid);
     }
 
     /// Takes the next completion, without telling the SSD.
-    pub fn peek(&mut self, qid: u16) -> Option<Cqe> {
+    pub(crate) fn peek(&mut self, qid: u16) -> Option<Cqe> {
         let (at, phase) = {
             let q = self.queue(qid);
             ((q.cq_iova - BASE) as usize + q.head as usize * 16, q.phase)
@@ -254,19 +254,19 @@ impl Host {
         Some(Cqe::from_words([low, high]))
     }
 
-    pub fn ring_head(&mut self, qid: u16) {
+    pub(crate) fn ring_head(&mut self, qid: u16) {
         let head = self.queue(qid).head;
         self.bells.cq_head(qid).unwrap().store(head, Ordering::Release);
     }
 
-    pub fn poll(&mut self, qid: u16) -> Option<Cqe> {
+    pub(crate) fn poll(&mut self, qid: u16) -> Option<Cqe> {
         let cqe = self.peek(qid)?;
         self.ring_head(qid);
         Some(cqe)
     }
 
     /// The next completion, letting time pass.
-    pub fn wait(&mut self, qid: u16) -> Cqe {
+    pub(crate) fn wait(&mut self, qid: u16) -> Cqe {
         let clock = self.port.virtual_clock();
         let start = Instant::now();
         let mut turns = 0u64;
@@ -284,7 +284,7 @@ impl Host {
         }
     }
 
-    pub fn admin(&mut self, mut sqe: Sqe) -> Cqe {
+    pub(crate) fn admin(&mut self, mut sqe: Sqe) -> Cqe {
         let cid = self.cid();
         sqe.set_cid(cid);
         self.submit(0, &sqe);
@@ -293,7 +293,7 @@ impl Host {
         cqe
     }
 
-    pub fn io(&mut self, qid: u16, mut sqe: Sqe) -> Cqe {
+    pub(crate) fn io(&mut self, qid: u16, mut sqe: Sqe) -> Cqe {
         let cid = self.cid();
         sqe.set_cid(cid);
         self.submit(qid, &sqe);
@@ -303,12 +303,12 @@ impl Host {
     }
 
     /// An I/O queue pair with the same identifier for both.
-    pub fn create_queues(&mut self, qid: u16, entries: u32, vector: Option<u16>) {
+    pub(crate) fn create_queues(&mut self, qid: u16, entries: u32, vector: Option<u16>) {
         self.create_pair(qid, entries, vector, 0);
     }
 
     /// The same without interrupts, of a priority class.
-    pub fn create_queues_of(&mut self, qid: u16, entries: u32, qprio: u8) {
+    pub(crate) fn create_queues_of(&mut self, qid: u16, entries: u32, qprio: u8) {
         self.create_pair(qid, entries, None, qprio);
     }
 
@@ -333,14 +333,14 @@ impl Host {
 }
 
 #[track_caller]
-pub fn ok(cqe: Cqe) -> Cqe {
+pub(crate) fn ok(cqe: Cqe) -> Cqe {
     assert!(cqe.status().is_success(), "{}", cqe.status());
     cqe
 }
 
 /// Ends with `code` and Do Not Retry.
 #[track_caller]
-pub fn refused(cqe: Cqe, code: StatusCode) {
+pub(crate) fn refused(cqe: Cqe, code: StatusCode) {
     assert!(cqe.status().is(code), "{} instead of {code}", cqe.status());
     assert!(cqe.status().dnr(), "{} should say do not retry", cqe.status());
 }

@@ -6,7 +6,7 @@ use super::Ink;
 
 /// Where a text's place is.
 #[derive(Debug, Clone, Copy)]
-pub enum Anchor {
+pub(super) enum Anchor {
     /// At its beginning.
     Start,
     /// In its middle.
@@ -17,7 +17,7 @@ pub enum Anchor {
 
 /// From values to places.
 #[derive(Debug, Clone, Copy)]
-pub struct Scale {
+pub(super) struct Scale {
     low: f64,
     high: f64,
     from: f64,
@@ -27,29 +27,29 @@ pub struct Scale {
 
 impl Scale {
     /// Values from `low` to `high` lie between `from` and `to`.
-    pub fn linear(low: f64, high: f64, from: f64, to: f64) -> Self {
+    pub(super) fn linear(low: f64, high: f64, from: f64, to: f64) -> Self {
         Self { low, high, from, to, logarithmic: false }
     }
 
     /// The same by powers of ten; both values are above 0.
-    pub fn logarithmic(low: f64, high: f64, from: f64, to: f64) -> Self {
+    pub(super) fn logarithmic(low: f64, high: f64, from: f64, to: f64) -> Self {
         Self { low: low.log10(), high: high.log10(), from, to, logarithmic: true }
     }
 
     /// The place of `value`; that of the nearest end, if it is beyond.
-    pub fn at(&self, value: f64) -> f64 {
+    pub(super) fn at(&self, value: f64) -> f64 {
         let value = if self.logarithmic { value.max(1e-12).log10() } else { value };
         let share = (value - self.low) / (self.high - self.low).max(1e-12);
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
     /// Whether `value` is beyond the scale's end. (Of a linear one.)
-    pub fn is_beyond(&self, value: f64) -> bool {
+    pub(super) fn is_beyond(&self, value: f64) -> bool {
         value > self.high
     }
 
     /// Round values to mark: five to ten of a linear scale, the powers of ten of the other with their halves and doubles.
-    pub fn ticks(&self) -> Vec<f64> {
+    pub(super) fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let decades = self.low.floor() as i32..=self.high.ceil() as i32;
             let wide = self.high - self.low > 3.0;
@@ -72,7 +72,7 @@ impl Scale {
 }
 
 /// The picture so far.
-pub struct Canvas {
+pub(super) struct Canvas {
     width: f64,
     y: f64,
     body: String,
@@ -80,22 +80,22 @@ pub struct Canvas {
 
 impl Canvas {
     /// An empty one.
-    pub fn new(width: f64) -> Self {
+    pub(super) fn new(width: f64) -> Self {
         Self { width, y: 0.0, body: String::new() }
     }
 
     /// How far down it goes.
-    pub fn y(&self) -> f64 {
+    pub(super) fn y(&self) -> f64 {
         self.y
     }
 
     /// Goes down.
-    pub fn skip(&mut self, height: f64) {
+    pub(super) fn skip(&mut self, height: f64) {
         self.y += height;
     }
 
     /// A line of text.
-    pub fn text(&mut self, x: f64, y: f64, size: f64, fill: Ink, anchor: Anchor, text: &str) {
+    pub(super) fn text(&mut self, x: f64, y: f64, size: f64, fill: Ink, anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -111,14 +111,14 @@ impl Canvas {
     }
 
     /// The head of the picture.
-    pub fn title(&mut self, title: &str, below: &str) {
+    pub(super) fn title(&mut self, title: &str, below: &str) {
         self.text(20.0, 34.0, 20.0, Ink::Text, Anchor::Start, title);
         self.text(20.0, 54.0, 11.0, Ink::Faint, Anchor::Start, below);
         self.y = 62.0;
     }
 
     /// The head of a part of it.
-    pub fn heading(&mut self, title: &str, below: &str) {
+    pub(super) fn heading(&mut self, title: &str, below: &str) {
         self.y += 38.0;
         self.text(20.0, self.y, 15.0, Ink::Text, Anchor::Start, title);
         self.text(20.0, self.y + 17.0, 11.0, Ink::Faint, Anchor::Start, below);
@@ -126,7 +126,7 @@ impl Canvas {
     }
 
     /// A piece of a bar; `tip` shows when a mouse points at it.
-    pub fn bar(&mut self, from: f64, to: f64, middle: f64, height: f64, fill: Ink, tip: &str) {
+    pub(super) fn bar(&mut self, from: f64, to: f64, middle: f64, height: f64, fill: Ink, tip: &str) {
         if to - from < 0.05 {
             return;
         }
@@ -142,7 +142,7 @@ impl Canvas {
     }
 
     /// A straight line.
-    pub fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, stroke: Ink, width: f64) {
+    pub(super) fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, stroke: Ink, width: f64) {
         let _ = writeln!(
             self.body,
             "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{}\" stroke=\"{}\" stroke-width=\"{width}\"/>",
@@ -152,7 +152,7 @@ impl Canvas {
     }
 
     /// From here to there, with ends.
-    pub fn whisker(&mut self, from: f64, to: f64, middle: f64) {
+    pub(super) fn whisker(&mut self, from: f64, to: f64, middle: f64) {
         self.line(from, middle, to, middle, Ink::Text, 1.0);
         for x in [from, to] {
             self.line(x, middle - 4.0, x, middle + 4.0, Ink::Text, 1.0);
@@ -160,7 +160,7 @@ impl Canvas {
     }
 
     /// A line through many points.
-    pub fn polyline(&mut self, points: &str, stroke: Ink, dash: &str, width: f64, tip: &str) {
+    pub(super) fn polyline(&mut self, points: &str, stroke: Ink, dash: &str, width: f64, tip: &str) {
         let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
         let _ = writeln!(
             self.body,
@@ -172,7 +172,7 @@ impl Canvas {
     }
 
     /// An axis of times below what was drawn from `top` on, with faint lines through it.
-    pub fn time_axis(&mut self, scale: &Scale, top: f64) {
+    pub(super) fn time_axis(&mut self, scale: &Scale, top: f64) {
         let bottom = self.y + 4.0;
         for ns in scale.ticks() {
             let x = scale.at(ns);
@@ -183,7 +183,12 @@ impl Canvas {
     }
 
     /// What colours mean, in lines between `left` and `right`.
-    pub fn legend<'a>(&mut self, left: f64, right: f64, entries: impl Iterator<Item = (Ink, &'a str)>) {
+    pub(super) fn legend<'a>(
+        &mut self,
+        left: f64,
+        right: f64,
+        entries: impl Iterator<Item = (Ink, &'a str)>,
+    ) {
         let mut x = left;
         self.y += 14.0;
         for (colour, name) in entries {
@@ -200,7 +205,7 @@ impl Canvas {
     }
 
     /// The whole, with its style sheet.
-    pub fn finish(self, style: &str) -> String {
+    pub(super) fn finish(self, style: &str) -> String {
         let (width, height) = (self.width, self.y + 24.0);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height:.0}\" viewBox=\"0 0 {width} {height:.0}\" \
@@ -214,7 +219,7 @@ impl Canvas {
 }
 
 /// `500 ns`, `2 µs`, `1.5 ms`.
-pub fn short_time(ns: f64) -> String {
+pub(super) fn short_time(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns >= 1e9 => (ns / 1e9, "s"),
         ns if ns >= 1e6 => (ns / 1e6, "ms"),

@@ -8,7 +8,7 @@ use crate::report::stats::LatencyStats;
 
 /// What the vertical axis says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Axis {
+pub(super) enum Axis {
     /// The part of I/Os that took no longer, up to the slowest thousandth.
     Cumulative,
     /// The part that took longer, by powers of ten: the tail.
@@ -16,7 +16,7 @@ pub enum Axis {
 }
 
 /// One distribution.
-pub struct Curve<'a> {
+pub(super) struct Curve<'a> {
     /// What was recorded.
     pub stats: &'a LatencyStats,
     /// In the legend; empty for none.
@@ -32,7 +32,14 @@ pub struct Curve<'a> {
 }
 
 /// Draws `curves` between `left` and `right`, with axes and legend.
-pub fn draw(canvas: &mut Canvas, curves: &[Curve<'_>], axis: Axis, left: f64, right: f64, height: f64) {
+pub(super) fn draw(
+    canvas: &mut Canvas,
+    curves: &[Curve<'_>],
+    axis: Axis,
+    left: f64,
+    right: f64,
+    height: f64,
+) {
     let curves: Vec<&Curve<'_>> = curves.iter().filter(|curve| curve.stats.max_ns() > 0).collect();
     if curves.is_empty() {
         return;

@@ -100,7 +100,7 @@ fn style() -> String {
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 
 /// The picture.
-pub fn draw(anatomy: &Anatomy) -> String {
+pub(super) fn draw(anatomy: &Anatomy) -> String {
     let mut canvas = Canvas::new(WIDTH);
     canvas.title(&format!("Anatomy of one {}", anatomy.what()), &anatomy.machine.line().replace('\n', " · "));
     typical_bars(&mut canvas, anatomy);

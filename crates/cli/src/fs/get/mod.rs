@@ -1,6 +1,6 @@
 //! `meantime fs get`: files and directories, out of the file system.
 
-pub mod progress;
+pub(super) mod progress;
 mod target;
 
 use std::collections::{HashMap, HashSet};
@@ -65,7 +65,7 @@ struct Getter<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
     let root = fs.root().map_err(at)?;

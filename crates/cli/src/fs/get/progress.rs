@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::super::names;
 
 /// The bar, or what turns if nobody knows how much there is.
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     of_one: bool,
 }
 
 impl Progress {
     /// Of one file of `bytes`, or of a whole directory; invisible unless stderr is a terminal.
-    pub fn new(bytes: Option<u64>) -> Self {
+    pub(crate) fn new(bytes: Option<u64>) -> Self {
         let visible = std::io::stderr().is_terminal();
         let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(bytes, target);
@@ -31,7 +31,7 @@ impl Progress {
     }
 
     /// What is copied now.
-    pub fn show(&self, path: &Path) {
+    pub(crate) fn show(&self, path: &Path) {
         if !self.bar.is_hidden() {
             self.bar.set_message(names::harmless(path.as_os_str()));
             self.bar.tick();
@@ -39,17 +39,17 @@ impl Progress {
     }
 
     /// So many bytes were copied; in the present file, we are at `offset`.
-    pub fn at(&self, bytes: u64, offset: u64) {
+    pub(crate) fn at(&self, bytes: u64, offset: u64) {
         self.bar.set_position(if self.of_one { offset } else { bytes });
     }
 
     /// Prints something without spoiling the bar.
-    pub fn above(&self, print: impl FnOnce()) {
+    pub(crate) fn above(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
     }
 
     /// Takes the bar away.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -17,13 +17,13 @@ use crate::failure::warn;
 type Attributes = [(Vec<u8>, Vec<u8>)];
 
 /// The destination.
-pub struct Target {
+pub(super) struct Target {
     base: OwnedFd,
     force: bool,
 }
 
 /// What could not be kept, counted.
-pub struct Kept {
+pub(super) struct Kept {
     is_root: bool,
     owners: u64,
     attributes: u64,
@@ -33,13 +33,13 @@ pub struct Kept {
 
 impl Kept {
     /// Nothing is lost yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let is_root = rustix::process::geteuid().is_root();
         Self { is_root, owners: 0, attributes: 0, specials: 0, modes: 0 }
     }
 
     /// Says what was lost.
-    pub fn warn(&self) {
+    pub(super) fn warn(&self) {
         for (count, what) in [
             (self.owners, "owners were not kept: that needs root"),
             (
@@ -60,13 +60,13 @@ impl Kept {
 }
 
 /// A file that is being written.
-pub struct NewFile(OwnedFd);
+pub(super) struct NewFile(OwnedFd);
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Target {
     /// Copies go below `path`, which is the user's own word and may be a link. `force`: what is there is replaced.
-    pub fn open(path: &Path, force: bool) -> Result<Self> {
+    pub(super) fn open(path: &Path, force: bool) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { base: fs::open(path, flags, Mode::empty())?, force })
     }
@@ -96,7 +96,7 @@ impl Target {
     }
 
     /// A directory that only we can use for the time being; with `force` it may be there.
-    pub fn make_directory(&self, path: &Path) -> Result<()> {
+    pub(super) fn make_directory(&self, path: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         let make = || fs::mkdirat(&parent, name, Mode::RWXU);
         match make() {
@@ -115,7 +115,7 @@ impl Target {
     }
 
     /// A new, empty file that only we can use for the time being.
-    pub fn create(&self, path: &Path) -> Result<NewFile> {
+    pub(super) fn create(&self, path: &Path) -> Result<NewFile> {
         let file = std::cell::Cell::new(None);
         self.make(path, |parent, name| {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -126,25 +126,25 @@ impl Target {
     }
 
     /// Takes away a file that is not complete.
-    pub fn remove(&self, path: &Path) {
+    pub(super) fn remove(&self, path: &Path) {
         if let Ok((parent, name)) = self.parent(path) {
             let _ = fs::unlinkat(&parent, name, AtFlags::empty());
         }
     }
 
     /// One more name for `first`, which was made before.
-    pub fn link(&self, first: &Path, path: &Path) -> Result<()> {
+    pub(super) fn link(&self, first: &Path, path: &Path) -> Result<()> {
         let (from, first) = self.parent(first)?;
         self.make(path, |parent, name| fs::linkat(&from, first, parent, name, AtFlags::empty()))
     }
 
     /// A symbolic link, as it is: nobody follows it here.
-    pub fn make_symlink(&self, path: &Path, leads_to: &Path) -> Result<()> {
+    pub(super) fn make_symlink(&self, path: &Path, leads_to: &Path) -> Result<()> {
         self.make(path, |parent, name| fs::symlinkat(leads_to, parent, name))
     }
 
     /// A device, pipe or socket; false if that takes rights we do not have.
-    pub fn make_special(&self, path: &Path, meta: &Metadata, kept: &mut Kept) -> Result<bool> {
+    pub(super) fn make_special(&self, path: &Path, meta: &Metadata, kept: &mut Kept) -> Result<bool> {
         let (kind, device) = match meta.file_type {
             FileType::Character => (Kind::CharacterDevice, fs::makedev(meta.device.0, meta.device.1)),
             FileType::Block => (Kind::BlockDevice, fs::makedev(meta.device.0, meta.device.1)),
@@ -163,7 +163,7 @@ impl Target {
     }
 
     /// Owner, attributes, mode and times of what is neither file nor directory.
-    pub fn finish_special(
+    pub(super) fn finish_special(
         &self,
         path: &Path,
         meta: &Metadata,
@@ -188,7 +188,7 @@ impl Target {
     }
 
     /// Owner, attributes, mode and times of a directory in which everything has been made.
-    pub fn finish_directory(
+    pub(super) fn finish_directory(
         &self,
         path: &Path,
         meta: &Metadata,
@@ -203,7 +203,7 @@ impl Target {
 
 impl NewFile {
     /// All of `data`.
-    pub fn write_at(&mut self, mut data: &[u8], mut offset: u64) -> Result<()> {
+    pub(super) fn write_at(&mut self, mut data: &[u8], mut offset: u64) -> Result<()> {
         while !data.is_empty() {
             match rustix::io::pwrite(&self.0, data, offset) {
                 Ok(0) => return Err(Errno::IO),
@@ -220,12 +220,12 @@ impl NewFile {
     }
 
     /// What is beyond what was written is a hole.
-    pub fn set_size(&mut self, bytes: u64) -> Result<()> {
+    pub(super) fn set_size(&mut self, bytes: u64) -> Result<()> {
         fs::ftruncate(&self.0, bytes)
     }
 
     /// Owner, attributes, mode and times.
-    pub fn finish(self, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
+    pub(super) fn finish(self, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
         finish(&self.0, meta, attributes, kept)
     }
 }

@@ -84,7 +84,7 @@ struct Putter<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     let of_source = |error: std::io::Error| {
         Failure::new(format_args!("{}: {error}", names::harmless(args.from.as_os_str())))
     };

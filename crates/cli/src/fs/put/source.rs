@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, SeekFrom, lgetxattr, llistxattr, seek};
 use rustix::io::Errno;
 
 /// A file's stretches of data, in order.
-pub struct Stretches {
+pub(super) struct Stretches {
     file: File,
     next: u64,
     /// It can tell where its holes are.
@@ -20,7 +20,7 @@ pub struct Stretches {
 
 impl Stretches {
     /// Those of file `path`, which is no link.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub(super) fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::NOFOLLOW.bits() as i32;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
         // The user's own word may be a link.
@@ -29,12 +29,12 @@ impl Stretches {
     }
 
     /// Size of the file, in bytes.
-    pub fn bytes(&self) -> Result<u64> {
+    pub(super) fn bytes(&self) -> Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
     /// The next stretch: its first byte, and the one behind its last; `None`: there are no more.
-    pub fn next(&mut self) -> Result<Option<(u64, u64)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, u64)>> {
         let size = self.bytes()?;
         if self.next >= size {
             return Ok(None);
@@ -57,13 +57,13 @@ impl Stretches {
     }
 
     /// Reads from byte `offset` on.
-    pub fn read(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.file.read_at(buf, offset)
     }
 }
 
 /// The extended attributes of `path`, itself if it is a link; none where the file system has none.
-pub fn attributes(path: &Path) -> Result<Vec<(OsString, Vec<u8>)>> {
+pub(super) fn attributes(path: &Path) -> Result<Vec<(OsString, Vec<u8>)>> {
     let mut names = vec![0; 64 << 10];
     let bytes = match llistxattr(path, &mut names[..]) {
         Ok(bytes) => bytes,

@@ -2,7 +2,7 @@
 
 /// Where a tick is and what it says.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tick {
+pub(crate) struct Tick {
     /// The value.
     pub at: f64,
     /// Its label; empty for a line without one.
@@ -11,7 +11,7 @@ pub struct Tick {
 
 /// How values are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
+pub(crate) enum Scale {
     /// Evenly, from 0.
     Linear,
     /// By their logarithm.
@@ -22,7 +22,7 @@ pub enum Scale {
 
 /// An axis between two values and two places.
 #[derive(Debug, Clone)]
-pub struct Axis {
+pub(crate) struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
@@ -35,7 +35,7 @@ const FAR: f64 = 1e21;
 
 impl Axis {
     /// An axis over `values`, with room at the ends. Whatever the values are, low is less than high.
-    pub fn over(scale: Scale, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+    pub(crate) fn over(scale: Scale, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let usable =
             |value: &f64| value.is_finite() && (*value > 0.0 || (*value == 0.0 && scale == Scale::Linear));
         let (mut low, mut high) = (f64::MAX, f64::MIN);
@@ -63,12 +63,12 @@ impl Axis {
     }
 
     /// An axis with these ends.
-    pub fn between(scale: Scale, (low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
+    pub(crate) fn between(scale: Scale, (low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         Self { scale, low, high, from, to }
     }
 
     /// The place of `value`, within the axis.
-    pub fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         let (low, high) = (self.position(self.low), self.position(self.high));
         let part = (self.position(value.clamp(self.low, self.high)) - low) / (high - low);
         self.from + (self.to - self.from) * if part.is_finite() { part } else { 0.0 }
@@ -84,7 +84,7 @@ impl Axis {
     }
 
     /// Ticks for latencies in ns.
-    pub fn latency_ticks(&self) -> Vec<Tick> {
+    pub(crate) fn latency_ticks(&self) -> Vec<Tick> {
         self.log_ticks(|ns| match ns {
             ns if ns >= 1e9 => format!("{} s", short(ns / 1e9)),
             ns if ns >= 1e6 => format!("{} ms", short(ns / 1e6)),
@@ -124,7 +124,7 @@ impl Axis {
     }
 
     /// Ticks of a linear axis, about `count` of them.
-    pub fn linear_ticks(&self, count: f64) -> Vec<Tick> {
+    pub(crate) fn linear_ticks(&self, count: f64) -> Vec<Tick> {
         let rough = (self.high - self.low) / count;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
@@ -141,7 +141,7 @@ impl Axis {
     }
 
     /// Ticks for shares in percent: 1, 10, 50, 90, 99, and the nines.
-    pub fn nines_ticks(&self) -> Vec<Tick> {
+    pub(crate) fn nines_ticks(&self) -> Vec<Tick> {
         let known = [
             (0.01, "1"),
             (0.1, "10"),
@@ -158,7 +158,7 @@ impl Axis {
     }
 
     /// Ticks for how rare an I/O is: 1 in 10, 1 in 100, …
-    pub fn rarity_ticks(&self) -> Vec<Tick> {
+    pub(crate) fn rarity_ticks(&self) -> Vec<Tick> {
         let decades = (-12..=0i32).map(|power| (10f64.powi(power), 10f64.powi(-power)));
         let within = decades.filter(|(at, _)| (self.low * 0.999..=self.high * 1.001).contains(at));
         within
@@ -175,7 +175,7 @@ impl Axis {
     }
 
     /// The ends' values.
-    pub fn ends(&self) -> (f64, f64) {
+    pub(crate) fn ends(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 }

@@ -12,7 +12,7 @@ use crate::report::stats::SLOWEST_ONE_IN;
 const LATENCY_TITLE: &str = "latency, logarithmic; left is faster";
 
 /// The share of I/Os that were at least as quick: 50 %, 90 %, 99 %, and on by nines.
-pub fn cdf(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
+pub(crate) fn cdf(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
     let x = Axis::between(Scale::Log, ranges.latency, ACROSS);
     // The last nine that a result of this size can tell.
     let top = (1.0 - ranges.rarest).min(0.999_999_9);
@@ -27,7 +27,7 @@ pub fn cdf(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
 }
 
 /// How many I/Os were at least as slow, both logarithmic: the tail.
-pub fn exceedance(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
+pub(crate) fn exceedance(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
     let x = Axis::between(Scale::Log, ranges.latency, ACROSS);
     let y = Axis::between(Scale::Log, (ranges.rarest * 0.8, 1.0), UP);
     let label = label("How often a latency is reached or exceeded", device, runs);
@@ -62,7 +62,7 @@ fn draw(out: &mut Markup, run: &Run, place: impl Fn(f64, f64) -> (f64, f64)) {
 }
 
 /// A result in a line, for a tooltip and for those who cannot see the plot.
-pub fn in_figures(run: &Run) -> String {
+pub(super) fn in_figures(run: &Run) -> String {
     let mut parts = Vec::new();
     for (name, ns) in [
         ("mean", run.mean_ns()),
@@ -77,7 +77,7 @@ pub fn in_figures(run: &Run) -> String {
 }
 
 /// What a plot shows, in words.
-pub fn label(what: &str, device: &str, runs: &[&Run]) -> String {
+pub(super) fn label(what: &str, device: &str, runs: &[&Run]) -> String {
     let figures: Vec<String> = runs.iter().map(|run| in_figures(run)).collect();
     format!("{what}, {device}. {}.", figures.join("; "))
 }

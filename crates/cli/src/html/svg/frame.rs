@@ -6,37 +6,37 @@ use crate::html::model::Style;
 use crate::report::look::COLOURS;
 
 /// The drawing's size in its own units. Text is 12 of them high (14 on a phone, see the style sheet).
-pub const WIDTH: f64 = 440.0;
+pub(crate) const WIDTH: f64 = 440.0;
 /// Its height.
-pub const HEIGHT: f64 = 300.0;
+pub(crate) const HEIGHT: f64 = 300.0;
 /// The plot's left and right end.
-pub const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
+pub(crate) const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
 /// Its lower and upper end.
-pub const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
+pub(crate) const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
 /// A legend's sample: width and height.
-pub const SWATCH: (f64, f64) = (34.0, 12.0);
+pub(crate) const SWATCH: (f64, f64) = (34.0, 12.0);
 
 /// Dashes by style: as different as the colours, for eyes and printers that do not tell those apart.
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2 1 2 1 2"];
 
 /// The class that gives a style its colour.
-pub fn colour(style: Style) -> String {
+pub(crate) fn colour(style: Style) -> String {
     format!("c{}", style.way % COLOURS)
 }
 
 /// The dashes of a style. (Five kinds and eight colours make forty combinations.)
-pub fn dashes(style: Style) -> &'static str {
+pub(crate) fn dashes(style: Style) -> &'static str {
     DASHES[style.way % DASHES.len()]
 }
 
 /// A number as a coordinate: a tenth of a unit is less than a pixel.
-pub fn at(place: f64) -> String {
+pub(crate) fn at(place: f64) -> String {
     let text = format!("{place:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
 /// An SVG with grid, ticks and titles; `inside` draws the results.
-pub fn plot(
+pub(crate) fn plot(
     out: &mut Markup,
     label: &str,
     (x, x_ticks, x_title): (&Axis, &[Tick], &str),
@@ -84,7 +84,7 @@ pub fn plot(
 }
 
 /// How wide a text is at most, in the larger of its two sizes.
-pub fn text_width(text: &str) -> f64 {
+pub(crate) fn text_width(text: &str) -> f64 {
     // Of DejaVu Sans, which is wide, and what a browser falls back to on many systems.
     let width = |c| match c {
         ' ' | '.' => 4.6,
@@ -96,18 +96,18 @@ pub fn text_width(text: &str) -> f64 {
 }
 
 /// Text at a place.
-pub fn text(out: &mut Markup, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
+pub(crate) fn text(out: &mut Markup, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
     out.element("text", &[("class", &class), ("text-anchor", &anchor), ("x", &at(x)), ("y", &at(y))], text);
 }
 
 /// A straight line.
-pub fn line(out: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
+pub(crate) fn line(out: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
     let (x1, y1, x2, y2) = (at(from.0), at(from.1), at(to.0), at(to.1));
     out.empty("line", &[("class", &class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)]);
 }
 
 /// A line through places, in a style, with a tooltip.
-pub fn polyline(out: &mut Markup, class: &str, style: Style, places: &[(f64, f64)], tooltip: &str) {
+pub(crate) fn polyline(out: &mut Markup, class: &str, style: Style, places: &[(f64, f64)], tooltip: &str) {
     let points: Vec<String> = places.iter().map(|(x, y)| format!("{},{}", at(*x), at(*y))).collect();
     let later = if style.source > 0 { " later" } else { "" };
     let (class, points) = (format!("{class} {}{later}", colour(style)), points.join(" "));
@@ -117,7 +117,7 @@ pub fn polyline(out: &mut Markup, class: &str, style: Style, places: &[(f64, f64
 }
 
 /// A style's marker around a place: circle, square, triangle, diamond, cross; hollow for later files.
-pub fn marker(out: &mut Markup, style: Style, (x, y): (f64, f64)) {
+pub(crate) fn marker(out: &mut Markup, style: Style, (x, y): (f64, f64)) {
     let hollow = style.source > 0 || style.way % 5 == 4;
     let class = format!("marker {}{}", colour(style), if hollow { " hollow" } else { "" });
     out.empty("path", &[("class", &class), ("d", &shape(style.way, (x, y), 1.0))]);
@@ -143,7 +143,7 @@ fn shape(kind: usize, (x, y): (f64, f64), size: f64) -> String {
 }
 
 /// Marks along the curve of a result of the second or a later file, so that it differs from the first file's.
-pub fn marks(out: &mut Markup, style: Style, places: &[(f64, f64)]) {
+pub(crate) fn marks(out: &mut Markup, style: Style, places: &[(f64, f64)]) {
     const EVERY: f64 = 60.0;
     let Some(kind) = style.source.checked_sub(1) else { return };
     // Curves that lie on each other should not have their marks at the same places.
@@ -167,13 +167,13 @@ fn mark(out: &mut Markup, style: Style, kind: usize, place: (f64, f64)) {
 }
 
 /// A dot on a curve: something that is known.
-pub fn dot(out: &mut Markup, style: Style, (x, y): (f64, f64)) {
+pub(crate) fn dot(out: &mut Markup, style: Style, (x, y): (f64, f64)) {
     let class = format!("dot {}", colour(style));
     out.empty("circle", &[("class", &class), ("cx", &at(x)), ("cy", &at(y)), ("r", &"2.6")]);
 }
 
 /// A legend's sample of a style.
-pub fn swatch(out: &mut Markup, style: Style, with_marker: bool) {
+pub(crate) fn swatch(out: &mut Markup, style: Style, with_marker: bool) {
     let (view, middle) = (format!("0 0 {} {}", SWATCH.0, SWATCH.1), SWATCH.1 / 2.0);
     let attrs: [Attr<'_>; 5] = [
         ("class", &"swatch"),
@@ -199,7 +199,7 @@ pub fn swatch(out: &mut Markup, style: Style, with_marker: bool) {
 }
 
 /// Points that differ by less than a pixel from the one before are left out; first and last stay.
-pub fn thinned(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
+pub(crate) fn thinned(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
     const PIXEL: f64 = 0.7;
     let mut kept: Vec<(f64, f64)> = Vec::new();
     for (at, place) in places.iter().enumerate() {

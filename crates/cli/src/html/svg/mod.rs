@@ -1,22 +1,22 @@
 //! Plots as SVG, in the page's own colours: they follow the theme, and scale with the page.
 
-pub mod axes;
+pub(crate) mod axes;
 mod curves;
-pub mod frame;
-pub mod scatter;
+pub(crate) mod frame;
+pub(crate) mod scatter;
 mod timeline;
 
-pub use curves::{cdf, exceedance};
-pub use frame::swatch;
-pub use scatter::cpu_against_latency;
-pub use timeline::over_time;
+pub(crate) use curves::{cdf, exceedance};
+pub(crate) use frame::swatch;
+pub(crate) use scatter::cpu_against_latency;
+pub(crate) use timeline::over_time;
 
 use super::model::Run;
 use axes::{Axis, Scale};
 
 /// The ranges that panels of one figure share, so that they can be compared by eye.
 #[derive(Debug)]
-pub struct Ranges {
+pub(crate) struct Ranges {
     /// Latencies of all I/Os, in ns.
     pub latency: (f64, f64),
     /// From the median to the 99th percentile of all results, their means included.
@@ -31,7 +31,7 @@ pub struct Ranges {
 
 impl Ranges {
     /// Of all these results.
-    pub fn of<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Self {
+    pub(crate) fn of<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Self {
         let ends = |values: Vec<f64>| Axis::over(Scale::Log, values.into_iter(), (0.0, 1.0)).ends();
         let done = runs.clone().filter(|run| run.latency.n > 0);
         let all = done.clone().flat_map(|run| [run.latency.min_ns.max(1.0), run.latency.max_ns.max(1.0)]);

@@ -11,7 +11,7 @@ use crate::html::model::Run;
 const LINE: f64 = 15.0;
 
 /// A point a result at its mean latency and its CPU, with a whisker from the median to the 99th percentile.
-pub fn cpu_against_latency(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
+pub(crate) fn cpu_against_latency(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
     let x = Axis::between(Scale::Log, ranges.typical, ACROSS);
     let y = Axis::over(Scale::Linear, std::iter::once(ranges.cpu_percent), UP);
     let label = label("CPU against mean latency", device, runs);
@@ -61,12 +61,12 @@ pub fn cpu_against_latency(out: &mut Markup, device: &str, runs: &[&Run], ranges
 }
 
 /// The area of a point at this place: left, upper, right and lower end.
-pub fn box_around((x, y): (f64, f64)) -> [f64; 4] {
+pub(crate) fn box_around((x, y): (f64, f64)) -> [f64; 4] {
     [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
 }
 
 /// Beside, above or below a point, where nothing else is: anchor, place, and the area taken.
-pub fn free_place(
+pub(crate) fn free_place(
     label: &str,
     (x, y): (f64, f64),
     taken: &[[f64; 4]],

@@ -11,7 +11,7 @@ use crate::html::model::{Moment, Run};
 const GAP_STEPS: f64 = 3.0;
 
 /// Mean and 99th percentile of each stretch of time.
-pub fn over_time(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges, last_ms: f64) {
+pub(crate) fn over_time(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges, last_ms: f64) {
     let x = Axis::over(Scale::Linear, std::iter::once(last_ms / 1e3), ACROSS);
     let y = Axis::between(Scale::Log, ranges.timeline, UP);
     let label = label("Latency over time", device, runs);

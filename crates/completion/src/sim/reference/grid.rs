@@ -23,7 +23,7 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    pub fn new(wake: &Distribution, plus_ns: u64, step_ns: f64) -> Self {
+    pub(super) fn new(wake: &Distribution, plus_ns: u64, step_ns: f64) -> Self {
         let samples = wake.samples_ns();
         let each = 1.0 / samples.len() as f64;
         let mut weights = Vec::new();
@@ -59,7 +59,7 @@ pub(super) struct Known {
 
 impl Known {
     /// With `beyond` more points after the last.
-    pub fn new(times: &Distribution, step_ns: f64, beyond: usize) -> Self {
+    pub(super) fn new(times: &Distribution, step_ns: f64, beyond: usize) -> Self {
         let samples = times.samples_ns();
         let longest_ns = samples.last().copied().unwrap_or(0);
         let last = (longest_ns as f64 / step_ns).ceil() as usize + 1;
@@ -78,17 +78,17 @@ impl Known {
     }
 
     /// P(T > x) at a point.
-    pub fn left(&self, point: usize) -> f64 {
+    pub(super) fn left(&self, point: usize) -> f64 {
         1.0 - self.done[point]
     }
 
     /// E[(x - T)+], in steps, at a point.
-    pub fn late(&self, point: usize) -> f64 {
+    pub(super) fn late(&self, point: usize) -> f64 {
         point as f64 * self.done[point] - self.moment[point]
     }
 
     /// The time spent spinning from `point` to the next, in steps: until then, or until the completion.
-    pub fn spun(&self, point: usize) -> f64 {
+    pub(super) fn spun(&self, point: usize) -> f64 {
         // E[min(T, x + 1) - x; T > x]
         let ended = self.done[point + 1] - self.done[point];
         self.moment[point + 1] - self.moment[point] - point as f64 * ended + self.left(point + 1)

@@ -56,7 +56,7 @@ struct Limit {
 pub(super) type Plan = Vec<(Class, Schedule)>;
 
 impl Problem {
-    pub fn new(trace: &Trace, machine: &Machine, goal: Goal) -> Self {
+    pub(super) fn new(trace: &Trace, machine: &Machine, goal: Goal) -> Self {
         let mut times: Vec<(Class, Vec<u64>)> = Vec::new();
         for io in &trace.ios {
             let class = Trace::class_at_depth_1(io);

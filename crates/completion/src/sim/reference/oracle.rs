@@ -44,7 +44,7 @@ struct Table {
 }
 
 impl Problem {
-    pub fn new(trace: &Trace, machine: &Machine, goal: Goal) -> Self {
+    pub(super) fn new(trace: &Trace, machine: &Machine, goal: Goal) -> Self {
         let limit_ns = limit_ns(goal, machine);
         let longest_wake_ns = machine.timer_wake.quantile_ns(1.0) as f64;
         // With a limit there is a table for each step of the wake cost.
@@ -115,7 +115,7 @@ impl Plan {
     }
 
     /// With `left_ns` of `device_ns` to go: how long before the completion the timer is to go off; `None`: spin.
-    pub fn sleep_until_before_ns(&self, device_ns: u64, left_ns: u64) -> Option<u64> {
+    pub(super) fn sleep_until_before_ns(&self, device_ns: u64, left_ns: u64) -> Option<u64> {
         let actions = &self.table(device_ns).actions;
         let left = ((left_ns as f64 / self.step_ns) as usize).min(actions.len() - 1);
         actions[left].checked_sub(1).map(|before| (f64::from(before) * self.step_ns) as u64)

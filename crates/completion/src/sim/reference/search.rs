@@ -65,7 +65,7 @@ pub(super) struct Mixture<P> {
 }
 
 impl<P> Mixture<P> {
-    pub fn expected(&self) -> Expected {
+    pub(super) fn expected(&self) -> Expected {
         Expected::mixed(self.plans[0].1, self.plans[1].1, self.share_of_first)
     }
 }

@@ -14,7 +14,7 @@ const EXTENTS_FLAG: u32 = 0x8_0000;
 
 /// A file or directory that was made.
 #[derive(Debug, Clone, Default)]
-pub struct Made {
+pub(super) struct Made {
     pub directory: bool,
     /// Its blocks, a run each.
     pub runs: Vec<Range<u64>>,
@@ -112,7 +112,7 @@ fn put_entries(handle: &mut Handle<'_>, ino: u32, block: u64, entries: &[(u32, u
 }
 
 /// Gives every inode of `made` its blocks, and a name in `lost+found`, whose entries are written anew.
-pub fn attach(image: &Image, allocator: &Allocator, made: &[(u32, Made)]) {
+pub(super) fn attach(image: &Image, allocator: &Allocator, made: &[(u32, Made)]) {
     for (ino, file) in made {
         let work = |handle: &mut Handle<'_>| {
             let superblock = handle.superblock().clone();

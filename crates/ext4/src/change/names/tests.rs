@@ -38,7 +38,7 @@ impl Rig {
         Some(Self { image, allocator })
     }
 
-    pub fn change<T>(
+    pub(super) fn change<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -46,7 +46,7 @@ impl Rig {
     }
 
     /// Nobody has the inode open any more.
-    pub fn finish(&self, ino: u32) {
+    pub(super) fn finish(&self, ino: u32) {
         while self.change(|handle, allocator| orphans::finish(handle, allocator, ino, 20)).unwrap()
             == Progress::More
         {}

@@ -15,7 +15,7 @@ use super::super::{NvmeFunction, PciAddress, Sysfs, scan};
 
 /// What the machine does wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub(super) enum Fault {
     /// The driver does not take any device.
     ProbeFails(&'static str),
     /// The driver does not let go of any device.
@@ -52,21 +52,21 @@ struct State {
 
 /// The machine.
 #[derive(Debug)]
-pub struct Sim {
+pub(super) struct Sim {
     dir: tempfile::TempDir,
     state: Mutex<State>,
 }
 
-pub const ADDRESS: &str = "0000:01:00.0";
+pub(super) const ADDRESS: &str = "0000:01:00.0";
 const ROOT_ONLY: NodeOwner = NodeOwner { uid: 0, gid: 0, mode: 0o600 };
 
-pub fn address(text: &str) -> PciAddress {
+pub(super) fn address(text: &str) -> PciAddress {
     text.parse().unwrap()
 }
 
 impl Sim {
     /// A machine without NVMe, with the drivers nvme and vfio-pci to be had as modules.
-    pub fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         let sim = Self { dir: tempfile::tempdir().unwrap(), state: Mutex::default() };
         for dir in ["sys/bus/pci/devices", "sys/bus/pci/drivers/nvme", "sys/class/block", "dev", "run"] {
             fs::create_dir_all(sim.root().join(dir)).unwrap();
@@ -85,18 +85,18 @@ impl Sim {
     }
 
     /// With one controller in IOMMU group 7 that has the namespace `nvme0n1` with two partitions, and `nvme0n2`.
-    pub fn with_ssd() -> (Arc<Self>, Sysfs) {
+    pub(super) fn with_ssd() -> (Arc<Self>, Sysfs) {
         let sim = Self::new();
         sim.add(ADDRESS, Some(7), &[("nvme0n1", 2), ("nvme0n2", 0)]);
         let sysfs = sim.sysfs();
         (sim, sysfs)
     }
 
-    pub fn sysfs(self: &Arc<Self>) -> Sysfs {
+    pub(super) fn sysfs(self: &Arc<Self>) -> Sysfs {
         Sysfs::at(self.root(), self.clone())
     }
 
-    pub fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &Path {
         self.dir.path()
     }
 
@@ -105,26 +105,26 @@ impl Sim {
     }
 
     /// A file with its directories.
-    pub fn put(&self, path: &str, text: &str) {
+    pub(super) fn put(&self, path: &str, text: &str) {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    pub fn link(&self, path: &str, target: &str) {
+    pub(super) fn link(&self, path: &str, target: &str) {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(target, path).unwrap();
     }
 
-    pub fn process(&self, pid: u32, name: &str, start_ticks: u64) {
+    pub(super) fn process(&self, pid: u32, name: &str, start_ticks: u64) {
         let fields = vec!["0"; 18].join(" ");
         self.put(&format!("proc/{pid}/stat"), &format!("{pid} ({name} (x)) S {fields} {start_ticks} 0\n"));
         self.put(&format!("proc/{pid}/comm"), &format!("{name}\n"));
     }
 
     /// A controller with the kernel's driver.
-    pub fn add(&self, at: &str, group: Option<u32>, disks: &[(&str, u32)]) {
+    pub(super) fn add(&self, at: &str, group: Option<u32>, disks: &[(&str, u32)]) {
         self.add_other(at, group, 0x0001_0802, None);
         let disks = disks.iter().map(|(name, parts)| ((*name).to_owned(), *parts)).collect();
         self.state().disks.insert(address(at), disks);
@@ -132,7 +132,7 @@ impl Sim {
     }
 
     /// Any PCI function.
-    pub fn add_other(&self, at: &str, group: Option<u32>, class: u32, driver: Option<&str>) {
+    pub(super) fn add_other(&self, at: &str, group: Option<u32>, class: u32, driver: Option<&str>) {
         let dir = format!("sys/bus/pci/devices/{at}");
         for (name, text) in [
             ("class", format!("{class:#08x}\n")),
@@ -162,26 +162,26 @@ impl Sim {
         self.link(&format!("sys/bus/pci/devices/{at}/iommu_group"), &target);
     }
 
-    pub fn fault(&self, fault: Fault) {
+    pub(super) fn fault(&self, fault: Fault) {
         self.state().faults.insert(fault);
     }
 
-    pub fn no_faults(&self) {
+    pub(super) fn no_faults(&self) {
         self.state().faults.clear();
     }
 
     /// There is no such module.
-    pub fn forget_module(&self, name: &str) {
+    pub(super) fn forget_module(&self, name: &str) {
         self.state().modules.remove(name);
     }
 
     /// Something has the disk exclusively.
-    pub fn claim_for_other(&self, disk: &str) {
+    pub(super) fn claim_for_other(&self, disk: &str) {
         self.state().claimed.insert(disk.to_owned());
     }
 
     /// A process has a node of `/dev/vfio` open for a moment.
-    pub fn hold_node_for(&self, name: &str, time: Duration) {
+    pub(super) fn hold_node_for(&self, name: &str, time: Duration) {
         let node = self.root().join("dev/vfio").join(name);
         let mut state = self.state();
         let end = state.now + time;
@@ -189,7 +189,7 @@ impl Sim {
     }
 
     /// A process opens a node of `/dev/vfio`, or closes it.
-    pub fn hold_node(&self, name: &str, open: bool) {
+    pub(super) fn hold_node(&self, name: &str, open: bool) {
         let node = self.root().join("dev/vfio").join(name);
         let mut state = self.state();
         if open {
@@ -200,37 +200,37 @@ impl Sim {
     }
 
     /// From now on, the process is killed just before its change number `step`.
-    pub fn die_at(&self, step: u32) {
+    pub(super) fn die_at(&self, step: u32) {
         let mut state = self.state();
         (state.steps, state.die_at) = (0, Some(step));
     }
 
-    pub fn is_dead(&self) -> bool {
+    pub(super) fn is_dead(&self) -> bool {
         self.state().dead
     }
 
     /// Another process goes on, with the number of the dead one.
-    pub fn live_on(&self) {
+    pub(super) fn live_on(&self) {
         let mut state = self.state();
         (state.dead, state.die_at) = (false, None);
         drop(state);
         self.process(std::process::id(), "repair", 999);
     }
 
-    pub fn log(&self) -> Vec<String> {
+    pub(super) fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.state().log)
     }
 
-    pub fn owner_of(&self, node: &str) -> Option<NodeOwner> {
+    pub(super) fn owner_of(&self, node: &str) -> Option<NodeOwner> {
         self.state().owners.get(&self.root().join(node)).copied()
     }
 
-    pub fn only(self: &Arc<Self>) -> NvmeFunction {
+    pub(super) fn only(self: &Arc<Self>) -> NvmeFunction {
         scan(&self.sysfs()).pop().unwrap()
     }
 
     /// Everything is as on a machine where nothing was ever taken.
-    pub fn assert_untouched(self: &Arc<Self>) {
+    pub(super) fn assert_untouched(self: &Arc<Self>) {
         let function = self.only();
         assert_eq!(function.driver.as_deref(), Some("nvme"));
         assert_eq!(function.driver_override, None);
@@ -316,7 +316,7 @@ impl Sim {
     }
 
     /// A block device of 1 MiB.
-    pub fn disk(&self, name: &str, (major, minor): (u32, u32)) {
+    pub(super) fn disk(&self, name: &str, (major, minor): (u32, u32)) {
         self.put(&format!("sys/class/block/{name}/size"), "2048\n");
         self.put(&format!("sys/class/block/{name}/dev"), &format!("{major}:{minor}\n"));
         self.put(&format!("dev/{name}"), "");

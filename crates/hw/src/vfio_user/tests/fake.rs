@@ -13,24 +13,24 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-pub const VERSION: u16 = 1;
-pub const DMA_MAP: u16 = 2;
-pub const DMA_UNMAP: u16 = 3;
-pub const GET_INFO: u16 = 4;
-pub const GET_REGION_INFO: u16 = 5;
-pub const GET_IRQ_INFO: u16 = 7;
-pub const REGION_READ: u16 = 9;
-pub const REGION_WRITE: u16 = 10;
-pub const DMA_READ: u16 = 11;
-pub const RESET: u16 = 13;
+pub(super) const VERSION: u16 = 1;
+pub(super) const DMA_MAP: u16 = 2;
+pub(super) const DMA_UNMAP: u16 = 3;
+pub(super) const GET_INFO: u16 = 4;
+pub(super) const GET_REGION_INFO: u16 = 5;
+pub(super) const GET_IRQ_INFO: u16 = 7;
+pub(super) const REGION_READ: u16 = 9;
+pub(super) const REGION_WRITE: u16 = 10;
+pub(super) const DMA_READ: u16 = 11;
+pub(super) const RESET: u16 = 13;
 
-pub const REPLY: u32 = 1;
-pub const NO_REPLY: u32 = 1 << 4;
-pub const ERROR: u32 = 1 << 5;
+pub(super) const REPLY: u32 = 1;
+pub(super) const NO_REPLY: u32 = 1 << 4;
+pub(super) const ERROR: u32 = 1 << 5;
 
 /// A message as it came.
 #[derive(Debug)]
-pub struct Message {
+pub(super) struct Message {
     pub id: u16,
     pub command: u16,
     pub flags: u32,
@@ -39,27 +39,27 @@ pub struct Message {
 }
 
 impl Message {
-    pub fn u32(&self, at: usize) -> u32 {
+    pub(super) fn u32(&self, at: usize) -> u32 {
         u32::from_le_bytes(self.body[at..at + 4].try_into().unwrap())
     }
 
-    pub fn u64(&self, at: usize) -> u64 {
+    pub(super) fn u64(&self, at: usize) -> u64 {
         u64::from_le_bytes(self.body[at..at + 8].try_into().unwrap())
     }
 
     /// The reply with `body`.
-    pub fn reply(&self, body: &[u8]) -> Answer {
+    pub(super) fn reply(&self, body: &[u8]) -> Answer {
         Answer::bytes(message(self.id, self.command, REPLY, 0, body))
     }
 
     /// The reply that it failed.
-    pub fn error(&self, errno: u32) -> Answer {
+    pub(super) fn error(&self, errno: u32) -> Answer {
         Answer::bytes(message(self.id, self.command, REPLY | ERROR, errno, &[]))
     }
 }
 
 /// The bytes of a message.
-pub fn message(id: u16, command: u16, flags: u32, error: u32, body: &[u8]) -> Vec<u8> {
+pub(super) fn message(id: u16, command: u16, flags: u32, error: u32, body: &[u8]) -> Vec<u8> {
     let size = 16 + body.len() as u32;
     [
         &id.to_le_bytes()[..],
@@ -74,7 +74,7 @@ pub fn message(id: u16, command: u16, flags: u32, error: u32, body: &[u8]) -> Ve
 
 /// What the server does.
 #[derive(Default)]
-pub struct Answer {
+pub(super) struct Answer {
     pub bytes: Vec<u8>,
     pub fds: Vec<OwnedFd>,
     /// And close the connection.
@@ -82,25 +82,25 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn bytes(bytes: Vec<u8>) -> Self {
+    pub(super) fn bytes(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    pub fn with(mut self, fd: impl Into<OwnedFd>) -> Self {
+    pub(super) fn with(mut self, fd: impl Into<OwnedFd>) -> Self {
         self.fds.push(fd.into());
         self
     }
 
-    pub fn and_close(mut self) -> Self {
+    pub(super) fn and_close(mut self) -> Self {
         self.close = true;
         self
     }
 }
 
 /// What a test does with a message: `None` is what a good server does.
-pub type Script = Box<dyn FnMut(&Message) -> Option<Answer> + Send>;
+pub(super) type Script = Box<dyn FnMut(&Message) -> Option<Answer> + Send>;
 
-pub struct Fake {
+pub(super) struct Fake {
     pub stream: UnixStream,
     pub state: State,
     script: Script,
@@ -108,7 +108,7 @@ pub struct Fake {
 }
 
 /// A device with nothing behind it: registers and a configuration space that keep what is written.
-pub struct State {
+pub(super) struct State {
     pub config: [u8; 256],
     pub bar: Vec<u8>,
     /// The file of the doorbells, whose page at 1000h is shared.
@@ -116,7 +116,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut config = [0; 256];
         config[0x06] = 0x10;
         config[0x09..0x0c].copy_from_slice(&[0x02, 0x08, 0x01]);
@@ -129,7 +129,7 @@ impl State {
     }
 }
 
-pub fn memfd(bytes: u64) -> std::fs::File {
+pub(super) fn memfd(bytes: u64) -> std::fs::File {
     let fd = rustix::fs::memfd_create("fake", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = std::fs::File::from(fd);
     file.set_len(bytes).unwrap();
@@ -137,14 +137,17 @@ pub fn memfd(bytes: u64) -> std::fs::File {
 }
 
 /// The first 32-bit number at `at` of `file`.
-pub fn word_of(file: &std::fs::File, at: u64) -> u32 {
+pub(super) fn word_of(file: &std::fs::File, at: u64) -> u32 {
     let mut bytes = [0; 4];
     file.read_exact_at(&mut bytes, at).unwrap();
     u32::from_le_bytes(bytes)
 }
 
 /// Starts a server; our end of its connection, what it has seen, and the thread, which gives back the device in the end.
-pub fn start(state: State, script: Script) -> (UnixStream, Arc<Mutex<Vec<Message>>>, JoinHandle<State>) {
+pub(super) fn start(
+    state: State,
+    script: Script,
+) -> (UnixStream, Arc<Mutex<Vec<Message>>>, JoinHandle<State>) {
     let (ours, stream) = UnixStream::pair().unwrap();
     let seen = Arc::<Mutex<Vec<Message>>>::default();
     let fake = Fake { stream, state, script, seen: Arc::clone(&seen) };
@@ -152,11 +155,11 @@ pub fn start(state: State, script: Script) -> (UnixStream, Arc<Mutex<Vec<Message
 }
 
 impl Fake {
-    pub fn over(stream: UnixStream, script: Script) -> Self {
+    pub(super) fn over(stream: UnixStream, script: Script) -> Self {
         Self { stream, state: State::new(), script, seen: Arc::default() }
     }
 
-    pub fn run(mut self) -> State {
+    pub(super) fn run(mut self) -> State {
         while let Some(message) = self.receive() {
             let quiet = message.flags & (NO_REPLY | REPLY) != 0;
             let answer = (self.script)(&message).or_else(|| self.answer(&message));

@@ -83,7 +83,7 @@ fn commands(at: &Path, journal: bool) -> std::io::Result<String> {
 }
 
 /// All of them, intact, or why they cannot be made.
-pub fn all(directory: &Path) -> Result<Vec<Base>, String> {
+pub(crate) fn all(directory: &Path) -> Result<Vec<Base>, String> {
     let wrong = |error: std::io::Error| error.to_string();
     let source = directory.join("tree");
     tree(&source).map_err(wrong)?;

@@ -9,7 +9,7 @@ use meantime::ext4::format::{Source, SourceError};
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// An image, and what was read of it.
-pub struct Memory<'a> {
+pub(crate) struct Memory<'a> {
     image: &'a [u8],
     /// How much of it the device has.
     device_bytes: u64,
@@ -19,25 +19,25 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    pub fn new(image: &'a [u8], device_bytes: u64) -> Self {
+    pub(crate) fn new(image: &'a [u8], device_bytes: u64) -> Self {
         Self { image, device_bytes, reads: Cell::new(0), left: Cell::new(u64::MAX), broken: Cell::new(None) }
     }
 
-    pub fn device_bytes(&self) -> u64 {
+    pub(crate) fn device_bytes(&self) -> u64 {
         self.device_bytes
     }
 
     /// From here on `reads` may be done: an operation that wants more has lost its way.
-    pub fn allow(&self, reads: u64) {
+    pub(crate) fn allow(&self, reads: u64) {
         self.left.set(reads);
     }
 
-    pub fn reads(&self) -> u64 {
+    pub(crate) fn reads(&self) -> u64 {
         self.reads.get()
     }
 
     /// What somebody asked for that nobody may, if that happened.
-    pub fn broken(&self) -> Option<&'static str> {
+    pub(crate) fn broken(&self) -> Option<&'static str> {
         self.broken.get()
     }
 }

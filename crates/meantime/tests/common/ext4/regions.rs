@@ -10,7 +10,7 @@ use super::sums::crc;
 
 /// What a structure is, and what its checksum depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Superblock,
     Group(u32),
     Inode(u32),
@@ -29,7 +29,7 @@ pub enum Kind {
 
 /// A structure.
 #[derive(Debug, Clone, Copy)]
-pub struct Region {
+pub(crate) struct Region {
     pub kind: Kind,
     /// In bytes.
     pub offset: usize,
@@ -40,7 +40,7 @@ pub struct Region {
 
 /// What checksums begin with.
 #[derive(Debug, Clone, Default)]
-pub struct Seeds {
+pub(crate) struct Seeds {
     pub metadata_csum: bool,
     pub volume: u32,
     pub journal: u32,
@@ -49,14 +49,14 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    pub fn inode(&self, ino: u32) -> u32 {
+    pub(crate) fn inode(&self, ino: u32) -> u32 {
         let generation = self.generations.get(&ino).copied().unwrap_or(0);
         crc(crc(self.volume, &ino.to_le_bytes()), &generation.to_le_bytes())
     }
 }
 
 /// An image, intact, and what is where in it.
-pub struct Base {
+pub(crate) struct Base {
     pub name: String,
     pub image: Vec<u8>,
     pub device_bytes: u64,
@@ -67,7 +67,7 @@ pub struct Base {
 
 impl Base {
     /// Finds the structures of `image`, which must be intact.
-    pub fn new(name: String, mut image: Vec<u8>) -> Self {
+    pub(crate) fn new(name: String, mut image: Vec<u8>) -> Self {
         let device_bytes = image.len() as u64;
         image.truncate(
             image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1).next_multiple_of(65536),

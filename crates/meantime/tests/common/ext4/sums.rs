@@ -3,7 +3,7 @@
 use super::regions::{Kind, Region, Seeds};
 
 /// crc32c without the final inversion.
-pub fn crc(state: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc(state: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!state, bytes)
 }
 
@@ -16,7 +16,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Puts the checksum of `region`, which is `bytes`, right, if the file system has such ones.
-pub fn fix(seeds: &Seeds, region: &Region, bytes: &mut [u8]) {
+pub(crate) fn fix(seeds: &Seeds, region: &Region, bytes: &mut [u8]) {
     if !seeds.metadata_csum && !matches!(region.kind, Kind::Journal) {
         return;
     }

@@ -14,7 +14,7 @@ use super::memory::Memory;
 
 /// What a walk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// Of all that was told, without what no checksum covers.
     pub digest: u64,
     /// Things that could not be had.
@@ -170,7 +170,7 @@ impl<'a> Walker<'a> {
 }
 
 /// Opens the volume and asks everything, or only what concerns `inodes`. Panics if an answer cannot be.
-pub fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: Option<&[u32]>) -> Walk {
+pub(crate) fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: Option<&[u32]>) -> Walk {
     let mut nothing = Walk { digest: 0, errors: 1, inodes: 0, reads: 0, opened: false };
     // Backups are looked for with each block size.
     memory.allow(4096);

@@ -11,7 +11,7 @@ impl Model {
     /// Whether `tree` may be what is found after a crash when `begun` operations had begun and `returned` of them had returned; else why not.
     ///
     /// Which prefix it is.
-    pub fn check(&self, tree: &Tree, begun: usize, returned: usize) -> Result<usize, String> {
+    pub(crate) fn check(&self, tree: &Tree, begun: usize, returned: usize) -> Result<usize, String> {
         let floor = self.synced[..=returned].iter().map(|synced| synced.floor).max().unwrap_or(0);
         let mut why = Vec::new();
         // The newest first: that is what it most often is.

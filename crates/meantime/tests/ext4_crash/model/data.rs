@@ -10,7 +10,7 @@ use crate::ranges::Ranges;
 const PAGE: u64 = 4096;
 
 /// What byte `at` of write `id` is; 0 is no write, but zeroes.
-pub fn byte(id: u32, at: u64) -> u8 {
+pub(crate) fn byte(id: u32, at: u64) -> u8 {
     if id == 0 {
         return 0;
     }
@@ -21,17 +21,17 @@ pub fn byte(id: u32, at: u64) -> u8 {
 }
 
 /// The bytes of write `id` from `at` on.
-pub fn content(id: u32, at: u64, bytes: u64) -> Vec<u8> {
+pub(crate) fn content(id: u32, at: u64, bytes: u64) -> Vec<u8> {
     (at..at + bytes).map(|at| byte(id, at)).collect()
 }
 
 /// The value of attribute `user.x` of so many bytes.
-pub fn value(bytes: usize) -> Vec<u8> {
+pub(crate) fn value(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + bytes) as u8).collect()
 }
 
 /// Where the symbolic link called `name` leads to.
-pub fn target(name: &str) -> String {
+pub(crate) fn target(name: &str) -> String {
     // Some fit into the inode, others do not.
     format!("{}/{name}", if name.len() > 2 { "x".repeat(100) } else { "y".into() })
 }
@@ -137,7 +137,7 @@ impl Data {
 }
 
 /// The "write" that made what is in file `name` in the beginning.
-pub fn beginning_id(name: &str) -> u32 {
+pub(crate) fn beginning_id(name: &str) -> u32 {
     let place = BEGINNING.iter().position(|(other, _)| *other == name).expect("one of the beginning");
     1_000_000 + place as u32
 }

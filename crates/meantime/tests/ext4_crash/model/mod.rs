@@ -19,15 +19,15 @@ use data::Data;
 use moment::{Content, Moment, Object};
 
 /// What files, directories and symbolic links are made with.
-pub const FILE_MODE: u16 = 0o644;
-pub const DIRECTORY_MODE: u16 = 0o755;
+pub(crate) const FILE_MODE: u16 = 0o644;
+pub(crate) const DIRECTORY_MODE: u16 = 0o755;
 const SYMLINK_MODE: u16 = 0o777;
 
-pub use data::{beginning_id, byte, content, target, value};
+pub(crate) use data::{beginning_id, byte, content, target, value};
 
 /// Why an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fail {
+pub(crate) enum Fail {
     NotFound,
     Exists,
     NotDirectory,
@@ -57,7 +57,7 @@ struct Synced {
 
 /// A run: the tree after each operation.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub(crate) struct Model {
     block_bytes: u64,
     moments: Vec<Moment>,
     effects: Vec<Vec<Effect>>,
@@ -67,7 +67,7 @@ pub struct Model {
 
 impl Model {
     /// Before the first operation. What is there in the beginning was written by "writes" beyond all others.
-    pub fn new(block_bytes: u64) -> Self {
+    pub(crate) fn new(block_bytes: u64) -> Self {
         let mut first = Moment::default();
         let mut next_object = 1;
         first.names.insert(String::new(), 0);
@@ -92,22 +92,22 @@ impl Model {
     }
 
     /// Why `op` could not be done now, if it could not.
-    pub fn would_fail(&self, op: &Op) -> Option<Fail> {
+    pub(crate) fn would_fail(&self, op: &Op) -> Option<Fail> {
         self.clone().apply(op).err()
     }
 
     /// How many operations there were.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.moments.len() - 1
     }
 
     /// The identity of the writes of the next operation.
-    pub fn next_id(&self) -> u32 {
+    pub(crate) fn next_id(&self) -> u32 {
         self.moments.len() as u32
     }
 
     /// What a program reads from `name` now; `None`: it is no file.
-    pub fn read(&self, name: &str) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let mut moment = self.moments.last()?.clone();
         let (_, data) = moment.file(name).ok()?;
         let mut bytes = vec![0; data.size as usize];
@@ -120,12 +120,12 @@ impl Model {
     }
 
     /// Size of file `name` now.
-    pub fn size(&self, name: &str) -> Option<u64> {
+    pub(crate) fn size(&self, name: &str) -> Option<u64> {
         self.moments.last()?.clone().file(name).ok().map(|(_, data)| data.size)
     }
 
     /// One more operation; whether it fails.
-    pub fn apply(&mut self, op: &Op) -> Result<(), Fail> {
+    pub(crate) fn apply(&mut self, op: &Op) -> Result<(), Fail> {
         let number = self.moments.len();
         // What was synced before is certain from now on.
         let mut before = self.moments.last().expect("the first").clone();
