@@ -522,7 +522,7 @@ impl BlockChannel for NvmeChannel {
     #[inline]
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
         let slot = self.start(request, Claim::Ticket)?;
-        Ok(Ticket { slot, generation: self.table.generation(slot) })
+        Ok(Ticket::new(slot, self.table.generation(slot)))
     }
 
     #[inline]

@@ -114,11 +114,23 @@ impl Request {
 #[must_use = "the request's buffer comes back only through `wait`"]
 #[derive(Debug)]
 pub struct Ticket {
-    pub slot: u16,
-    pub generation: u32,
+    pub(crate) slot: u16,
+    pub(crate) generation: u32,
 }
 
+/// For those who implement [`BlockChannel`]. A forged ticket names a slot of no request, or of
+/// another one: the channel that made it looks at its generation.
 impl Ticket {
+    /// A ticket for the request in `slot`, of which `generation` tells it from those before.
+    pub fn new(slot: u16, generation: u32) -> Self {
+        Self { slot, generation }
+    }
+
+    /// The slot of its request.
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
     /// The slot and its generation; the ticket is fulfilled.
     pub fn redeem(self) -> (u16, u32) {
         let parts = (self.slot, self.generation);

@@ -228,7 +228,7 @@ impl BlockChannel for FileChannel {
 
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
         let slot = self.start(request, false)?;
-        Ok(Ticket { slot, generation: self.slots[usize::from(slot)].generation })
+        Ok(Ticket::new(slot, self.slots[usize::from(slot)].generation))
     }
 
     fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
@@ -253,7 +253,7 @@ impl BlockChannel for FileChannel {
     }
 
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
-        if self.slots[usize::from(ticket.slot)].done.is_none() {
+        if self.slots[usize::from(ticket.slot())].done.is_none() {
             return Err(ticket);
         }
         Ok(self.wait(ticket))

@@ -500,7 +500,7 @@ impl BlockChannel for KernelChannel {
 
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
         let slot = self.start(request, Claim::Ticket)?;
-        Ok(Ticket { slot, generation: self.state.table.generation(slot) })
+        Ok(Ticket::new(slot, self.state.table.generation(slot)))
     }
 
     fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
