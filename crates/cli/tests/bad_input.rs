@@ -228,11 +228,7 @@ fn fios_command_line_is_taken() {
     assert_eq!(options["device"], "mem:1M");
     assert!(options["time_based"] == "1" && options["group_reporting"] == "1", "{options}");
     refused(&["bench", "--device", "mem:1M", "--zone_size", "1m"], 2, &["--zone_size"]);
-    refused(
-        &["bench", "--device", "mem:1M", "--cpumask", "1"],
-        2,
-        &["fio's key --cpumask is not supported"],
-    );
+    refused(&["bench", "--device", "mem:1M", "--cpumask", "1"], 2, &["fio's key --cpumask is not supported"]);
     refused(&["bench", "--device", "mem:1M", "--ioengine", "rbd"], 2, &["fio's engine rbd is not supported"]);
 }
 
