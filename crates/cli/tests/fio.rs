@@ -193,7 +193,7 @@ fn every_key_of_fios_is_known() {
     std::fs::write(dir.path().join("j.fio"), format!("[a]\n{lines}")).unwrap();
     let ran = common::run(dir.path(), &["bench", "j.fio"]);
     assert!(!ran.stderr.contains("unknown key"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("fio's key hipri_percentage is not supported: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("fio's key read_iolog is not supported: "), "{}", ran.stderr);
     // All are said at once, each with its line.
     assert!(ran.stderr.lines().count() > 100, "{}", ran.stderr);
 }

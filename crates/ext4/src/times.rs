@@ -37,11 +37,12 @@ impl Times {
         *self == Self::default()
     }
 
-    /// Puts them into `inode`. The caller reads them within the change: earlier ones may be older than
-    /// what another change (`utimes`, a truncation) has set since.
+    /// Puts them into `inode`. The caller reads them within the change: earlier ones may be older
+    /// than what another change (`utimes`, a truncation) has set since.
     pub(super) fn put(&self, inode: &mut InodeEdit) {
         if let Some(modified) = self.modified {
-            // `utimes` may have set a later time before the write, which then makes it earlier, as in Linux.
+            // `utimes` may have set a later time before the write, which then makes it earlier, as
+            // in Linux.
             inode.set_modified(modified);
             // The mode or another field may have been changed after the write.
             inode.set_changed(modified.max(inode.changed()));

@@ -379,7 +379,8 @@ fn changed(whole: &[u8], work: impl FnOnce(&FileSystem)) -> Vec<u8> {
 
 const PLAIN: [&str; 4] = ["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg,^extent"];
 
-/// A path is told as long as it is one that can be used: else each of many deep directories has its own.
+/// A path is told as long as it is one that can be used: else each of many deep directories has its
+/// own.
 #[test]
 fn deep_directories_have_short_paths() {
     let Some(whole) = image(24, &PLAIN) else { return };

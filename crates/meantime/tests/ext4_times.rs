@@ -207,7 +207,8 @@ fn a_mount_for_reading_changes_nothing() {
     assert!(fs::read(image.path("image")).unwrap() == before);
 }
 
-/// Times are stored after what was written, and what happens to the inode meanwhile has its times, too.
+/// Times are stored after what was written, and what happens to the inode meanwhile has its times,
+/// too.
 #[test]
 fn what_is_written_back_late_does_not_make_an_inode_older() {
     let Some(image) = image() else { return };

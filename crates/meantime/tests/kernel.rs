@@ -175,6 +175,26 @@ fn a_channel_that_is_dropped_waits_for_what_is_under_way() {
     assert_eq!((device.heap().allocated_bytes(), device.heap().quarantined_bytes()), (0, 0));
 }
 
+/// The kernel looks at it: a class that there is not is refused. It has no call that takes one beside io_uring's.
+#[test]
+fn an_io_has_a_priority_of_its_own() {
+    let dir = directory();
+    for engine in ENGINES {
+        let path = dir.path().join(engine);
+        let device = device(&path, &format!("engine={engine}&create=64k"));
+        let mut channel = device.channel(&interrupt(1)).expect("a channel");
+        for (ioprio, good) in [(0, true), (2 << 13 | 3, true), (5 << 13, engine == "preadv2")] {
+            for write in [true, false] {
+                let buf = channel.alloc(4096).expect("memory");
+                let request = if write { Request::write(0, buf) } else { Request::read(0, buf) };
+                let ticket = channel.submit(Request { ioprio, ..request }).expect("taken");
+                let done = channel.wait(ticket);
+                assert_eq!(done.result.is_ok(), good, "{engine} {ioprio:#x}: {:?}", done.result);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_file_that_was_truncated_is_an_error() {
     let dir = directory();

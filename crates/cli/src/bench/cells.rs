@@ -12,7 +12,7 @@ use super::logs::{Log, LogSpec};
 use super::pattern::{Pattern, PatternSpec};
 use super::plan::JobPlan;
 use super::shape::Shape;
-use super::thread::{WorkerThread, received};
+use super::thread::WorkerThread;
 use super::trim::Trims;
 use super::varied::{Varied, VariedSpec};
 use super::verify::{Course, Rules, Verified};
@@ -55,7 +55,7 @@ pub(crate) fn start_threads(
 ) -> Result<Vec<WorkerThread>, Failure> {
     let cpus = thread_cpus(plan, group, devices);
     let policy = plan.job.numa.policy.as_ref();
-    // What is allocated here is the job's.
+    // What is allocated here is the job's, and the threads that are started here inherit it.
     let held = policy.map(|policy| policy.hold().map_err(|error| numa_failure(plan, &error)));
     let _held = held.transpose()?;
     let cells = group.cells();
@@ -81,10 +81,6 @@ pub(crate) fn start_threads(
         let name = format!("meantime-job{thread}");
         let worker = Worker::new(works, slots, floors);
         let thread = WorkerThread::start(name, worker, cpus.clone(), plan.job.io_priority())?;
-        if let Some(policy) = policy.cloned() {
-            let set = thread.ask(move |_| policy.set_for_this_thread());
-            received(&set)?.map_err(|error| numa_failure(plan, &error))?;
-        }
         threads.push(thread);
     }
     Ok(threads)

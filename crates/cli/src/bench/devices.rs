@@ -95,8 +95,8 @@ impl Devices {
         Self::open(&wanted, |_| writes, stamps)
     }
 
-    /// Opens each of `wanted` once, and each device under them. Opens a device for reading only if nothing
-    /// `writes` to it. With `stamps`, software SSDs take time stamps of every command.
+    /// Opens each of `wanted` once, and each device under them. Opens a device for reading only if
+    /// nothing `writes` to it. With `stamps`, software SSDs take time stamps of every command.
     pub(crate) fn open(
         wanted: &[Wanted],
         writes: impl Fn(&str) -> bool,

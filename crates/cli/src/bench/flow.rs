@@ -1,8 +1,8 @@
 //! `flow`: jobs of one flow have shares of its I/Os.
 //!
 //! As in fio a thread that has done more than its share of what the flow's threads have done waits.
-//! Only those count that have their turn now: who has ended, or waits for another reason than the
-//! flow, holds nobody up.
+//! Only those count that have their turn: who has ended holds nobody up. Whose turn is over while
+//! the others' are about to be still counts, so that none of them goes ahead meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ impl Flows {
         }
         let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let flow = flows.entry((cell, keys.id)).or_default().clone();
-        Some(Member { flow, weight: u64::from(keys.weight), ios: 0, sleep: keys.sleep })
+        Some(Member { flow, weight: u64::from(keys.weight), ios: 0, sleep: keys.sleep, counts: false })
     }
 }
 
@@ -43,17 +43,25 @@ pub(crate) struct Member {
     weight: u64,
     ios: u64,
     sleep: Duration,
+    /// It has its turn.
+    counts: bool,
 }
 
 impl Member {
     /// The thread's turn begins.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&mut self) {
+        if std::mem::replace(&mut self.counts, true) {
+            return;
+        }
         self.flow.weights.fetch_add(self.weight, Ordering::Relaxed);
         self.flow.ios.fetch_add(self.ios, Ordering::Relaxed);
     }
 
     /// It ends.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn rest(&mut self) {
+        if !std::mem::take(&mut self.counts) {
+            return;
+        }
         self.flow.ios.fetch_sub(self.ios, Ordering::Relaxed);
         self.flow.weights.fetch_sub(self.weight, Ordering::Relaxed);
     }
@@ -99,7 +107,7 @@ mod tests {
     #[test]
     fn shares_are_as_the_weights() {
         let mut three = members(&[3, 2, 1]);
-        three.iter().for_each(Member::begin);
+        three.iter_mut().for_each(Member::begin);
         let ios = rounds(&mut three, 6000);
         assert!(ios[0].abs_diff(3 * ios[2]) <= 6 && ios[1].abs_diff(2 * ios[2]) <= 4, "{ios:?}");
         assert!(ios[0] > 1000, "{ios:?}");
@@ -116,6 +124,7 @@ mod tests {
         assert_eq!(rounds(&mut two[..1], 1000), [101]);
         assert!(two[1].takes());
         two[0].rest();
+        two[0].rest();
         assert_eq!(rounds(&mut two[1..], 1000), [1801]);
         two[1].rest();
         assert_eq!(two[0].flow.ios.load(Ordering::Relaxed), 0);
@@ -126,7 +135,7 @@ mod tests {
     fn flows_are_apart() {
         let flows = Flows::default();
         let keys = |id| FlowKeys { weight: 1, id, ..FlowKeys::default() };
-        let [a, b, c] = [(0, 0), (0, 1), (1, 0)].map(|(cell, id)| flows.member(cell, &keys(id)).unwrap());
+        let [mut a, b, c] = [(0, 0), (0, 1), (1, 0)].map(|(cell, id)| flows.member(cell, &keys(id)).unwrap());
         a.begin();
         assert_eq!([&b, &c].map(|other| other.flow.weights.load(Ordering::Relaxed)), [0, 0]);
         assert!(flows.member(0, &FlowKeys::default()).is_none());

@@ -444,10 +444,12 @@ fn beside(group: &Group, number: usize, cell: Cell) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The longest warm-up for all; none for whom a warm-up would spoil what is checked.
+/// Who ends before the others; the longest warm-up for all; none for whom a warm-up would spoil what is checked.
 fn align_warm_ups(visits: &mut [(usize, Visit)], jobs: &[JobRun<'_>]) {
     let longest_ns = visits.iter().map(|(_, visit)| visit.warm_up_ns).max().unwrap_or(0);
+    let last_ns = visits.iter().map(|(_, visit)| visit.limit_ns).max().unwrap_or(0);
     for (job, visit) in visits {
+        visit.ends_first = visit.limit_ns < last_ns;
         visit.warm_up_ns = if jobs[*job].plan.is_stateful() { 0 } else { longest_ns };
     }
 }

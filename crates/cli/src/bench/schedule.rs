@@ -92,7 +92,7 @@ impl Turns {
             _ => u64::MAX,
         };
         let limit_ns = self.turn_ns.min(left_ns).min(rest_ns).min(u64::MAX / 4);
-        Some(Visit { warm_up_ns, limit_ns, max_ios: self.turn_ios })
+        Some(Visit { warm_up_ns, limit_ns, max_ios: self.turn_ios, ends_first: false })
     }
 
     /// How much of a cell's work is done, from 0 to 1.

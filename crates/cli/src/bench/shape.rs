@@ -136,8 +136,20 @@ impl Shape {
         if let Some(search) = &mut self.target {
             search.begin(now_ns);
         }
-        if let Some(member) = &self.flow {
+        self.join_flow();
+    }
+
+    /// The thread counts in its flow, if it belongs to one.
+    pub(crate) fn join_flow(&mut self) {
+        if let Some(member) = &mut self.flow {
             member.begin();
+        }
+    }
+
+    /// It counts no more.
+    pub(crate) fn leave_flow(&mut self) {
+        if let Some(member) = &mut self.flow {
+            member.rest();
         }
     }
 
@@ -146,9 +158,6 @@ impl Shape {
         self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
         if let Some(search) = &mut self.target {
             search.rest(now_ns);
-        }
-        if let Some(member) = &self.flow {
-            member.rest();
         }
     }
 

@@ -122,6 +122,10 @@ impl Visited {
         if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
             log.make_room();
         }
+        if let Some(shape) = task.shape.as_mut().filter(|_| !self.finished) {
+            // Before the warm-up: when that has ended all are there.
+            shape.join_flow();
+        }
         let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
         let mut lost = None;
         if visit.warm_up_ns > 0 && !self.finished {
@@ -191,6 +195,10 @@ impl Visited {
             }
         }
         self.finished = finished;
+        let leaves = finished || lost.is_some() || visit.ends_first;
+        if let Some(shape) = task.shape.as_mut().filter(|_| leaves) {
+            shape.leave_flow();
+        }
         VisitReport {
             wall_ns: spent_ns,
             ios: self.slice.ios(),
@@ -268,6 +276,8 @@ pub(crate) struct Visit {
     pub limit_ns: u64,
     /// Measure so many I/Os at most.
     pub max_ios: u64,
+    /// Another job's turn goes on for longer.
+    pub ends_first: bool,
 }
 
 /// What a turn came to.
@@ -370,6 +380,9 @@ impl Worker {
     /// The figures of the last turn of `cell` count, or are dropped.
     pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
         let CellWork { visited, total, total_usage, total_ns, .. } = &mut self.cells[cell];
+        if let Some(shape) = &mut visited.task.shape {
+            shape.leave_flow();
+        }
         if !counts {
             if let Some(log) = &mut visited.task.log {
                 log.undo();

@@ -62,7 +62,8 @@ impl Latency {
         self.quantile_ns(percentile / 100.0)
     }
 
-    /// The same percentile, or `None` if too few I/Os were done for one of them to be slower than it.
+    /// The same percentile, or `None` if too few I/Os were done for one of them to be slower than
+    /// it.
     pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.percentile_ns(percentile).filter(|_| is_known(self.n, percentile))
     }

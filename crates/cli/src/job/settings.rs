@@ -189,8 +189,8 @@ pub(crate) struct Steady {
     pub bandwidth: bool,
     /// The slope of its line over time, not its greatest deviation from the mean.
     pub slope: bool,
-    /// The deviation or the slope must be below this limit. The unit is a millionth: of a percent of the
-    /// mean if `percent` is set, else of one I/O or byte per second.
+    /// The deviation or the slope must be below this limit. The unit is a millionth: of a percent
+    /// of the mean if `percent` is set, else of one I/O or byte per second.
     pub limit_ppm: u64,
     /// Whether the limit is relative to the mean.
     pub percent: bool,

@@ -4,10 +4,12 @@
 //! the file system's own inodes; directories from the root on, with everything they name; what nobody names; and then the bitmaps and the
 //! counts, which must say what was found. (e2fsck's passes find the same in the order of the disk.)
 //!
-//! Who made the disk may have meant harm. So memory and time are bounded by the size of the file system,
-//! whatever the sizes and pointers in it say: blocks may be mapped many times over, but no file that is
-//! read here, nor all directories together, can be larger than the file system. (In memory are bits for
-//! each block and inode, some bytes for each inode in use, and 32 MiB of names at a time.)
+//! Who made the disk may have meant harm. So memory and time are bounded by the size of the file
+//! system, whatever the sizes and pointers in it say: blocks may be mapped many times over, but no
+//! file that is read here, nor all directories together, can be larger than the file system. (In
+//! memory are bits for each block and inode, some bytes for each inode in use, and 32 MiB of names
+//! at a time.) One thing is not bounded so: blocks of a tree of extents that many inodes share are
+//! read for each of these.
 
 mod blocks;
 mod fields;

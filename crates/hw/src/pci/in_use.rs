@@ -15,10 +15,10 @@ const LET_GO: Duration = Duration::from_millis(300);
 /// Why nobody else may write to the file or block device `path`: what the kernel does with it, and what
 /// would help. `None`: nothing, as far as can be seen from here.
 ///
-/// Looked at are mounts (of every mount namespace that this process may look into), swap, devices made of
-/// it, its partitions, and the same of each loop device whose file it is. A loop device that nothing uses
-/// forbids nothing. Of a partition the whole disk is looked at too, but not the partitions beside it; of a
-/// loop device what else is made of its file.
+/// Looked at are mounts (of every mount namespace that this process may look into), swap, devices
+/// made of it, its partitions, and the same of each loop device whose file it is. A loop device
+/// that nothing uses forbids nothing. Of a partition the whole disk is looked at too, but not the
+/// partitions beside it; of a loop device what else is made of its file.
 pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if meta.file_type().is_block_device() {
@@ -101,8 +101,8 @@ impl Uses<'_> {
         uses.into_iter().next().or_else(|| self.of_what_is_made(device, number, depth))
     }
 
-    /// What uses the disk that partition `name` is of, or the file or device that loop device `name` is
-    /// made of: the same bytes.
+    /// What uses the disk that partition `name` is of, or the file or device that loop device
+    /// `name` is made of: the same bytes.
     fn of_what_holds(&self, name: &str, depth: u32) -> Option<DiskUse> {
         if depth == STACK_MAX {
             return None;

@@ -26,8 +26,8 @@ struct Info {
 
 const _: () = assert!(size_of::<Info>() == 232);
 
-/// The file or block device that a loop device is made of. No name of it is needed: it may have been
-/// renamed or removed, or be of another mount namespace.
+/// The file or block device that a loop device is made of. No name of it is needed: it may have
+/// been renamed or removed, or be of another mount namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopFile {
     /// `st_dev` and `st_ino` of the file.
@@ -40,8 +40,9 @@ pub struct LoopFile {
 pub(super) fn loop_file(node: &Path) -> io::Result<LoopFile> {
     let loop_device = File::open(node)?;
     let mut info = Info { device: 0, inode: 0, of_device: 0, offset: 0, size_limit: 0, rest: [0; 24] };
-    // SAFETY: the kernel writes a `struct loop_info64`, which is as large as `Info`, and any bytes are
-    // an `Info`. `info` is ours alone during the call. A file that is no loop device knows no such call.
+    // SAFETY: the kernel writes a `struct loop_info64`, which is as large as `Info`, and any bytes
+    // are an `Info`. `info` is ours alone during the call. A file that is no loop device knows no
+    // such call.
     let done = unsafe { libc::ioctl(loop_device.as_raw_fd(), GET_STATUS64 as _, &raw mut info) };
     if done != 0 {
         return Err(io::Error::last_os_error());

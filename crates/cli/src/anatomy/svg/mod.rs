@@ -86,8 +86,8 @@ impl Ink {
     }
 }
 
-/// The picture's style sheet, with dark colours for readers who prefer them. (Each shape also has its
-/// colour on white as an attribute, since some programs read no style sheets.)
+/// The picture's style sheet, with dark colours for readers who prefer them. (Each shape also has
+/// its colour on white as an attribute, since some programs read no style sheets.)
 fn style() -> String {
     let rule = |ink: Ink| {
         let (class, [_, dark]) = (ink.class(), ink.colours());

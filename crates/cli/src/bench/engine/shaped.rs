@@ -41,7 +41,12 @@ impl<C: BlockChannel> Engine<'_, C> {
             if self.out() == 0
                 && let Some(ended) = round.ended
             {
-                round.shape.rest(self.clock.now_ns());
+                let now_ns = self.clock.now_ns();
+                round.shape.rest(now_ns);
+                // When time is up it is for the others of its flow as well.
+                if ended != Ended::Limit || now_ns < limit.until_ns {
+                    round.shape.leave_flow();
+                }
                 return ended;
             }
             let batch = round.shape.batch();
