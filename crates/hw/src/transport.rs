@@ -81,27 +81,27 @@ impl Default for DmaLimits {
 /// - release the device, which reaches no memory then, and is gone.
 ///
 /// ```compile_fail
-/// fn point_it_elsewhere(transport: &dyn meantime::hw::Transport) {
+/// fn point_it_elsewhere(transport: &dyn meantime_hw::Transport) {
 ///     transport.write64(0x30, 0x1_0000_0000); // ACQ: where completions go.
 /// }
 /// ```
 /// ```compile_fail
-/// fn enable_it(transport: &dyn meantime::hw::Transport) {
+/// fn enable_it(transport: &dyn meantime_hw::Transport) {
 ///     transport.write32(0x14, 0x0046_0001); // CC.EN
 /// }
 /// ```
 /// ```compile_fail
-/// fn ring(transport: &dyn meantime::hw::Transport) {
+/// fn ring(transport: &dyn meantime_hw::Transport) {
 ///     transport.doorbell(0x1000).unwrap().ring_tail(7);
 /// }
 /// ```
 /// ```compile_fail
-/// fn pull_memory_away(transport: &dyn meantime::hw::Transport) {
+/// fn pull_memory_away(transport: &dyn meantime_hw::Transport) {
 ///     transport.unmap_dma(0x1_0000_0000).unwrap();
 /// }
 /// ```
 /// ```
-/// fn look(transport: &dyn meantime::hw::Transport) -> u32 {
+/// fn look(transport: &dyn meantime_hw::Transport) -> u32 {
 ///     transport.read32(0x1c)
 /// }
 /// ```

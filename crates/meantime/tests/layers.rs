@@ -1,8 +1,8 @@
 //! Which crate may use which (ARCHITECTURE.md §7). The compiler refuses circles; this refuses a step
-//! up that makes none.
+//! up that makes none, and a thread that is started in another way than ours are.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A crate, and the crates of this repository that its library or command may use.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -57,5 +57,46 @@ fn a_crate_uses_only_those_beneath_it() {
         for other in used(crates, name) {
             assert!(may.contains(&other.as_str()), "{name} uses {other}");
         }
+    }
+}
+
+fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            rust_files(&entry, files);
+        } else if entry.extension().is_some_and(|ext| ext == "rs") {
+            files.push(entry);
+        }
+    }
+}
+
+/// The code of a file without its comments and its tests.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("\nmod tests {").next().unwrap_or_default();
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// The library runs in other people's programs: `meantime_process::thread` has its threads block the
+/// program's signals.
+#[test]
+fn threads_are_started_in_one_way() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    // The command is a program of its own; `process` is the one way.
+    for (name, _) in MAY_USE.iter().filter(|(name, _)| !["cli", "process"].contains(name)) {
+        rust_files(&crates.join(name).join("src"), &mut files);
+    }
+    files.retain(|file| {
+        let is_test = |part: &std::ffi::OsStr| part == "tests" || part == "model.rs" || part == "tests.rs";
+        !file.components().any(|part| is_test(part.as_os_str()))
+    });
+    assert!(files.len() > 200, "{}", files.len());
+    for file in files {
+        let code = code(&file);
+        let own = ["thread::spawn(", "thread::Builder", "scope.spawn("]
+            .iter()
+            .find(|way| code.match_indices(*way).any(|(at, _)| !code[..at].ends_with("meantime_process::")));
+        assert!(own.is_none(), "{}: {own:?}, not meantime_process::thread::spawn", file.display());
     }
 }
