@@ -275,7 +275,7 @@ impl State {
 
 /// A buffer that the controller can reach: contiguous for both sides, aligned to 4 KiB.
 ///
-/// Whoever holds it may read and write it. [`submit`](meantime_block::BlockChannel::submit) takes it away until the
+/// Whoever holds it may read and write it. `submit` takes it away until the
 /// device is done with it. Dropping it gives it back to its heap.
 pub struct DmaBuf {
     pub(super) heap: Arc<Inner>,

@@ -73,7 +73,7 @@ impl Default for DmaLimits {
 ///
 /// Registers and doorbells are the driver's: they say where the controller fetches commands and where it writes.
 /// So what writes them is unsafe, and one driver at a time has the [`claim`](Self::claim). Whoever keeps a
-/// transport beside the [`Controller`](meantime_nvme::Controller) that was enabled on it can do this much:
+/// transport beside the `Controller` that was enabled on it can do this much:
 ///
 /// - read registers, which changes nothing;
 /// - map memory of its own, where nothing is mapped and no command leads;

@@ -134,7 +134,7 @@ impl IoQueue {
         self.controller.epoch() == self.pair.ring().gate()
     }
 
-    /// Stages `command`, which has data; see [`QueuePair::stage_transfer`].
+    /// Stages `command`, which has data; see `QueuePair::stage_transfer`.
     #[inline(always)]
     pub fn stage_transfer(&mut self, tag: Tag, owner: u16, command: &Command) {
         self.pair.stage_transfer(tag, owner, command);
@@ -146,7 +146,7 @@ impl IoQueue {
         self.pair.stage_kept(tag, owner, command);
     }
 
-    /// Stages a fused pair, the first command in `first`; see [`QueuePair::stage_pair`]. False, and nothing staged, without a slot for the
+    /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. False, and nothing staged, without a slot for the
     /// second.
     pub fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
         let Some(second) = self.pair.take_tag() else { return false };

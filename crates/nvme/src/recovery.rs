@@ -13,7 +13,7 @@ use meantime_spec::status::Status;
 pub trait Owner {
     /// A command of `owner` has ended.
     fn ended(&mut self, owner: u16, outcome: Outcome);
-    /// The command that `owner` staged by [`QueuePair::stage`], to stage it again; `None` if it was staged by [`QueuePair::stage_kept`].
+    /// The command that `owner` staged by `QueuePair::stage`, to stage it again; `None` if it was staged by `QueuePair::stage_kept`.
     fn again(&mut self, owner: u16) -> Option<Command>;
 }
 
