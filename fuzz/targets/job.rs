@@ -52,6 +52,8 @@ fn check_extent(extent: Extent) {
     match extent {
         Extent::Bytes(bytes) => assert!(bytes.is_multiple_of(SECTOR_BYTES)),
         Extent::Percent(percent) => assert!(percent <= 100),
+        // Bytes by now.
+        Extent::Zones(zones) => panic!("{zones} zones are left"),
     }
     for device_bytes in [0, 4096, 1 << 30, u64::MAX] {
         let bytes = extent.resolve_bytes(device_bytes, 4096);
