@@ -232,7 +232,7 @@ impl NvmeChannel {
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        if self.learning.polls(policy) || policy == Policy::Poll && self.work.takes_times() {
+        if self.learning.polls(policy) || policy.is_poll() && self.work.takes_times() {
             return self.start_polled::<true>(request, claim);
         }
         self.start_long(request, claim)
@@ -242,7 +242,7 @@ impl NvmeChannel {
     #[allow(clippy::result_large_err)]
     fn start_polled<const TIMED: bool>(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        if !TIMED && policy != Policy::Poll {
+        if !TIMED && !policy.is_poll() {
             return self.start_other(request, claim);
         }
         let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
@@ -285,10 +285,7 @@ impl NvmeChannel {
             Err(error) => return Err(Rejected { error, request }),
         };
         let slot = self.table.take_free();
-        if looked
-            && policy == Policy::Poll
-            && slot.is_some()
-            && self.times.take_sample(self.polled.queue.told_ns())
+        if looked && policy.is_poll() && slot.is_some() && self.times.take_sample(self.polled.queue.told_ns())
         {
             request.policy = Some(SAMPLED);
         }
@@ -571,7 +568,7 @@ impl BlockChannel for NvmeChannel {
             return self.wait_attentively(slot, generation, probe);
         }
         let lbio = self.table.claimed(slot, generation);
-        let polled = lbio.policy == Policy::Poll;
+        let polled = lbio.policy.is_poll();
         let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
             self.wait_long(slot, probe);
@@ -621,7 +618,7 @@ impl BlockChannel for NvmeChannel {
 
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         self.ring_all();
-        if !self.attention.has_work() && self.policy == Policy::Poll && self.polls_until_any_done() {
+        if !self.attention.has_work() && self.policy.is_poll() && self.polls_until_any_done() {
             self.learn(None);
             return;
         }

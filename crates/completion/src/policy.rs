@@ -58,6 +58,13 @@ impl Default for Goal {
 const DEFAULT_LATENCY_PERMILLE: u16 = 30;
 
 impl Policy {
+    /// Whether it is [`Poll`](Self::Poll). One comparison, where the derived `==` may look at payloads.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_poll(self) -> bool {
+        matches!(self, Self::Poll)
+    }
+
     /// Our own, with its default goal.
     pub const ADAPTIVE: Self = Self::Adaptive(Goal::Latency(DEFAULT_LATENCY_PERMILLE));
 

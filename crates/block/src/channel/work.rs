@@ -4,7 +4,7 @@ use super::super::gap_work::{WithWork, shortened, soonest_end_ns};
 use super::{NvmeChannel, View};
 use crate::probe::Probe;
 use crate::request::Done;
-use meantime_completion::{DeferError, Deferred, Policy, Way};
+use meantime_completion::{DeferError, Deferred, Way};
 
 impl NvmeChannel {
     /// See [`BlockChannel::defer`](super::BlockChannel::defer).
@@ -31,7 +31,7 @@ impl NvmeChannel {
         self.untimed_blocks = self.single_blocks;
         // The short way does not ask for times: none may be left that is taken.
         let mut under_way = self.table.under_way();
-        if !under_way.any(|lbio| lbio.policy == Policy::Poll && lbio.timed_flight().is_some()) {
+        if !under_way.any(|lbio| lbio.policy.is_poll() && lbio.timed_flight().is_some()) {
             self.attention.set_work(false);
         }
     }
@@ -60,7 +60,7 @@ impl NvmeChannel {
             self.ring_all();
         }
         let lbio = self.table.claimed(slot, generation);
-        let polled = lbio.policy == Policy::Poll && !self.attention.has_work();
+        let polled = lbio.policy.is_poll() && !self.attention.has_work();
         let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
             self.wait_long(slot, probe);
