@@ -240,7 +240,7 @@ mod soft {
         }
     }
 
-    // The one promise of this layer: nobody else has the port of an SSD that was started here.
+    // `SoftTransport::new` is unsafe: its caller promises that the port has no other user.
     #[expect(unsafe_code)]
     pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
         let Started { ssd, soft, created, read_only } = start(uri, parsed, options, |_| {})?;

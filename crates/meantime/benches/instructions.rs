@@ -19,7 +19,7 @@ use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
 const READS: u64 = 1_000;
 const LIMIT: u64 = 250;
-const ASYNC_LIMIT: u64 = 885;
+const ASYNC_LIMIT: u64 = 880;
 
 /// What is counted: submit, and wait for what is there.
 #[inline(never)]

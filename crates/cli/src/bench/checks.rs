@@ -186,7 +186,8 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As fio: a device has one zone at least, and who changes it has one as a whole.
+/// Refuses what fio refuses: a device smaller than a zone, and a writing job whose range has no
+/// whole zone.
 fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
     let (job, zone_bytes, uri) = (&plan.job, plan.job.zones.size_bytes, &info.uri);
     if info.bytes() < zone_bytes {

@@ -1,8 +1,9 @@
 //! `flow`: jobs of one flow have shares of its I/Os.
 //!
 //! As in fio a thread that has done more than its share of what the flow's threads have done waits.
-//! Only those count that have their turn: who has ended holds nobody up. Whose turn is over while
-//! the others' are about to be still counts, so that none of them goes ahead meanwhile.
+//! Only threads whose turn has begun count, so that a thread that has ended delays no other. While
+//! the turns of all threads are about to end, a thread that ends first still counts: the others
+//! cannot run ahead of their shares.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -444,7 +444,8 @@ fn beside(group: &Group, number: usize, cell: Cell) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Who ends before the others; the longest warm-up for all; none for whom a warm-up would spoil what is checked.
+/// Marks the jobs that end before the others, and gives all jobs the longest warm-up. A job whose
+/// check a warm-up would spoil gets none.
 fn align_warm_ups(visits: &mut [(usize, Visit)], jobs: &[JobRun<'_>]) {
     let longest_ns = visits.iter().map(|(_, visit)| visit.warm_up_ns).max().unwrap_or(0);
     let last_ns = visits.iter().map(|(_, visit)| visit.limit_ns).max().unwrap_or(0);

@@ -63,7 +63,7 @@ impl Zones {
     }
 
     /// The zone to write instead of `zone`, so that no more than allowed are written at a time.
-    /// `among`: the thread's zones; `pick`: one of those that are open, of so many.
+    /// `among` is the thread's zones. `pick` gets the number of open zones and chooses one.
     fn open(
         &mut self,
         zone: u64,

@@ -343,7 +343,7 @@ impl LogKeys {
 pub(crate) struct VerifyKeys {
     /// What is read is checked.
     pub checks: bool,
-    /// There is a header in each so many bytes; `None`: in each block.
+    /// The distance between headers, in bytes. `None`: each block has one header.
     pub interval_bytes: Option<u64>,
     /// What blocks hold beside their headers; `None`: random data.
     pub payload: Option<Payload>,
